@@ -1,0 +1,1 @@
+"""BigQuery on DuckDB."""

@@ -1,0 +1,159 @@
+"""The HTTP front shared by the local cloud's REST faces: bytes in, a `Request`, a handler, bytes out.
+
+uvicorn does the protocol work. Handlers are plain functions (or coroutines, when the answer has to wait); they never see
+ASGI. A handler that raises `DropConnection` has its connection cut with no usable answer.
+"""
+
+import asyncio
+import inspect
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl
+
+import orjson
+import structlog
+import uvicorn
+
+log = structlog.get_logger(__name__)
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(slots=True)
+class Request:
+    method: str
+    path: str  # still percent-encoded: object names may hold an encoded slash
+    query_string: str
+    headers: dict[str, str]  # keys in lower case
+    body: bytes
+    host: str = ""
+    _query: dict[str, str] | None = None
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Query parameters; the last of repeated keys wins (`query_list` has all)."""
+        if self._query is None:
+            self._query = dict(parse_qsl(self.query_string, keep_blank_values=True)) if self.query_string else {}
+        return self._query
+
+    def query_list(self, key: str) -> list[str]:
+        return [value for name, value in parse_qsl(self.query_string, keep_blank_values=True) if name == key]
+
+    def json(self) -> Any:
+        return orjson.loads(self.body) if self.body else {}
+
+
+@dataclass(slots=True)
+class Response:
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def json(cls, value: Any, status: int = 200, headers: dict[str, str] | None = None) -> "Response":
+        merged = {"content-type": "application/json; charset=UTF-8", **(headers or {})}
+        return cls(status, orjson.dumps(value), merged)
+
+
+class DropConnection(Exception):  # noqa: N818
+    """The work is done but the client shall not learn of it."""
+
+
+Handler = Callable[[Request], Response | Awaitable[Response]]
+
+
+def as_asgi(handler: Handler) -> Callable[..., Awaitable[None]]:
+    async def app(scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Any) -> None:
+        chunks: list[bytes] = []
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            if body := message.get("body"):
+                chunks.append(body)
+            if not message.get("more_body"):
+                break
+        headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
+        request = Request(
+            method=scope["method"],
+            path=scope["raw_path"].partition(b"?")[0].decode("latin-1"),
+            query_string=scope["query_string"].decode("latin-1"),
+            headers=headers,
+            body=chunks[0] if len(chunks) == 1 else b"".join(chunks),
+            host=headers.get("host", ""),
+        )
+        try:
+            answer = handler(request)
+            response = await answer if inspect.isawaitable(answer) else answer
+        except DropConnection:
+            # A start without its promised body makes uvicorn cut the connection.
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1")]})
+            return
+        except Exception as error:
+            log.exception("localcloud.handler_failed", method=request.method, path=request.path)
+            response = Response.json({"error": {"code": 500, "message": f"{type(error).__name__}: {error}"}}, 500)
+        raw = [(key.encode("latin-1"), value.encode("latin-1")) for key, value in response.headers.items()]
+        raw.append((b"content-length", str(len(response.body)).encode()))
+        await send({"type": "http.response.start", "status": response.status, "headers": raw})
+        await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else response.body})
+
+    return app
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, leaving signals to the process that embeds it."""
+
+    def install_signal_handlers(self) -> None:
+        return
+
+    def capture_signals(self) -> Any:
+        return suppress()
+
+
+class HttpServer:
+    """One REST face on loopback. The port is bound in `start`, so a busy port fails there with a clear error."""
+
+    def __init__(self, handler: Handler, *, port: int = 0) -> None:
+        self._wanted_port = port
+        self._config = uvicorn.Config(
+            as_asgi(handler),
+            http="httptools",
+            loop="none",
+            lifespan="off",
+            interface="asgi3",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=300,
+            timeout_graceful_shutdown=2,
+        )
+        self._server = _Server(self._config)
+        self._task: asyncio.Task[None] | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((LOOPBACK, self._wanted_port))
+        except OSError as error:
+            listener.close()
+            raise OSError(error.errno, f"cannot listen on {LOOPBACK}:{self._wanted_port}: {error.strerror}") from error
+        self.port = listener.getsockname()[1]
+        self._task = asyncio.create_task(self._server.serve(sockets=[listener]), name=f"http:{self.port}")
+        while not self._server.started:
+            if self._task.done():
+                self._task.result()
+                raise RuntimeError("the HTTP server ended while starting")
+            await asyncio.sleep(0.005)
+
+    async def stop(self) -> None:
+        if self._task is None:
+            return
+        self._server.should_exit = True
+        await self._task
+        self._task = None

@@ -1,0 +1,1 @@
+"""Pub/Sub on a local log."""
