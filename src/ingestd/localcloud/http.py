@@ -1,14 +1,14 @@
 """The HTTP front shared by the local cloud's REST faces: bytes in, a `Request`, a handler, bytes out.
 
-uvicorn does the protocol work. Handlers are plain functions (or coroutines, when the answer has to wait); they never see
-ASGI. A handler that raises `DropConnection` has its connection cut with no usable answer.
+uvicorn does the protocol work. Handlers are plain functions (or coroutines, when the answer has to wait); they never
+see ASGI. A handler that raises `DropConnection` has its connection cut with no usable answer.
 """
 
 import asyncio
 import inspect
 import socket
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
@@ -110,7 +110,7 @@ class _Server(uvicorn.Server):
         return
 
     def capture_signals(self) -> Any:
-        return suppress()
+        return nullcontext()
 
 
 class HttpServer:
