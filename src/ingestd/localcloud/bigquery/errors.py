@@ -1,4 +1,4 @@
-"""BigQuery's errors: an HTTP status, a reason and a message, with the file at fault as `location` where there is one."""
+"""BigQuery errors: an HTTP status, a reason and a message, with the file at fault as `location` where known."""
 
 from dataclasses import dataclass, field
 from typing import Any
