@@ -1,0 +1,91 @@
+"""What the readers and writers need from Cloud Storage, and an in-memory implementation of it.
+
+A `*` in a URI stands for any run of characters, slashes included, as in BigQuery's `sourceUris`.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ingestd.localcloud.bigquery.errors import BigQueryError
+
+
+@dataclass(frozen=True, slots=True)
+class SourceObject:
+    """One object a URI stands for. The URI is exact (no wildcard)."""
+
+    uri: str
+    size: int
+    generation: int
+
+
+class Objects(Protocol):
+    """The objects that loads read and extracts write."""
+
+    def match(self, uri: str) -> list[SourceObject]:
+        """The objects behind a URI in name order; empty when there are none."""
+        ...
+
+    def read(self, uri: str) -> bytes: ...
+
+    def write(self, uri: str, data: bytes, content_type: str) -> None: ...
+
+
+def matches(pattern: str, uri: str) -> bool:
+    """Whether a URI with any number of `*` covers `uri`."""
+    head, *rest = pattern.split("*")
+    if not rest:
+        return pattern == uri
+    *middle, tail = rest
+    if not uri.startswith(head) or not uri.endswith(tail):
+        return False
+    at = len(head)
+    for part in middle:
+        found = uri.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return at + len(tail) <= len(uri)
+
+
+def split_uri(uri: str) -> tuple[str, str]:
+    """Bucket and object of a `gs://` URI."""
+    bucket, slash, name = uri.removeprefix("gs://").partition("/")
+    if not uri.startswith("gs://") or not bucket or not slash or not name:
+        raise BigQueryError("invalid", f"Source URI must be a Google Cloud Storage location: {uri}")
+    return bucket, name
+
+
+def check_source_uri(uri: str) -> None:
+    """Refuse what BigQuery refuses: other schemes, generations, more than one wildcard, a wildcard in the bucket."""
+    bucket, name = split_uri(uri)
+    if "*" in bucket:
+        raise BigQueryError("invalid", f"Invalid source URI {uri}: wildcards are not allowed in the bucket name.")
+    if name.count("*") > 1:
+        raise BigQueryError("invalid", f"Invalid source URI {uri}: only one wildcard is supported per URI.")
+
+
+class MemoryObjects:
+    """Objects in a dict: for tests and simulations."""
+
+    def __init__(self, contents: dict[str, bytes] | None = None) -> None:
+        self._objects: dict[str, tuple[int, bytes]] = {}
+        self.content_types: dict[str, str] = {}
+        self._generation = 0
+        for uri, data in (contents or {}).items():
+            self.write(uri, data, "application/octet-stream")
+
+    def match(self, uri: str) -> list[SourceObject]:
+        found = [uri] if uri in self._objects else []
+        if "*" in uri:
+            found = sorted(name for name in self._objects if matches(uri, name))
+        return [SourceObject(name, len(self._objects[name][1]), self._objects[name][0]) for name in found]
+
+    def read(self, uri: str) -> bytes:
+        if uri not in self._objects:
+            raise BigQueryError("notFound", f"Not found: URI {uri}", uri)
+        return self._objects[uri][1]
+
+    def write(self, uri: str, data: bytes, content_type: str) -> None:
+        self._generation += 1
+        self._objects[uri] = (self._generation, data)
+        self.content_types[uri] = content_type
