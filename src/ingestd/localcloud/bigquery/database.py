@@ -1,0 +1,57 @@
+"""The DuckDB file behind the local BigQuery: how it is opened, and every setting that the rest relies on.
+
+Invariants: the session time zone is UTC; a committed transaction survives SIGKILL (DuckDB's write-ahead log); cursors
+share one database and each has its own transaction and its own temporary tables.
+"""
+
+from pathlib import Path
+
+import duckdb
+
+FILE_NAME = "bigquery.duckdb"
+
+_SETTINGS = (
+    "SET GLOBAL TimeZone = 'UTC'",
+    "SET GLOBAL preserve_insertion_order = true",
+    "SET GLOBAL default_null_order = 'nulls_first_on_asc_last_on_desc'",  # GoogleSQL: NULLs are the smallest values
+)
+
+_CATALOG = (
+    'CREATE SCHEMA IF NOT EXISTS "__catalog"',
+    """CREATE TABLE IF NOT EXISTS "__catalog".datasets (
+        project VARCHAR, dataset VARCHAR, resource VARCHAR)""",
+    """CREATE TABLE IF NOT EXISTS "__catalog".tables (
+        project VARCHAR, dataset VARCHAR, table_id VARCHAR, kind VARCHAR, expiration TIMESTAMPTZ, resource VARCHAR)""",
+    """CREATE TABLE IF NOT EXISTS "__catalog".jobs (
+        project VARCHAR, location VARCHAR, job_id VARCHAR, state VARCHAR, created BIGINT, parent VARCHAR,
+        resource VARCHAR, PRIMARY KEY (project, location, job_id))""",
+    """CREATE TABLE IF NOT EXISTS "__catalog".outbox (entry_id VARCHAR, created BIGINT, entry VARCHAR)""",
+    """CREATE TABLE IF NOT EXISTS "__catalog".modifications (table_key VARCHAR, kind VARCHAR, at BIGINT)""",
+)
+
+
+class Database:
+    """One open DuckDB file (or memory, without a path). `cursor()` gives an independent session."""
+
+    def __init__(self, root: Path | None) -> None:
+        if root is not None:
+            root.mkdir(parents=True, exist_ok=True)
+        self._connection = duckdb.connect(str(root / FILE_NAME) if root is not None else ":memory:")
+        for statement in (*_SETTINGS, *_CATALOG):
+            self._connection.execute(statement)
+        self._register_functions()
+
+    def _register_functions(self) -> None:
+        # Imported here: the functions belong to the SQL package, which imports this package's catalog.
+        from ingestd.localcloud.bigquery.sql.functions import register
+
+        register(self._connection)
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        return self._connection.cursor()
+
+    def checkpoint(self) -> None:
+        self._connection.execute("CHECKPOINT")
+
+    def close(self) -> None:
+        self._connection.close()
