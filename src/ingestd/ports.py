@@ -1,0 +1,150 @@
+"""What the daemon needs from the outside world, as Protocols.
+
+`ingestd.gcp` implements them with Google's clients; simulations bind them to the local cloud's cores. Every method
+raises only the kinds of `ingestd.model.errors`; preconditions that do not hold raise `PreconditionFailed`.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from ingestd.model.jobs import JobRef, JobRequest, JobState
+from ingestd.model.objects import Generation, ObjectInfo, ObjectRef
+from ingestd.model.tables import TableName
+
+
+class ObjectStore(Protocol):
+    async def stat(self, ref: ObjectRef, *, generation: Generation | None = None) -> ObjectInfo | None:
+        """The object's (or that generation's) description; None when there is none."""
+        ...
+
+    async def read(self, ref: ObjectRef, *, generation: Generation | None = None) -> tuple[bytes, ObjectInfo]:
+        """Content and description of one and the same generation; `NotFound` when there is none."""
+        ...
+
+    async def create(
+        self,
+        ref: ObjectRef,
+        data: bytes,
+        *,
+        if_generation: Generation | None = None,
+        content_type: str = "application/json",
+        metadata: Mapping[str, str] | None = None,
+    ) -> Generation:
+        """Write the object; `if_generation=ABSENT` creates only, another value replaces exactly that generation."""
+        ...
+
+    async def delete(self, ref: ObjectRef, *, if_generation: Generation | None = None) -> bool:
+        """Delete; False when it was already gone."""
+        ...
+
+    async def copy(
+        self,
+        source: ObjectRef,
+        target: ObjectRef,
+        *,
+        source_generation: Generation | None = None,
+        if_generation: Generation | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Generation:
+        """Server-side copy of one generation; `metadata` is added to the source's own."""
+        ...
+
+    def list(self, prefix: ObjectRef, *, delimiter: str = "") -> AsyncIterator[ObjectInfo]:
+        """Objects whose name starts with the prefix, in name order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table's description in BigQuery's own REST form, with its name and location apart."""
+
+    name: TableName
+    location: str
+    resource: dict[str, Any]
+
+
+class Warehouse(Protocol):
+    @property
+    def project(self) -> str:
+        """The project that runs jobs unless a request names another."""
+        ...
+
+    async def insert_job(self, request: JobRequest) -> JobState:
+        """Submit the job; when the id is taken, the existing job is the answer (adopted, never run twice)."""
+        ...
+
+    async def get_job(self, ref: JobRef) -> JobState | None: ...
+
+    async def cancel_job(self, ref: JobRef) -> None: ...
+
+    async def table(self, name: TableName) -> TableInfo | None: ...
+
+    async def create_table(self, name: TableName, resource: dict[str, Any]) -> TableInfo:
+        """Create the table; one that exists already is fine and is returned."""
+        ...
+
+    async def patch_table(self, name: TableName, resource: dict[str, Any]) -> TableInfo: ...
+
+    async def delete_table(self, name: TableName) -> bool:
+        """Drop; False when it was already gone."""
+        ...
+
+    async def dataset_location(self, project: str, dataset: str) -> str | None: ...
+
+    async def rows(self, job: JobRef, *, limit: int | None = None) -> list[dict[str, Any]]:
+        """The result rows of a finished query job."""
+        ...
+
+    async def insert_rows(self, name: TableName, rows: Sequence[Mapping[str, Any]], ids: Sequence[str]) -> None:
+        """Stream rows; `ids` make a repeated call harmless."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A pulled message and the receipt that acknowledges it."""
+
+    ack_id: str
+    data: bytes
+    attributes: Mapping[str, str]
+    message_id: str = ""
+    publish_time: datetime | None = None
+    delivery_attempt: int = 0
+
+
+class Subscription(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    async def pull(self, limit: int) -> list[Message]:
+        """Up to `limit` messages; empty when none came for a while."""
+        ...
+
+    async def ack(self, ack_ids: Sequence[str]) -> None: ...
+
+    async def extend(self, ack_ids: Sequence[str], deadline: timedelta) -> None:
+        """Keep (or with zero, give back) the lease on these messages."""
+        ...
+
+
+class Publisher(Protocol):
+    async def publish(self, topic: str, data: bytes, attributes: Mapping[str, str]) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+class HttpClient(Protocol):
+    async def request(
+        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes, timeout: timedelta
+    ) -> HttpAnswer: ...
+
+    async def identity_token(self, audience: str) -> str:
+        """A token that proves who the daemon is to that audience."""
+        ...
