@@ -1,0 +1,71 @@
+# Two commands matter: `make run` to see it work, `make test` to know it works. `make help` lists the rest.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV ?= .venv
+STATE ?= .state
+BIN := $(VENV)/bin
+export PYTHON
+# Several at once help where the machine has the cores; a single core would only pay for the switching.
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 4 ] && n=4; [ $$n -gt 1 ] && echo $$n || echo 0)
+# What a test run is given beyond the whole suite, e.g. make test ARGS="-k storage -x"
+ARGS ?=
+
+##@ Use it
+.PHONY: run
+run: setup ## Run the daemon on the local cloud with sample files, until Ctrl-C
+	@$(BIN)/ingestd local --state $(STATE) --rules config/rules --samples config/samples
+
+.PHONY: demo
+demo: setup ## The same, in a throw-away folder: show the rows and exit
+	@$(BIN)/ingestd demo --rules config/rules --samples config/samples
+
+.PHONY: setup
+setup: ## Prepare .venv with the ingestd command in it (done by the others when needed)
+	@tools/setup $(VENV)
+
+##@ Work on it
+.PHONY: test
+test: lint types imports pytest ## Everything CI checks: lint, types, layers and all tests with coverage
+
+.PHONY: pytest
+pytest: setup ## The tests alone (ARGS="-k name -x" to choose)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --cov --cov-report=term $(ARGS)
+
+.PHONY: lint
+lint: setup ## Style: ruff check and ruff format --check
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check --quiet || { echo "run: make format"; exit 1; }
+
+.PHONY: types
+types: setup ## Types: mypy --strict
+	@$(BIN)/mypy
+
+.PHONY: imports
+imports: setup ## Layers: import-linter
+	@$(BIN)/lint-imports --no-cache >.imports.log 2>&1 || { cat .imports.log; rm -f .imports.log; exit 1; }; tail -n 2 .imports.log; rm -f .imports.log
+
+.PHONY: format
+format: setup ## Rewrite the code in the project's style
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+.PHONY: sim
+sim: setup ## Simulations of the daemon on virtual time (ARGS="--hypothesis-seed=…" to repeat one)
+	@$(BIN)/python -m pytest tests/sim -n $(WORKERS) $(ARGS)
+
+.PHONY: bench
+bench: setup ## Every benchmark, each ending in one line of JSON (ARGS="localcloud" to choose)
+	@$(BIN)/python -m bench $(ARGS)
+
+.PHONY: clean
+clean: ## Remove the environment, the local cloud's state and every cache
+	@rm -rf $(VENV) $(STATE) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov dist build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help
+help: ## This list
+	@awk 'BEGIN {FS = ":.*## "; printf "\n\033[1mingestd\033[0m: files from Cloud Storage into BigQuery\n"} \
+	  /^##@ / {printf "\n\033[1m%s\033[0m\n", substr($$0, 5)} \
+	  /^[a-z-]+:.*## / {printf "  \033[36mmake %-8s\033[0m %s\n", $$1, $$2} END {print ""}' $(MAKEFILE_LIST)
