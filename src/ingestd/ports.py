@@ -142,7 +142,7 @@ class HttpAnswer:
 
 class HttpClient(Protocol):
     async def request(
-        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes, timeout: timedelta
+        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes, limit: timedelta
     ) -> HttpAnswer: ...
 
     async def identity_token(self, audience: str) -> str:

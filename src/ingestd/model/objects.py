@@ -7,6 +7,7 @@ from typing import NewType
 
 Generation = NewType("Generation", int)
 
+EPOCH = datetime.fromtimestamp(0, UTC)
 ABSENT = Generation(0)  # as a precondition: the object must not exist yet
 
 
@@ -58,7 +59,7 @@ class FileVersion:
     ref: ObjectRef
     generation: Generation
     size: int = 0
-    event_time: datetime = datetime.fromtimestamp(0, UTC)
+    event_time: datetime = EPOCH
     crc32c: str = ""
 
     @property
@@ -84,4 +85,4 @@ def generation_time(generation: Generation) -> datetime:
     try:
         return datetime.fromtimestamp(generation / 1_000_000, UTC)
     except (OverflowError, OSError, ValueError):
-        return datetime.fromtimestamp(0, UTC)
+        return EPOCH

@@ -1,0 +1,1 @@
+"""A batch's life: accepted, loaded, proven, acted upon, done — and resumable after a crash between any two of these."""

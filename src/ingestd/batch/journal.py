@@ -1,0 +1,201 @@
+"""The journal: one object per batch, under `Running/` until its very last step moves it to `Done/`.
+
+What is true at any moment, whoever dies when:
+- A batch whose message was acknowledged has a record, under `Running/` or `Done/`.
+- `Done/` is written before `Running/` is deleted. So whoever manages to create a `Running/` record looks for `Done/`
+  next, and learns whether the batch was finished before.
+- Every change of a record names the generation it replaces. A replica that was paused while another took over
+  fails its next write (`LeaseLost`) and stops.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+import structlog
+
+from ingestd.batch.record import Phase, Record
+from ingestd.model.clock import Clock
+from ingestd.model.errors import NotFound, PreconditionFailed
+from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef
+from ingestd.ports import ObjectStore
+
+log = structlog.get_logger(__name__)
+
+
+class LeaseLost(Exception):  # noqa: N818 - a verdict: stop, somebody else carries on
+    """Another replica took the record over."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A record together with the generation it was read or written at."""
+
+    record: Record
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of a journal listing: enough to decide without reading the record."""
+
+    ref: ObjectRef
+    event_id: str
+    phase: str
+    source: str
+    lease_until: datetime | None
+    retry_at: datetime | None
+    created: datetime
+
+
+class Journal:
+    def __init__(self, store: ObjectStore, root: ObjectRef, clock: Clock, *, owner: str, lease: timedelta) -> None:
+        self._store = store
+        self._root = root
+        self._clock = clock
+        self._owner = owner
+        self._lease = lease
+
+    @property
+    def lease(self) -> timedelta:
+        return self._lease
+
+    def running(self, record: Record) -> ObjectRef:
+        return self._root / f"Running/{_path(record)}.run"
+
+    def done(self, record: Record) -> ObjectRef:
+        return self._root / f"Done/{_path(record)}.run"
+
+    def beside(self, record: Record, name: str) -> ObjectRef:
+        """Job documents kept for people: `<table>/<date>/<jobID>/tail-job.json` and its siblings."""
+        return self._root / f"{_folder(record)}/{record.load_job().job_id}/{name}"
+
+    async def open(self, record: Record, *, claim: bool) -> Held | None:
+        """Create the record (claimed by us, or free for anyone); None when it exists already."""
+        record = self._stamp(record, claim=claim)
+        try:
+            generation = await self._write(self.running(record), record, ABSENT)
+        except PreconditionFailed:
+            return None
+        return Held(record, generation)
+
+    async def find(self, record: Record) -> Held | None:
+        """The running record with the identity of this one."""
+        return await self.read(self.running(record))
+
+    async def read(self, ref: ObjectRef) -> Held | None:
+        try:
+            data, info = await self._store.read(ref)
+        except NotFound:
+            return None
+        return Held(Record.from_json(data), info.generation)
+
+    async def finished(self, record: Record) -> Record | None:
+        """The finished record of this identity, if there is one."""
+        held = await self.read(self.done(record))
+        return held.record if held else None
+
+    async def is_finished(self, record: Record) -> bool:
+        return await self._store.stat(self.done(record)) is not None
+
+    async def claim(self, held: Held) -> bool:
+        """Become the owner, unless somebody else's lease is alive or was faster."""
+        if held.record.leased(self._clock.now()) and held.record.owner != self._owner:
+            return False
+        try:
+            await self.save(held, held.record, claim=True)
+        except LeaseLost:
+            return False
+        return True
+
+    async def save(self, held: Held, record: Record, *, claim: bool = True) -> None:
+        """Replace the record; `held` follows. `claim=False` lets go of it."""
+        record = self._stamp(record, claim=claim)
+        try:
+            held.generation = await self._write(self.running(record), record, held.generation)
+        except (PreconditionFailed, NotFound) as error:
+            raise LeaseLost(f"record {record.event_id} changed under us") from error
+        held.record = record
+
+    async def renew(self, held: Held) -> None:
+        await self.save(held, held.record)
+
+    async def finish(self, held: Held, record: Record) -> None:
+        """The last step: `Done/` first, then `Running/` goes."""
+        assert record.phase.final
+        record = self._stamp(record, claim=False)
+        try:
+            await self._write(self.done(record), record, ABSENT)
+        except PreconditionFailed:
+            log.info("journal.finished_before", event_id=record.event_id)
+        await self.forget(Held(record, held.generation))
+
+    async def forget(self, held: Held) -> None:
+        """Remove a running record that `Done/` (or nobody) needs any more."""
+        try:
+            await self._store.delete(self.running(held.record), if_generation=held.generation)
+        except PreconditionFailed as error:
+            raise LeaseLost(f"record {held.record.event_id} changed under us") from error
+
+    async def entries(self, folder: str = "Running/") -> AsyncIterator[Entry]:
+        async for info in self._store.list(self._root / folder):
+            if info.ref.name.endswith(".run"):
+                yield _entry(info)
+
+    async def note(self, ref: ObjectRef, data: bytes) -> None:
+        await self._store.create(ref, data)
+
+    def _stamp(self, record: Record, *, claim: bool) -> Record:
+        now = self._clock.now()
+        return replace(
+            record,
+            updated=now,
+            revision=record.revision + 1,
+            owner=self._owner if claim else "",
+            lease_until=now + self._lease if claim else None,
+        )
+
+    async def _write(self, ref: ObjectRef, record: Record, if_generation: Generation | None) -> Generation:
+        return await self._store.create(ref, record.to_json(), if_generation=if_generation, metadata=_metadata(record))
+
+
+def _folder(record: Record) -> str:
+    # The table name may hold `$` or `:`; as one path segment it must not hold a slash.
+    return f"{quote(record.dest, safe='.:$-_')}/{record.day}"
+
+
+def _path(record: Record) -> str:
+    return f"{_folder(record)}/{record.event_id}"
+
+
+def _metadata(record: Record) -> dict[str, str]:
+    """Carried on the object itself, so that a listing answers most questions without reading any record."""
+    metadata: dict[str, Any] = {"ingestd-phase": record.phase, "ingestd-event": record.event_id}
+    if record.files:
+        # Header-safe: object names may hold anything.
+        metadata["ingestd-source"] = quote(record.files[0].key, safe="/#:.=@ ")
+    if record.lease_until:
+        metadata["ingestd-lease-until"] = record.lease_until.isoformat()
+    if record.retry_at:
+        metadata["ingestd-retry-at"] = record.retry_at.isoformat()
+    return {key: str(value) for key, value in metadata.items()}
+
+
+def _entry(info: ObjectInfo) -> Entry:
+    meta: Mapping[str, str] = info.metadata
+
+    def instant(key: str) -> datetime | None:
+        text = meta.get(key)
+        return datetime.fromisoformat(text) if text else None
+
+    return Entry(
+        ref=info.ref,
+        event_id=meta.get("ingestd-event", info.ref.name.rpartition("/")[2].removesuffix(".run")),
+        phase=meta.get("ingestd-phase", Phase.ACCEPTED),
+        source=meta.get("ingestd-source", ""),
+        lease_until=instant("ingestd-lease-until"),
+        retry_at=instant("ingestd-retry-at"),
+        created=info.created,
+    )

@@ -1,0 +1,1 @@
+"""From Pub/Sub messages to typed events."""

@@ -1,0 +1,154 @@
+"""Reading GCS object notifications, in every shape that reaches the topic.
+
+Google publishes attributes with the object resource (`JSON_API_V1`) or without it (`NONE`). People who test by hand
+publish Cloud Functions events and CloudEvents. All of them become an `ObjectEvent`; what is none of them raises
+`Unreadable` with a reason, and never anything else.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from ingestd.model.objects import FileVersion, Generation, ObjectRef, generation_time
+
+FINALIZE = "OBJECT_FINALIZE"
+
+# Cloud Functions (v1) and CloudEvents (Eventarc) names for the same four events.
+_EVENT_TYPES = {
+    "google.storage.object.finalize": FINALIZE,
+    "google.storage.object.delete": "OBJECT_DELETE",
+    "google.storage.object.archive": "OBJECT_ARCHIVE",
+    "google.storage.object.metadataUpdate": "OBJECT_METADATA_UPDATE",
+    "google.cloud.storage.object.v1.finalized": FINALIZE,
+    "google.cloud.storage.object.v1.deleted": "OBJECT_DELETE",
+    "google.cloud.storage.object.v1.archived": "OBJECT_ARCHIVE",
+    "google.cloud.storage.object.v1.metadataUpdated": "OBJECT_METADATA_UPDATE",
+}
+_KNOWN = frozenset(_EVENT_TYPES.values())
+
+
+class Unreadable(Exception):  # noqa: N818 - a verdict on the message
+    """The message is not an event we know; `reason` is for the person who reads the dead letters."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectEvent:
+    """Something happened to one generation of an object."""
+
+    kind: str
+    file: FileVersion
+    overwrote: Generation | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def finalized(self) -> bool:
+        return self.kind == FINALIZE
+
+
+def parse_notification(data: bytes, attributes: Mapping[str, str]) -> ObjectEvent:
+    kind = attributes.get("eventType")
+    if kind is not None and "objectId" in attributes:
+        return _from_attributes(kind, data, attributes)
+    document = _object(data)
+    kind = kind or attributes.get("ce-type") or _text(document, "type") or _text(document, "eventType")
+    if not kind and isinstance(document.get("context"), dict):
+        kind = _text(document["context"], "eventType")
+    resource = document.get("data") if isinstance(document.get("data"), dict) else document
+    assert isinstance(resource, dict)
+    return _from_resource(_EVENT_TYPES.get(kind, kind) if kind else FINALIZE, resource, attributes)
+
+
+def _from_attributes(kind: str, data: bytes, attributes: Mapping[str, str]) -> ObjectEvent:
+    kind = _EVENT_TYPES.get(kind, kind)
+    bucket, name = attributes.get("bucketId", ""), attributes["objectId"]
+    generation = _generation(attributes.get("objectGeneration"))
+    size, created, crc32c = 0, None, ""
+    metadata: dict[str, str] = {}
+    if data and attributes.get("payloadFormat", "JSON_API_V1") == "JSON_API_V1":
+        resource = _object(data)
+        size, created, crc32c, metadata = _details(resource)
+        generation = generation or _generation(resource.get("generation"))
+        bucket = bucket or _text(resource, "bucket")
+    overwrote = attributes.get("overwroteGeneration")
+    return _event(kind, bucket, name, generation, size, created, crc32c, metadata, overwrote)
+
+
+def _from_resource(kind: str, resource: dict[str, Any], attributes: Mapping[str, str]) -> ObjectEvent:
+    size, created, crc32c, metadata = _details(resource)
+    generation = _generation(resource.get("generation"))
+    overwrote = attributes.get("overwroteGeneration")
+    bucket, name = _text(resource, "bucket"), _text(resource, "name")
+    return _event(kind, bucket, name, generation, size, created, crc32c, metadata, overwrote)
+
+
+def _event(
+    kind: str,
+    bucket: str,
+    name: str,
+    generation: Generation | None,
+    size: int,
+    created: datetime | None,
+    crc32c: str,
+    metadata: dict[str, str],
+    overwrote: str | None,
+) -> ObjectEvent:
+    if kind not in _KNOWN:
+        raise Unreadable(f"unknown event type {kind!r}")
+    if not bucket or not name:
+        raise Unreadable("the event names no bucket or no object")
+    if generation is None:
+        raise Unreadable("the event carries no object generation")
+    file = FileVersion(ObjectRef(bucket, name), generation, size, created or generation_time(generation), crc32c)
+    return ObjectEvent(kind, file, _generation(overwrote), metadata)
+
+
+def _details(resource: dict[str, Any]) -> tuple[int, datetime | None, str, dict[str, str]]:
+    try:
+        size = int(resource.get("size") or 0)
+    except (TypeError, ValueError):
+        size = 0
+    metadata = resource.get("metadata")
+    own = {str(key): str(value) for key, value in metadata.items()} if isinstance(metadata, dict) else {}
+    return size, _instant(resource.get("timeCreated")), _text(resource, "crc32c"), own
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        document = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise Unreadable(f"the payload is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise Unreadable(f"the payload is a JSON {type(document).__name__}, not an object")
+    return document
+
+
+def _text(document: dict[str, Any], key: str) -> str:
+    value = document.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _generation(value: object) -> Generation | None:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return None
+    try:
+        number = int(value)
+    except ValueError:
+        return None
+    return Generation(number) if 0 < number < 2**63 else None
+
+
+def _instant(value: object) -> datetime | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        instant = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)

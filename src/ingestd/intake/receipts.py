@@ -1,0 +1,148 @@
+"""Settling messages: acknowledgements leave in batches, leases of unfinished messages are kept alive.
+
+Invariant: a message is acknowledged only by its handler (see `Receipt.ack`), and a message that is neither settled nor
+extended comes back by itself, so that losing this process loses nothing.
+"""
+
+import asyncio
+from datetime import timedelta
+
+import structlog
+from prometheus_client import Counter, Gauge
+
+from ingestd.model.clock import Clock
+from ingestd.model.errors import IngestError
+from ingestd.ports import Message, Subscription
+
+log = structlog.get_logger(__name__)
+
+SETTLED = Counter("ingestd_messages_settled", "Messages settled, by how.", ["subscription", "how"])
+IN_FLIGHT = Gauge("ingestd_messages_in_flight", "Messages pulled and not settled yet.", ["subscription"])
+IN_FLIGHT_BYTES = Gauge("ingestd_messages_in_flight_bytes", "Payload bytes of messages in flight.", ["subscription"])
+
+_FLUSH_EVERY = timedelta(milliseconds=50)
+_FLUSH_AT = 1000
+_MAX_DELAY = timedelta(seconds=600)  # Pub/Sub's longest ack deadline
+
+
+class Receipt:
+    """What a handler holds for one message: settle it once, by `ack` or `retry_later`."""
+
+    __slots__ = ("_desk", "message", "size")
+
+    def __init__(self, desk: "Desk", message: Message) -> None:
+        self._desk = desk
+        self.message = message
+        self.size = len(message.data)
+
+    def ack(self) -> None:
+        self._desk.settle(self, None)
+
+    def retry_later(self, delay: timedelta) -> None:
+        """Give the message back; it is delivered again after the delay."""
+        self._desk.settle(self, min(delay, _MAX_DELAY))
+
+
+class Desk:
+    """All messages in flight of one subscription, within caps on count and bytes."""
+
+    def __init__(
+        self, subscription: Subscription, clock: Clock, *, max_messages: int, max_bytes: int, lease: timedelta
+    ) -> None:
+        self._subscription = subscription
+        self._clock = clock
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._lease = lease
+        self._open: dict[str, Receipt] = {}
+        self._bytes = 0
+        self._acks: list[str] = []
+        self._delays: dict[timedelta, list[str]] = {}
+        self._room = asyncio.Event()
+        self._room.set()
+        self._full = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        name = subscription.name
+        self._acked = SETTLED.labels(name, "ack")
+        self._returned = SETTLED.labels(name, "retry")
+        self._gauge = IN_FLIGHT.labels(name)
+        self._gauge_bytes = IN_FLIGHT_BYTES.labels(name)
+
+    def admit(self, message: Message) -> Receipt:
+        receipt = Receipt(self, message)
+        self._open[message.ack_id] = receipt
+        self._bytes += receipt.size
+        if len(self._open) >= self._max_messages or self._bytes >= self._max_bytes:
+            self._room.clear()
+        self._idle.clear()
+        return receipt
+
+    def settle(self, receipt: Receipt, delay: timedelta | None) -> None:
+        ack_id = receipt.message.ack_id
+        if self._open.get(ack_id) is not receipt:
+            return  # settled before: the first word counts
+        del self._open[ack_id]
+        self._bytes -= receipt.size
+        if not self._room.is_set() and len(self._open) < self._max_messages and self._bytes < self._max_bytes:
+            self._room.set()
+        if delay is None:
+            self._acks.append(ack_id)
+            if len(self._acks) >= _FLUSH_AT:
+                self._full.set()
+        else:
+            self._delays.setdefault(delay, []).append(ack_id)
+        if not self._open:
+            self._idle.set()
+
+    async def wait_for_room(self) -> int:
+        """Wait until more messages fit, and say how many."""
+        await self._room.wait()
+        return max(1, self._max_messages - len(self._open))
+
+    async def drained(self) -> None:
+        await self._idle.wait()
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._open)
+
+    async def flush_forever(self) -> None:
+        """Root task: send acknowledgements in batches."""
+        while True:
+            try:
+                async with asyncio.timeout(_FLUSH_EVERY.total_seconds()):
+                    await self._full.wait()
+            except TimeoutError:
+                pass
+            self._full.clear()
+            await self.flush()
+
+    async def flush(self) -> None:
+        acks, self._acks = self._acks, []
+        delays, self._delays = self._delays, {}
+        self._gauge.set(len(self._open))
+        self._gauge_bytes.set(self._bytes)
+        try:
+            if acks:
+                await self._subscription.ack(acks)
+                self._acked.inc(len(acks))
+            for delay, ack_ids in delays.items():
+                await self._subscription.extend(ack_ids, delay)
+                self._returned.inc(len(ack_ids))
+        except IngestError as error:
+            # Not acknowledged means delivered again, and every handler is idempotent: safe, but worth seeing.
+            SETTLED.labels(self._subscription.name, "failed").inc(len(acks))
+            log.warning("intake.ack_failed", subscription=self._subscription.name, count=len(acks), error=str(error))
+
+    async def keep_leases_forever(self) -> None:
+        """Root task: extend every message still in flight, at half of its lease."""
+        while True:
+            await self._clock.sleep(self._lease / 2)
+            if not self._open:
+                continue
+            try:
+                await self._subscription.extend(list(self._open), self._lease)
+            except IngestError as error:
+                SETTLED.labels(self._subscription.name, "lease_failed").inc()
+                log.warning("intake.lease_failed", subscription=self._subscription.name, error=str(error))
