@@ -16,7 +16,7 @@ from ingestd.model.clock import Clock
 from ingestd.model.errors import Throttled, Transient
 from ingestd.model.jobs import JobRequest, JobState
 from ingestd.ports import Warehouse
-from ingestd.warehouse.verdicts import verdict
+from ingestd.warehouse.errors import job_failure
 
 log = structlog.get_logger(__name__)
 
@@ -88,7 +88,7 @@ class JobRunner:
         attempt = 1
         while True:
             job = await self.wait(await self._warehouse.insert_job(make(attempt)))
-            problem = verdict(job)
+            problem = job_failure(job)
             retriable = isinstance(problem, Transient) or (isinstance(problem, Throttled) and not problem.quota)
             if not retriable or attempt >= self._max_attempts:
                 return job

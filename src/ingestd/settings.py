@@ -1,0 +1,137 @@
+"""The service's settings: one typed model, from a YAML file and `INGESTD_…` environment variables.
+
+Unknown keys are errors with a suggestion; every default has its reason beside it.
+"""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from ingestd.model.objects import ObjectRef
+from ingestd.model.quantities import ByteSize, Duration
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+def _bqtail(name: str, alias: str) -> AliasChoices:
+    """bqtail's own name for the setting is accepted beside ours."""
+    return AliasChoices(name, alias)
+
+
+class Subscriptions(_Section):
+    notifications: str = Field("ingestd-notifications", description="Pulls GCS object notifications.")
+    completions: str = Field("ingestd-completions", description="Pulls BigQuery audit-log job completions.")
+    dead_letter_topic: str = Field("", description="Where unreadable messages go; empty: to `error_url` instead.")
+
+
+class Intake(_Section):
+    concurrent_pulls: int = Field(4, ge=1, le=64, description="Pulls in flight per subscription.")
+    messages_per_pull: int = Field(1000, ge=1, le=1000, description="1,000 is Pub/Sub's own limit.")
+    max_messages: int = Field(2000, ge=1, description="Unsettled messages at most; beyond it pulling pauses.")
+    max_bytes: ByteSize = Field(256 * 1024**2, description="Unsettled payload bytes at most.")
+    ack_deadline: Duration = Field(timedelta(seconds=60), description="Lease per extension; renewed at half of it.")
+    silence: Duration = Field(timedelta(seconds=90), description="A pull silent for longer is given up and repeated.")
+    remember: int = Field(100_000, ge=0, description="Recently finished files remembered to drop duplicates cheaply.")
+
+
+class Jobs(_Section):
+    location: str = Field("US", description="Where jobs run whose destination dataset cannot be asked.")
+    poll_every: Duration = Field(timedelta(seconds=30), description="Safety net: audit events may be lost.")
+    max_attempts: int = Field(5, ge=1, description="Attempts of one load before its failure counts as final.")
+    retry_pause: Duration = Field(timedelta(seconds=5), description="Before the next attempt; grows with each.")
+    throttle_pause: Duration = Field(timedelta(seconds=30), description="After rateLimitExceeded.")
+    quota_pause: Duration = Field(timedelta(minutes=15), description="After quotaExceeded, which takes hours to mend.")
+    max_running: int = Field(100, ge=1, description="Batches this process works on at the same time.")
+
+
+class Recovery(_Section):
+    lease: Duration = Field(
+        timedelta(seconds=60), description="A batch whose owner is silent for this long is adopted."
+    )
+    sweep_every: Duration = Field(
+        timedelta(seconds=30), description="How often abandoned and blocked batches are found."
+    )
+    retry_first: Duration = Field(
+        timedelta(seconds=30), description="First pause of a blocked batch (missing table, 403)."
+    )
+    retry_longest: Duration = Field(timedelta(minutes=15), description="Longest pause of a blocked batch.")
+    give_up_after: Duration = Field(timedelta(days=7), description="Then a blocked batch fails and OnFailure runs.")
+
+
+class Actions(_Section):
+    allowed_hosts: tuple[str, ...] = Field(
+        (), description="Hosts `call` may reach; empty: none. `*.example.com` works."
+    )
+    timeout: Duration = Field(timedelta(seconds=60), description="Per HTTP call, unless the action says otherwise.")
+    slack_token: SecretStr | None = Field(None, description="Token for `notify`; better from a file.")
+    slack_token_file: Path | None = Field(None, description="File that holds the Slack token (a mounted secret).")
+    slack_url: str = Field("https://slack.com/api", description="Slack's API; another address for rehearsals.")
+
+
+class Rules(_Section):
+    url: str = Field("config/rules", description="A folder, or gs://bucket/prefix.")
+    check_every: Duration = Field(timedelta(seconds=60), description="How often edits are looked for (also on SIGHUP).")
+
+
+class Http(_Section):
+    host: str = Field("0.0.0.0", description="Kubernetes probes come from outside the pod's loopback.")  # noqa: S104
+    port: int = Field(9090, ge=0, le=65535, description="/metrics, /healthz, /readyz, /status; 0 picks a free port.")
+
+
+class Logging(_Section):
+    format: Literal["auto", "json", "console"] = Field("auto", description="auto: console on a terminal, else JSON.")
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Settings(_Section):
+    """Everything the daemon can be told."""
+
+    project: Annotated[str, Field(min_length=1, validation_alias=_bqtail("project", "ProjectID"))]
+    rules: Rules = Rules()
+    subscriptions: Subscriptions = Subscriptions()
+    journal_url: str = Field("", validation_alias=_bqtail("journal_url", "JournalURL"))
+    error_url: str = Field("", validation_alias=_bqtail("error_url", "ErrorURL"))
+    defer_task_url: str = Field(
+        "", validation_alias=AliasChoices("defer_task_url", "DeferTaskURL", "AsyncTaskURL", "async_task_url")
+    )
+    corrupted_file_url: str = Field("", validation_alias=_bqtail("corrupted_file_url", "CorruptedFileURL"))
+    invalid_schema_url: str = Field("", validation_alias=_bqtail("invalid_schema_url", "InvalidSchemaURL"))
+    routes: tuple[dict[str, Any], ...] = Field((), validation_alias=_bqtail("routes", "Routes"))
+    intake: Intake = Intake()
+    jobs: Jobs = Jobs()
+    recovery: Recovery = Recovery()
+    actions: Actions = Actions()
+    http: Http = Http()
+    logging: Logging = Logging()
+    drain: Duration = Field(
+        timedelta(seconds=25), description="Time to finish on SIGTERM; below the pod's grace period."
+    )
+    replica: str = Field("", description="Name of this process in leases; empty: host name and a random part.")
+
+    @field_validator("journal_url", "error_url", "defer_task_url", "corrupted_file_url", "invalid_schema_url")
+    @classmethod
+    def _gs_url(cls, value: str) -> str:
+        if value:
+            ObjectRef.parse(value)
+        return value
+
+    @property
+    def ops(self) -> ObjectRef:
+        """What is given no place of its own lives in the conventional operations bucket."""
+        return ObjectRef(f"{self.project}-ops", "")
+
+    @property
+    def journal(self) -> ObjectRef:
+        return ObjectRef.parse(self.journal_url) if self.journal_url else self.ops / "journal"
+
+    @property
+    def errors(self) -> ObjectRef:
+        return ObjectRef.parse(self.error_url) if self.error_url else self.ops / "errors"
+
+    @property
+    def tasks(self) -> ObjectRef:
+        return ObjectRef.parse(self.defer_task_url) if self.defer_task_url else self.ops / "tasks"
