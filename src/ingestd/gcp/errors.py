@@ -1,0 +1,141 @@
+"""Every foreign exception becomes one of the daemon's kinds here, and nowhere else.
+
+The message keeps what was being done, to what, what the service said and what a person can do about it.
+"""
+
+import http.client
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+
+import grpc
+import httpx
+import requests
+import urllib3
+from google.api_core import exceptions as api
+from google.auth import exceptions as auth
+from google.cloud.storage.exceptions import DataCorruption
+
+from ingestd.model.errors import BadInput, Fatal, IngestError, NotFound, PreconditionFailed, Throttled, Transient
+from ingestd.warehouse.errors import Kind, kind_of
+
+_PERMISSION = "grant the daemon's service account access to it"
+_MISSING = "create it, or correct its name in the rule or settings"
+_CREDENTIALS = "check the application default credentials"
+
+# The same request may pass in a moment, whatever the service calls it.
+_NETWORK_ERRORS: tuple[type[BaseException], ...] = (
+    requests.ConnectionError,
+    requests.Timeout,
+    requests.exceptions.ChunkedEncodingError,
+    requests.exceptions.ContentDecodingError,
+    urllib3.exceptions.HTTPError,
+    http.client.HTTPException,
+    httpx.TimeoutException,
+    httpx.NetworkError,
+    httpx.ProtocolError,
+    httpx.ProxyError,
+    DataCorruption,
+    api.RetryError,
+    TimeoutError,
+    OSError,
+)
+
+
+@contextmanager
+def translated(doing: str, resource: str) -> Iterator[None]:
+    """Inside, only the daemon's own kinds of error get out."""
+    try:
+        yield
+    except IngestError:
+        raise
+    except Exception as error:
+        raise translate(error, doing, resource) from error
+
+
+def translate(error: Exception, doing: str, resource: str) -> IngestError:
+    """The kind this error is. An unknown error is `Fatal`: it stops one batch, visibly, and never loops."""
+    if isinstance(error, IngestError):
+        return error
+    if isinstance(error, grpc.RpcError):
+        error = api.from_grpc_error(error)  # type: ignore[no-untyped-call]
+    where = f"{doing} {resource}"
+    if isinstance(error, api.GoogleAPICallError):
+        return _from_service(error, where)
+    if isinstance(error, auth.GoogleAuthError):
+        if isinstance(error, auth.TransportError) or getattr(error, "retryable", False):
+            return Transient(f"{where}: could not authenticate: {error}")
+        return Fatal(f"{where}: could not authenticate: {error}; {_CREDENTIALS}")
+    # requests' invalid-URL errors are OSErrors too, and no retry makes a URL valid.
+    if isinstance(error, requests.RequestException) and not isinstance(error, _NETWORK_ERRORS[:4]):
+        return Fatal(f"{where}: {error}")
+    if isinstance(error, _NETWORK_ERRORS):
+        return Transient(f"{where}: {type(error).__name__}: {error}")
+    return Fatal(f"{where}: {type(error).__name__}: {error}")
+
+
+def _from_service(error: api.GoogleAPICallError, where: str) -> IngestError:
+    code = int(error.code or 0)
+    message = f"{where}: {code} {error.message}"
+    headers = _headers(error)
+    match kind_of(reason_of(error)):
+        case Kind.RATE:
+            return Throttled(message, retry_after(headers))
+        case Kind.QUOTA:
+            return Throttled(message, retry_after(headers), quota=True)
+        case Kind.TRANSIENT:
+            return Transient(message)
+        case _:
+            pass  # the status says it as well or better
+    if isinstance(error, api.FailedPrecondition):
+        return Fatal(message)
+    if isinstance(error, api.Aborted):
+        return Transient(message)
+    return from_status(code, message, headers)
+
+
+def from_status(code: int, message: str, headers: Mapping[str, str] | None = None) -> IngestError:
+    """The kind an HTTP status stands for."""
+    if code == 429:
+        return Throttled(message, retry_after(headers or {}))
+    if code == 404:
+        return NotFound(f"{message}; {_MISSING}")
+    if code in (409, 412):
+        return PreconditionFailed(message)
+    if code == 403:
+        return Fatal(f"{message}; no permission: {_PERMISSION}")
+    if code == 401:
+        return Fatal(f"{message}; {_CREDENTIALS}")
+    if code == 501:
+        return Fatal(message)
+    if code in (408, 499) or code >= 500:
+        return Transient(message)
+    if 400 <= code < 500:
+        return BadInput(message)
+    return Fatal(message)
+
+
+def reason_of(error: api.GoogleAPICallError) -> str:
+    """BigQuery's and Storage's `errors[0].reason`, where the service gave one."""
+    for item in error.errors or ():
+        if isinstance(item, Mapping) and isinstance(item.get("reason"), str):
+            return str(item["reason"])
+    return ""
+
+
+def retry_after(headers: Mapping[str, str]) -> datetime | None:
+    """`Retry-After`, which is seconds or an HTTP date."""
+    value = headers.get("Retry-After") or headers.get("retry-after") or ""
+    if value.isdecimal():
+        return datetime.now(UTC) + timedelta(seconds=min(int(value), 86_400))
+    try:
+        when = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return when if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+def _headers(error: api.GoogleAPICallError) -> Mapping[str, str]:
+    headers = getattr(error.response, "headers", None)
+    return headers if isinstance(headers, Mapping) else {}

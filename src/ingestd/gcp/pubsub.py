@@ -1,0 +1,123 @@
+"""`Subscription` and `Publisher` on Pub/Sub's generated asyncio clients (unary pull, batched acknowledgement).
+
+The generated types wrap every field access, which costs more than the network. So requests and answers are handled as
+the plain protobuf messages inside the wrappers.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from google.api_core import exceptions as api
+from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient, types
+
+from ingestd.gcp.errors import translated
+from ingestd.ports import Message
+from ingestd.retry import Retrier
+
+MAX_IDS_PER_REQUEST = 2_500  # an ack id takes some 180 bytes and a request at most 512 KiB
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+_PullRequest: Any = types.PullRequest
+_PullResponse: Any = types.PullResponse
+_AcknowledgeRequest: Any = types.AcknowledgeRequest
+_ModifyAckDeadlineRequest: Any = types.ModifyAckDeadlineRequest
+
+
+class PubSubSubscription:
+    def __init__(
+        self,
+        client: SubscriberAsyncClient,
+        name: str,
+        retrier: Retrier,
+        *,
+        timeout: float = 30.0,
+        pull_timeout: float = 20.0,
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._retrier = retrier
+        self._timeout = timeout
+        self._pull_timeout = pull_timeout
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def pull(self, limit: int) -> list[Message]:
+        request = _wrapped(_PullRequest, subscription=self._name, max_messages=limit)
+
+        async def attempt() -> list[Message]:
+            with translated("pull", self._name):
+                try:
+                    answer = await self._client.pull(request=request, retry=None, timeout=self._pull_timeout)
+                except api.DeadlineExceeded:
+                    return []
+                return [_message(received) for received in _PullResponse.pb(answer).received_messages]
+
+        return await self._retrier.call(attempt, "pubsub.pull", resource=self._name)
+
+    async def ack(self, ack_ids: Sequence[str]) -> None:
+        for ids in _batches(ack_ids):
+            request = _wrapped(_AcknowledgeRequest, subscription=self._name, ack_ids=ids)
+            await self._call("ack", self._client.acknowledge, request)
+
+    async def extend(self, ack_ids: Sequence[str], deadline: timedelta) -> None:
+        for ids in _batches(ack_ids):
+            request = _wrapped(
+                _ModifyAckDeadlineRequest,
+                subscription=self._name,
+                ack_ids=ids,
+                ack_deadline_seconds=int(deadline.total_seconds()),
+            )
+            await self._call("extend", self._client.modify_ack_deadline, request)
+
+    async def _call(self, operation: str, rpc: Callable[..., Coroutine[Any, Any, None]], request: Any) -> None:
+        async def attempt() -> None:
+            with translated(operation, self._name):
+                await rpc(request=request, retry=None, timeout=self._timeout)
+
+        await self._retrier.call(attempt, f"pubsub.{operation}", resource=self._name)
+
+
+class PubSubPublisher:
+    """Publishes one message per request: the daemon's own messages are few, and each is awaited."""
+
+    def __init__(self, client: PublisherAsyncClient, project: str, retrier: Retrier, *, timeout: float = 30.0) -> None:
+        self._client = client
+        self._project = project
+        self._retrier = retrier
+        self._timeout = timeout
+
+    async def publish(self, topic: str, data: bytes, attributes: Mapping[str, str]) -> str:
+        path = topic if topic.startswith("projects/") else f"projects/{self._project}/topics/{topic}"
+        message = types.PubsubMessage(data=data, attributes=dict(attributes))
+
+        async def attempt() -> str:
+            with translated("publish", path):
+                answer = await self._client.publish(topic=path, messages=[message], retry=None, timeout=self._timeout)
+                return str(answer.message_ids[0])
+
+        return await self._retrier.call(attempt, "pubsub.publish", resource=path)
+
+
+def _wrapped(kind: Any, **fields: Any) -> Any:
+    """A request in the generated wrapper, filled as plain protobuf."""
+    return kind.wrap(kind.pb()(**fields))
+
+
+def _batches(ack_ids: Sequence[str]) -> list[Sequence[str]]:
+    return [ack_ids[start : start + MAX_IDS_PER_REQUEST] for start in range(0, len(ack_ids), MAX_IDS_PER_REQUEST)]
+
+
+def _message(received: Any) -> Message:
+    message = received.message
+    published = message.publish_time
+    return Message(
+        received.ack_id,
+        message.data,
+        dict(message.attributes),
+        message.message_id,
+        _EPOCH + timedelta(seconds=published.seconds, microseconds=published.nanos // 1000),
+        received.delivery_attempt,
+    )

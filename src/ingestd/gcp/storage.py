@@ -1,0 +1,260 @@
+"""`ObjectStore` on google-cloud-storage.
+
+The library's own retries are off: `Retrier` decides, so that it is known when an answer may have been lost. A
+conditional write whose answer was lost comes back as 412 on the next attempt; each such write therefore carries a mark
+of its own, and finding that mark on the object means the write was ours.
+"""
+
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from google.api_core import exceptions as api
+from google.cloud.storage import Blob, Client
+
+from ingestd.gcp.errors import translated
+from ingestd.gcp.threads import Threads
+from ingestd.model.errors import NotFound, PreconditionFailed, Transient
+from ingestd.model.objects import Generation, ObjectInfo, ObjectRef
+from ingestd.retry import Retrier
+
+WRITE_MARK = "ingestd-write"  # custom metadata of conditional writes; never shown to callers
+_PAGE_FIELDS = "items(name,generation,size,timeCreated,crc32c,contentType,metadata,metageneration),nextPageToken"
+_KEPT_ON_COPY = ("contentType", "contentEncoding", "contentDisposition", "contentLanguage", "cacheControl")
+_MAX_READ_RACES = 5
+
+T = TypeVar("T")
+
+
+class GcsStore:
+    def __init__(self, client: Client, threads: Threads, retrier: Retrier, *, timeout: float = 60.0) -> None:
+        self._client = client
+        self._threads = threads
+        self._retrier = retrier
+        self._timeout = timeout
+
+    async def stat(self, ref: ObjectRef, *, generation: Generation | None = None) -> ObjectInfo | None:
+        blob = await self._call("stat", ref, lambda: self._describe(ref, generation))
+        return None if blob is None else _info(ref, blob)
+
+    async def read(self, ref: ObjectRef, *, generation: Generation | None = None) -> tuple[bytes, ObjectInfo]:
+        """Content as the writer meant it: a `Content-Encoding: gzip` object is decoded. Checksums are verified."""
+        for _ in range(_MAX_READ_RACES):
+            info = await self.stat(ref, generation=generation)
+            if info is None:
+                raise NotFound(f"read {_versioned(ref, generation)}: no such object")
+            data = await self._call("read", ref, partial(self._download, ref, info.generation))
+            if data is not None:
+                return data, info
+            # Replaced between the two calls: describe the new generation instead.
+        raise Transient(f"read {ref}: it was replaced {_MAX_READ_RACES} times while being read")
+
+    async def create(
+        self,
+        ref: ObjectRef,
+        data: bytes,
+        *,
+        if_generation: Generation | None = None,
+        content_type: str = "application/json",
+        metadata: Mapping[str, str] | None = None,
+    ) -> Generation:
+        mark = uuid.uuid4().hex if if_generation is not None else ""
+        labels = {**(metadata or {}), **({WRITE_MARK: mark} if mark else {})}
+        tries = 0
+
+        def upload() -> Generation:
+            blob = self._blob(ref)
+            if labels:
+                blob.metadata = labels
+            blob.upload_from_string(
+                data,
+                content_type=content_type,
+                if_generation_match=if_generation,
+                timeout=self._timeout,
+                checksum="crc32c",
+                retry=None,
+            )
+            return Generation(int(blob.generation))
+
+        async def attempt() -> Generation:
+            nonlocal tries
+            tries += 1
+            try:
+                return await self._threads.run(_translating, "write", ref, upload)
+            except PreconditionFailed:
+                if tries == 1 or not mark:
+                    raise
+                found = await self._threads.run(_translating, "stat", ref, lambda: self._describe(ref, None))
+                if found is None or (found.metadata or {}).get(WRITE_MARK) != mark:
+                    raise
+                return Generation(int(found.generation))
+
+        return await self._retrier.call(attempt, "storage.create", resource=ref.url)
+
+    async def delete(self, ref: ObjectRef, *, if_generation: Generation | None = None) -> bool:
+        def remove() -> bool:
+            try:
+                self._blob(ref).delete(if_generation_match=if_generation, timeout=self._timeout, retry=None)
+            except api.NotFound as error:
+                _refuse_missing_bucket(error)
+                return False
+            except api.PreconditionFailed:
+                if self._describe(ref, None) is None:
+                    return False
+                raise
+            return True
+
+        return await self._call("delete", ref, remove)
+
+    async def copy(
+        self,
+        source: ObjectRef,
+        target: ObjectRef,
+        *,
+        source_generation: Generation | None = None,
+        if_generation: Generation | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Generation:
+        original = await self._call("stat", source, lambda: self._describe(source, source_generation))
+        if original is None:
+            raise NotFound(f"copy {_versioned(source, source_generation)}: no such object")
+        resource: dict[str, Any] = {}
+        if metadata:
+            # A rewrite with a body replaces the whole description, so the source's own is carried over.
+            described = _resource(original)
+            resource = {key: described[key] for key in _KEPT_ON_COPY if key in described}
+            kept = {key: value for key, value in (original.metadata or {}).items() if key != WRITE_MARK}
+            resource["metadata"] = {**kept, **metadata}
+        pinned = self._blob(source, Generation(int(original.generation)))
+        token: str | None = None
+        tries = 0
+
+        def rewrite(so_far: str | None) -> tuple[str | None, Generation | None]:
+            blob = self._blob(target)
+            _set_resource(blob, resource)
+            more, _, _ = blob.rewrite(
+                pinned, token=so_far, if_generation_match=if_generation, timeout=self._timeout, retry=None
+            )
+            return more, None if more else Generation(int(blob.generation))
+
+        async def attempt() -> tuple[str | None, Generation | None]:
+            nonlocal tries
+            tries += 1
+            try:
+                return await self._threads.run(_translating, "copy", target, lambda: rewrite(token))
+            except PreconditionFailed:
+                if tries == 1:
+                    raise
+                found = await self._threads.run(_translating, "stat", target, lambda: self._describe(target, None))
+                if found is None or found.crc32c != original.crc32c or found.size != original.size:
+                    raise
+                return None, Generation(int(found.generation))
+
+        while True:
+            token, generation = await self._retrier.call(attempt, "storage.copy", resource=target.url)
+            if generation is not None:
+                return generation
+            tries = 0
+
+    async def list(self, prefix: ObjectRef, *, delimiter: str = "") -> AsyncIterator[ObjectInfo]:
+        """One page is fetched at a time, and only when the caller gets there."""
+        token: str | None = None
+
+        def page(after: str | None) -> tuple[list[Blob], str | None]:
+            found = self._client.list_blobs(
+                prefix.bucket,
+                prefix=prefix.name or None,
+                delimiter=delimiter or None,
+                page_token=after,
+                fields=_PAGE_FIELDS if not delimiter else f"prefixes,{_PAGE_FIELDS}",
+                timeout=self._timeout,
+                retry=None,
+            )
+            blobs = list(next(found.pages, ()))
+            return blobs, found.next_page_token
+
+        while True:
+            blobs, token = await self._call("list", prefix, partial(page, token))
+            for blob in blobs:
+                yield _info(ObjectRef(prefix.bucket, blob.name), blob)
+            if not token:
+                return
+
+    async def _call(self, operation: str, ref: ObjectRef, fn: Callable[[], T]) -> T:
+        def attempt() -> Awaitable[T]:
+            return self._threads.run(_translating, operation, ref, fn)
+
+        return await self._retrier.call(attempt, f"storage.{operation}", resource=ref.url)
+
+    def _blob(self, ref: ObjectRef, generation: Generation | None = None) -> Blob:
+        return self._client.bucket(ref.bucket).blob(ref.name, generation=generation)
+
+    def _describe(self, ref: ObjectRef, generation: Generation | None) -> Blob | None:
+        blob = self._blob(ref, generation)
+        try:
+            blob.reload(timeout=self._timeout, retry=None)
+        except api.NotFound as error:
+            _refuse_missing_bucket(error)
+            return None
+        return blob
+
+    def _download(self, ref: ObjectRef, generation: Generation) -> bytes | None:
+        try:
+            content: bytes = self._blob(ref, generation).download_as_bytes(
+                timeout=self._timeout, checksum="crc32c", retry=None
+            )
+        except api.NotFound as error:
+            _refuse_missing_bucket(error)
+            return None
+        return content
+
+
+def _translating(operation: str, ref: ObjectRef, fn: Callable[[], T]) -> T:
+    with translated(operation, ref.url):
+        return fn()
+
+
+def _refuse_missing_bucket(error: api.NotFound) -> None:
+    """A missing object is an answer; a missing bucket is a mistake in the surroundings."""
+    if "bucket does not exist" in str(error.message).lower():
+        raise error
+
+
+def _resource(blob: Blob) -> dict[str, Any]:
+    names = {
+        "contentType": blob.content_type,
+        "contentEncoding": blob.content_encoding,
+        "contentDisposition": blob.content_disposition,
+        "contentLanguage": blob.content_language,
+        "cacheControl": blob.cache_control,
+    }
+    return {key: value for key, value in names.items() if value}
+
+
+def _set_resource(blob: Blob, resource: Mapping[str, Any]) -> None:
+    if not resource:
+        return
+    blob.content_type = resource.get("contentType")
+    blob.content_encoding = resource.get("contentEncoding")
+    blob.content_disposition = resource.get("contentDisposition")
+    blob.content_language = resource.get("contentLanguage")
+    blob.cache_control = resource.get("cacheControl")
+    blob.metadata = resource["metadata"]
+
+
+def _info(ref: ObjectRef, blob: Blob) -> ObjectInfo:
+    return ObjectInfo(
+        ref=ref,
+        generation=Generation(int(blob.generation)),
+        size=int(blob.size or 0),
+        created=blob.time_created,
+        crc32c=blob.crc32c or "",
+        content_type=blob.content_type or "",
+        metadata={key: value for key, value in (blob.metadata or {}).items() if key != WRITE_MARK},
+        metageneration=int(blob.metageneration or 1),
+    )
+
+
+def _versioned(ref: ObjectRef, generation: Generation | None) -> str:
+    return ref.url if generation is None else f"{ref.url}#{generation}"
