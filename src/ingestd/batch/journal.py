@@ -8,8 +8,9 @@ What is true at any moment, whoever dies when:
   fails its next write (`LeaseLost`) and stops.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -31,10 +32,11 @@ class LeaseLost(Exception):  # noqa: N818 - a verdict: stop, somebody else carri
 
 @dataclass(slots=True)
 class Held:
-    """A record together with the generation it was read or written at."""
+    """A record in somebody's hands: change `record` freely, `Journal.save` writes it over `generation`."""
 
     record: Record
     generation: Generation
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # the lease keeper and the work both save
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,37 +107,43 @@ class Journal:
         if held.record.leased(self._clock.now()) and held.record.owner != self._owner:
             return False
         try:
-            await self.save(held, held.record, claim=True)
+            await self.save(held)
         except LeaseLost:
             return False
         return True
 
-    async def save(self, held: Held, record: Record, *, claim: bool = True) -> None:
-        """Replace the record; `held` follows. `claim=False` lets go of it."""
-        record = self._stamp(record, claim=claim)
-        try:
-            held.generation = await self._write(self.running(record), record, held.generation)
-        except (PreconditionFailed, NotFound) as error:
-            raise LeaseLost(f"record {record.event_id} changed under us") from error
-        held.record = record
+    async def save(self, held: Held, *, claim: bool = True) -> None:
+        """Write the record as it is now and (re)new our lease on it; `claim=False` lets go of it."""
+        async with held.lock:
+            stamped = self._stamp(held.record, claim=claim)
+            try:
+                held.generation = await self._write(self.running(stamped), stamped, held.generation)
+            except (PreconditionFailed, NotFound) as error:
+                raise LeaseLost(f"record {stamped.event_id} changed under us") from error
+            # The work may have moved on while the write was under way: keep its changes, take over the stamp.
+            held.record = replace(
+                held.record,
+                updated=stamped.updated,
+                revision=stamped.revision,
+                owner=stamped.owner,
+                lease_until=stamped.lease_until,
+            )
 
-    async def renew(self, held: Held) -> None:
-        await self.save(held, held.record)
-
-    async def finish(self, held: Held, record: Record) -> None:
+    async def finish(self, held: Held) -> None:
         """The last step: `Done/` first, then `Running/` goes."""
-        assert record.phase.final
-        record = self._stamp(record, claim=False)
+        assert held.record.phase.final
+        record = self._stamp(held.record, claim=False)
         try:
             await self._write(self.done(record), record, ABSENT)
         except PreconditionFailed:
             log.info("journal.finished_before", event_id=record.event_id)
-        await self.forget(Held(record, held.generation))
+        await self.forget(held)
 
     async def forget(self, held: Held) -> None:
         """Remove a running record that `Done/` (or nobody) needs any more."""
         try:
-            await self._store.delete(self.running(held.record), if_generation=held.generation)
+            async with held.lock:
+                await self._store.delete(self.running(held.record), if_generation=held.generation)
         except PreconditionFailed as error:
             raise LeaseLost(f"record {held.record.event_id} changed under us") from error
 

@@ -30,6 +30,7 @@ class Phase(StrEnum):
     FAILED = "failed"
     SUPERSEDED = "superseded"  # overwritten before it was loaded: the newer generation has its own batch
     MISSING = "missing"  # deleted before it was loaded
+    IGNORED = "ignored"  # our own move put it there: loading it again would go round in circles
 
     @property
     def final(self) -> bool:
@@ -37,13 +38,14 @@ class Phase(StrEnum):
 
 
 _NEXT: dict[Phase, frozenset[Phase]] = {
-    Phase.ACCEPTED: frozenset({Phase.LOADED, Phase.FAILING, Phase.SUPERSEDED, Phase.MISSING, Phase.DONE}),
+    Phase.ACCEPTED: frozenset({Phase.LOADED, Phase.FAILING, Phase.SUPERSEDED, Phase.MISSING, Phase.IGNORED}),
     Phase.LOADED: frozenset({Phase.DONE, Phase.FAILED}),
     Phase.FAILING: frozenset({Phase.FAILED}),
     Phase.DONE: frozenset(),
     Phase.FAILED: frozenset(),
     Phase.SUPERSEDED: frozenset(),
     Phase.MISSING: frozenset(),
+    Phase.IGNORED: frozenset(),
 }
 
 
@@ -78,6 +80,7 @@ class Record:
     load: dict[str, Any] = field(default_factory=dict)  # BigQuery's JobConfigurationLoad, complete
     values: dict[str, Any] = field(default_factory=dict)  # variables pinned with the batch
     trigger_job: JobRef | None = None  # a route's job
+    overwrote: Generation | None = None  # the generation this one replaced, whose load may still be running
     attempt: int = 1
     steps: dict[int, StepOutcome] = field(default_factory=dict)
     rows: int | None = None
@@ -133,6 +136,7 @@ class Record:
             "Load": self.load,
             "Params": self.values,
             "TriggerJob": _job_json(self.trigger_job),
+            "Overwrote": str(self.overwrote) if self.overwrote else None,
             "Attempt": self.attempt,
             "Steps": {str(step): {"outcome": o.outcome, "response": o.response} for step, o in self.steps.items()},
             "Rows": self.rows,
@@ -171,6 +175,7 @@ class Record:
             load=document["Load"],
             values=document["Params"],
             trigger_job=_job_from_json(document["TriggerJob"]),
+            overwrote=Generation(int(document["Overwrote"])) if document["Overwrote"] else None,
             attempt=document["Attempt"],
             steps={int(k): StepOutcome(v["outcome"], v["response"]) for k, v in document["Steps"].items()},
             rows=document["Rows"],

@@ -1,0 +1,1 @@
+"""Completions: which batch (or route) a finished BigQuery job continues."""

@@ -1,0 +1,91 @@
+"""Deferred tasks: `<DeferTaskURL>/<JobID>.json`, what to do once that job is done.
+
+Ours are written before their job is inserted, and point at the batch's record (`ProcessURL`), which has everything.
+A task written by hand for somebody's own job (its id ends in `dispatch`) has no record and carries its actions itself.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from ingestd.batch.record import Record
+from ingestd.model.errors import BadInput, NotFound, PreconditionFailed
+from ingestd.model.jobs import JobRef, Mode
+from ingestd.model.objects import ABSENT, ObjectRef
+from ingestd.ports import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    ref: ObjectRef
+    job: JobRef
+    process: ObjectRef | None
+    document: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEntry:
+    job_id: str
+    created: datetime
+
+
+def deferrable(job_id: str) -> bool:
+    return job_id.endswith(Mode.DISPATCH)
+
+
+class DeferredTasks:
+    def __init__(self, store: ObjectStore, root: ObjectRef, *, project: str) -> None:
+        self._store = store
+        self._root = root
+        self._project = project
+
+    def ref(self, job_id: str) -> ObjectRef:
+        return self._root / f"{job_id}.json"
+
+    async def put(self, record: Record, process: ObjectRef) -> None:
+        """Make the continuation of the record's load job durable; once is enough."""
+        job = record.load_job()
+        document = {
+            "DeferTaskURL": self._root.url,
+            "Async": True,
+            "JobID": job.job_id,
+            "ProjectID": job.project,
+            "Region": job.location,
+            "EventID": record.event_id,
+            "ProcessURL": process.url,
+            "SourceURL": record.sources[0] if record.sources else "",
+            "OnSuccess": record.rule.get("OnSuccess") or [],
+            "OnFailure": record.rule.get("OnFailure") or [],
+        }
+        data = orjson.dumps(document, option=orjson.OPT_INDENT_2)
+        try:
+            await self._store.create(self.ref(job.job_id), data, if_generation=ABSENT)
+        except PreconditionFailed:
+            return
+
+    async def find(self, job_id: str) -> Task | None:
+        ref = self.ref(job_id)
+        try:
+            data, _ = await self._store.read(ref)
+        except NotFound:
+            return None
+        try:
+            document = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            raise BadInput(f"deferred task {ref} is not JSON: {error}", (ref.url,)) from error
+        if not isinstance(document, dict):
+            raise BadInput(f"deferred task {ref} is not a JSON object", (ref.url,))
+        process = document.get("ProcessURL")
+        job = JobRef(str(document.get("ProjectID") or self._project), str(document.get("Region") or ""), job_id)
+        return Task(ref, job, ObjectRef.parse(process) if process else None, document)
+
+    async def drop(self, job_id: str) -> None:
+        await self._store.delete(self.ref(job_id))
+
+    async def all(self) -> AsyncIterator[TaskEntry]:
+        async for info in self._store.list(self._root / ""):
+            if info.ref.name.endswith(".json"):
+                yield TaskEntry(info.ref.name.rpartition("/")[2].removesuffix(".json"), info.created)
