@@ -131,6 +131,9 @@ class Surroundings:
     create_external: Callable[[CreateExternalRequest], None] | None = None
     external_table: Callable[[Any], ExternalTable] | None = None  # a catalog Table of kind EXTERNAL → its rows
     jobs: Callable[[], Iterable[Mapping[str, Any]]] | None = None  # jobs.get resources, for INFORMATION_SCHEMA.JOBS
+    # Called inside the transaction of a statement that changed data or metadata, right before its COMMIT; the flag says
+    # that no statement follows. The job's DONE row is written here, so that it commits together with the change.
+    committing: Callable[["StatementResult", bool], None] | None = None
     user: str = "local@ingestd.invalid"
     location: str = "US"
     labels: Mapping[str, str] = field(default_factory=dict)
