@@ -61,6 +61,8 @@ class Formats:
     zone: str = ""
 
 
+PLAIN = Formats()
+
 # JobConfigurationLoad properties that do not change the rows read from a file.
 _NOT_ABOUT_ROWS = frozenset(
     {
@@ -118,7 +120,7 @@ class LoadOptions:
     character_map: CharacterMap = CharacterMap.V1
     reference_schema_uri: str = ""
     manifest: bool = False
-    formats: Formats = Formats()
+    formats: Formats = PLAIN
     column_match: ColumnMatch = ColumnMatch.UNSPECIFIED
 
     @classmethod

@@ -1,0 +1,232 @@
+"""CSV: bytes into records, and records into values.
+
+A cell is None where the null marker stands unquoted; a quoted empty cell stays an empty string. Text without any quote
+character is split at line speed; a quote brings in the exact tokenizer for its line.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
+from ingestd.localcloud.bigquery.files.columns import Doubt, text_columns
+from ingestd.localcloud.bigquery.files.convert import text_reader
+from ingestd.localcloud.bigquery.files.options import ColumnMatch, LoadOptions
+from ingestd.localcloud.bigquery.files.problems import csv_value_text
+from ingestd.localcloud.bigquery.files.rowload import BadRecordError, Part, SourceFile
+from ingestd.localcloud.bigquery.files.temporal import UnreadableError
+from ingestd.localcloud.bigquery.files.textfiles import without_bom
+from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PIECE_RECORDS = 20_000
+Cells = list[str | None]
+
+
+class Malformed:
+    """A record that is no CSV."""
+
+    __slots__ = ("message",)
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+
+
+class Dialect:
+    """How the characters of a file are cut into cells."""
+
+    def __init__(self, options: LoadOptions, delimiter: str) -> None:
+        # BigQuery takes the first byte of a longer separator. Past ASCII, in UTF-8, that is half a character.
+        self.delimiter = delimiter[0]
+        if ord(self.delimiter) > 127 and options.encoding == "utf-8":
+            raise not_implemented("a fieldDelimiter beyond ASCII in UTF-8 files")
+        self.quote = options.quote
+        self.newlines = options.allow_quoted_newlines
+        self.encoding = options.encoding
+        self.keep_nul = options.preserve_control_characters
+        self.markers = frozenset(options.null_markers)
+        self._only_empty = self.markers == {""}
+        mark = re.escape(self.quote)
+        self._rest = re.compile(rf"((?:[^{mark}]++|{mark}{mark})*+){mark}") if self.quote else None
+
+    def decode(self, data: bytes) -> str:
+        text = without_bom(data, self.encoding).decode(self.encoding, "replace")
+        # Files with carriage returns alone; the length stays, so do the positions.
+        return text.replace("\r", "\n") if "\r" in text and "\n" not in text else text
+
+    def records(self, text: str) -> Iterator[tuple[int, Cells | Malformed]]:
+        """Every record with the character it starts at. Empty lines are no records."""
+        lines = text.split("\n")
+        quoted = bool(self.quote) and self.quote in text
+        nul = not self.keep_nul and "\0" in text
+        returns = "\r" in text
+        at = 0
+        number = 0
+        while number < len(lines):
+            line, start = lines[number], at
+            number += 1
+            at += len(line) + 1
+            if returns and line.endswith("\r"):
+                line = line[:-1]
+            if not line:
+                continue
+            if nul and "\0" in line:
+                yield start, Malformed("Bad character (ASCII 0) encountered.")
+            elif quoted and self.quote in line:
+                cells, used = self._tokenize(line, lines, number)
+                for skipped in lines[number : number + used]:
+                    at += len(skipped) + 1
+                number += used
+                yield start, cells
+            else:
+                yield start, self._split(line)
+
+    def _split(self, line: str) -> Cells:
+        if self._only_empty:
+            return [cell or None for cell in line.split(self.delimiter)]
+        return [None if cell in self.markers else cell for cell in line.split(self.delimiter)]
+
+    def _tokenize(self, line: str, lines: list[str], number: int) -> tuple[Cells | Malformed, int]:
+        """The cells of a line with quotes, and how many further lines a quoted newline took."""
+        assert self._rest is not None
+        cells: Cells = []
+        at = used = 0
+        while True:
+            if not line.startswith(self.quote, at):
+                end = line.find(self.delimiter, at)
+                cell = line[at:] if end < 0 else line[at:end]
+                cells.append(None if cell in self.markers else cell)
+                if end < 0:
+                    return cells, used
+                at = end + 1
+                continue
+            inside = []
+            at += 1
+            while (closing := self._rest.match(line, at)) is None:
+                if not self.newlines or number + used >= len(lines):
+                    return Malformed(f"Missing close quote character ({self.quote})."), 0
+                inside.append(line[at:])
+                line, at = lines[number + used], 0
+                used += 1
+            inside.append(closing[1])
+            cells.append("\n".join(inside).replace(self.quote * 2, self.quote))
+            at = closing.end()
+            if at == len(line) or line[at:] == "\r":
+                return cells, used
+            if not line.startswith(self.delimiter, at):
+                between = f"Data between close quote character ({self.quote}) and field separator ({self.delimiter})."
+                return Malformed(between), used
+            at += 1
+
+
+class CsvPart(Part):
+    """Consecutive records of one file; positions count bytes of the file as it is."""
+
+    def __init__(
+        self, file: SourceFile, records: list[tuple[int, Cells | Malformed]], text: str, encoding: str
+    ) -> None:
+        self.file = file
+        self.rows: list[Any] = [cells for _, cells in records]
+        self._starts = [start for start, _ in records]
+        self._text = text
+        self._encoding = encoding
+
+    def locate(self, index: int) -> int:
+        return len(self._text[: self._starts[index]].encode(self._encoding, "replace"))
+
+
+def parts(file: SourceFile, text: str, dialect: Dialect, skip: int) -> Iterator[CsvPart]:
+    records = dialect.records(text)
+    for _ in islice(records, skip):
+        pass
+    while taken := list(islice(records, PIECE_RECORDS)):
+        yield CsvPart(file, taken, text, dialect.encoding)
+
+
+def refuse_nested(schema: Schema) -> None:
+    for item in schema:
+        if item.type is Type.STRUCT:
+            raise BigQueryError("invalid", f"Cannot load CSV data with a nested schema. Field: {item.name}")
+        if item.mode is Mode.REPEATED:
+            raise BigQueryError("invalid", f"Cannot load CSV data with a repeated field. Field: {item.name}")
+
+
+_MAY_BE_EMPTY = {Type.STRING, Type.BYTES}
+
+
+class CsvCodec:
+    """Records into values of a schema. `order` says which column of the file feeds each field (None: no column)."""
+
+    label = "CSV"
+
+    def __init__(self, schema: Schema, options: LoadOptions, order: Sequence[int | None] | None = None) -> None:
+        refuse_nested(schema)
+        self.schema = schema
+        self._options = options
+        self._order = list(range(len(schema))) if order is None else list(order)
+        self._width = len(schema) if order is None else max((i for i in order if i is not None), default=-1) + 1
+        self._by_name = order is not None
+        self._readers = [text_reader(item, options.formats, csv=True) for item in schema]
+        self._empty_is_null = "" in options.null_markers
+
+    def table(self, parts: Sequence[Part]) -> "pa.Table":
+        rows = [row for part in parts for row in part.rows]
+        if set(map(type, rows)) != {list} or set(map(len, rows)) != {len(self.schema)} or self._by_name:
+            raise Doubt
+        columns: list[Sequence[str | None]] = list(zip(*rows, strict=True))
+        for index, item in enumerate(self.schema):
+            if self._empty_is_null and item.type not in _MAY_BE_EMPTY and "" in columns[index]:
+                columns[index] = [cell or None for cell in columns[index]]
+        return text_columns(columns, self.schema, self._options.formats)
+
+    def row(self, part: Part, index: int) -> dict[str, Any]:
+        cells = part.rows[index]
+        if isinstance(cells, Malformed):
+            at = part.locate(index)
+            raise BadRecordError(f"Error detected while parsing row starting at position: {at}. Error: {cells.message}")
+        self._check_width(part, index, len(cells))
+        row: dict[str, Any] = {}
+        for item, read, source in zip(self.schema, self._readers, self._order, strict=True):
+            text = cells[source] if source is not None and source < len(cells) else None
+            if text == "" and self._empty_is_null and item.type not in _MAY_BE_EMPTY:
+                text = None
+            if text is None:
+                self._refuse_missing(item, part, index)
+                row[item.name] = None
+                continue
+            try:
+                row[item.name] = read(text)
+            except UnreadableError as error:
+                why = str(error) or "Unable to parse"
+                position = source if source is not None else 0
+                message = csv_value_text(item, position, text, part.locate(index), why)
+                raise BadRecordError(message) from None
+        return row
+
+    def _check_width(self, part: Part, index: int, found: int) -> None:
+        if found > len(self.schema) and not self._options.ignore_unknown_values and not self._by_name:
+            at = part.locate(index)
+            raise BadRecordError(
+                f"Too many values in row starting at position: {at}. "
+                f"Found {found} column(s) while expected {len(self.schema)}."
+            )
+        if found < self._width and not self._options.allow_jagged_rows:
+            raise BadRecordError(
+                f"CSV table references column position {found}, but line starting at position:{part.locate(index)} "
+                f"contains only {found} columns."
+            )
+
+    def _refuse_missing(self, item: Field, part: Part, index: int) -> None:
+        if item.mode is Mode.REQUIRED:
+            at = part.locate(index)
+            position = self.schema.index(item)
+            raise BadRecordError(
+                f"Required column value for column index: {position} is missing in row starting at position: {at}"
+            )
+
+
+def by_name(options: LoadOptions) -> bool:
+    return options.column_match is ColumnMatch.NAME

@@ -1,0 +1,116 @@
+"""From parsed rows of many files to the staging table, with BigQuery's tolerance for bad records.
+
+Rows of many small files travel together: a batch is converted as columns where the fast path vouches for it and row by
+row where it does not, so ten thousand one-row files cost a handful of inserts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ingestd.localcloud.bigquery.files.columns import Doubt, values_array
+from ingestd.localcloud.bigquery.files.problems import Tally
+from ingestd.localcloud.bigquery.files.staging import FEW_ROWS, Staging
+from ingestd.localcloud.bigquery.types import Schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_ROWS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file and the values its path gives to every row of it (hive keys, `_FILE_NAME`)."""
+
+    uri: str
+    constants: tuple[Any, ...] = ()
+
+
+class BadRecordError(Exception):
+    """A row that cannot be loaded; the message is BigQuery's."""
+
+
+class Part(Protocol):
+    """Consecutive parsed rows of one file."""
+
+    file: SourceFile
+    rows: list[Any]
+
+    def locate(self, index: int) -> int:
+        """The byte at which a row starts."""
+        ...
+
+
+class Codec(Protocol):
+    """What a format knows about its rows."""
+
+    label: str
+    schema: Schema
+
+    def table(self, parts: Sequence[Part]) -> "pa.Table":
+        """All rows at once, or `Doubt`."""
+        ...
+
+    def row(self, part: Part, index: int) -> dict[str, Any]:
+        """One row, or `BadRecordError`."""
+        ...
+
+
+class RowLoader:
+    """Collects parts into batches and writes them."""
+
+    def __init__(self, staging: Staging, codec: Codec, constants: Schema, tally: Tally) -> None:
+        self._staging = staging
+        self._codec = codec
+        self._constants = constants
+        self._tally = tally
+        self._parts: list[Part] = []
+        self._pending = 0
+
+    def add(self, part: Part) -> None:
+        if not part.rows:
+            return
+        self._parts.append(part)
+        self._pending += len(part.rows)
+        if self._pending >= BATCH_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        parts, self._parts, self._pending = self._parts, [], 0
+        if sum(len(part.rows) for part in parts) > FEW_ROWS:
+            try:
+                table = self._codec.table(parts)
+            except Doubt:
+                pass
+            else:
+                for part in parts:
+                    self._tally.good(part.file.uri, len(part.rows))
+                if not self._tally.failed:
+                    self._staging.append_table(self._with_constants(table, parts))
+                return
+        rows: list[dict[str, Any]] = []
+        for part in parts:
+            self._read_rows(part, rows)
+        if not self._tally.failed:
+            self._staging.append_rows(rows)
+
+    def _read_rows(self, part: Part, into: list[dict[str, Any]]) -> None:
+        uri = part.file.uri
+        constants = {item.name: value for item, value in zip(self._constants, part.file.constants, strict=True)}
+        for index in range(len(part.rows)):
+            if self._tally.gave_up(uri) or self._tally.full:
+                return
+            try:
+                row = self._codec.row(part, index)
+            except BadRecordError as bad:
+                self._tally.bad(uri, str(bad))
+            else:
+                into.append(row | constants if constants else row)
+                self._tally.good(uri, 1)
+
+    def _with_constants(self, table: "pa.Table", parts: Sequence[Part]) -> "pa.Table":
+        for position, item in enumerate(self._constants):
+            values = [part.file.constants[position] for part in parts for _ in part.rows]
+            table = table.append_column(item.name, values_array(item, values))
+        return table

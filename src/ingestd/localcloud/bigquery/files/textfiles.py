@@ -1,0 +1,41 @@
+"""Bytes of CSV and JSON files: decompression and decoding."""
+
+import zlib
+
+GZIP_MAGIC = b"\x1f\x8b"
+_BOMS = {
+    "utf-8": b"\xef\xbb\xbf",
+    "utf-16-be": b"\xfe\xff",
+    "utf-16-le": b"\xff\xfe",
+    "utf-32-be": b"\x00\x00\xfe\xff",
+    "utf-32-le": b"\xff\xfe\x00\x00",
+}
+
+
+class CorruptGzipError(Exception):
+    """The file begins like gzip and is not."""
+
+
+def gunzip(uri: str, data: bytes) -> bytes:
+    """Decompress what begins like gzip (all members of it); a `.gz` name alone proves nothing."""
+    if not data.startswith(GZIP_MAGIC):
+        if uri.endswith(".gz") and data:
+            raise CorruptGzipError("incorrect header check")
+        return data
+    out = []
+    while data:
+        inflate = zlib.decompressobj(wbits=31)
+        try:
+            out.append(inflate.decompress(data))
+            out.append(inflate.flush())
+        except zlib.error as error:
+            raise CorruptGzipError(str(error)) from None
+        if not inflate.eof:
+            raise CorruptGzipError("unexpected end of the compressed data")
+        # Zeros after the last member are padding, as gzip(1) has it.
+        data = inflate.unused_data.lstrip(b"\0")
+    return b"".join(out)
+
+
+def without_bom(data: bytes, encoding: str) -> bytes:
+    return data.removeprefix(_BOMS.get(encoding, b""))
