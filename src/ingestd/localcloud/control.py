@@ -20,25 +20,25 @@ SERVICES = ("storage", "pubsub", "bigquery")
 _NAMES = tuple(field.name for field in fields(Fault))
 
 
-class FaultRejected(ValueError):
+class InvalidFaultError(ValueError):
     """A fault that cannot be rehearsed as written; the message says what is wrong with it."""
 
 
 def parse_fault(document: object) -> Fault:
     """A fault from its JSON form. Wrong names are refused: a rehearsal that silently does nothing teaches nothing."""
     if not isinstance(document, dict):
-        raise FaultRejected('a fault is a JSON object, e.g. {"service": "storage", "method": "*", "kind": "fail"}')
+        raise InvalidFaultError('a fault is a JSON object, e.g. {"service": "storage", "method": "*", "kind": "fail"}')
     if unknown := sorted(set(document) - set(_NAMES)):
-        raise FaultRejected(f"unknown field {unknown[0]!r}; a fault has {', '.join(_NAMES)}")
+        raise InvalidFaultError(f"unknown field {unknown[0]!r}; a fault has {', '.join(_NAMES)}")
     if missing := [name for name in ("service", "method", "kind") if name not in document]:
-        raise FaultRejected(f"{missing[0]!r} is missing")
+        raise InvalidFaultError(f"{missing[0]!r} is missing")
     values: dict[str, Any] = dict(document)
     if values["service"] not in (*SERVICES, "*"):
-        raise FaultRejected(f"unknown service {values['service']!r}; there are {', '.join(SERVICES)} and *")
+        raise InvalidFaultError(f"unknown service {values['service']!r}; there are {', '.join(SERVICES)} and *")
     try:
         values["kind"] = FaultKind(values["kind"])
     except ValueError:
-        raise FaultRejected(f"unknown kind {values['kind']!r}; there are {', '.join(FaultKind)}") from None
+        raise InvalidFaultError(f"unknown kind {values['kind']!r}; there are {', '.join(FaultKind)}") from None
     for name, types in (
         ("method", str),
         ("resource", str),
@@ -49,13 +49,13 @@ def parse_fault(document: object) -> Fault:
         ("times", (int, type(None))),
     ):
         if name in values and (isinstance(values[name], bool) or not isinstance(values[name], types)):
-            raise FaultRejected(f"{name!r} has the wrong type: {values[name]!r}")
+            raise InvalidFaultError(f"{name!r} has the wrong type: {values[name]!r}")
     if values.get("times") is not None and values["times"] < 1:
-        raise FaultRejected("'times' is at least 1; leave it out to last until cleared")
+        raise InvalidFaultError("'times' is at least 1; leave it out to last until cleared")
     if not 400 <= values.get("status", 503) <= 599:
-        raise FaultRejected("'status' is an HTTP error status, 400 to 599")
+        raise InvalidFaultError("'status' is an HTTP error status, 400 to 599")
     if values["kind"] is FaultKind.DELAY and values.get("seconds", 0) <= 0:
-        raise FaultRejected("a delay needs 'seconds'")
+        raise InvalidFaultError("a delay needs 'seconds'")
     return Fault(**values)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import orjson
 
 from ingestd.localcloud.http import LOOPBACK
+from ingestd.model.errors import Fatal
 
 ENDPOINTS_FILE = "endpoints.json"
 ENVIRONMENT_FILE = "env.sh"
@@ -24,7 +25,7 @@ _LOCK_FILE = "lock"
 _LOCK_PATIENCE_SECONDS = 1.0  # a predecessor that was just killed may need a moment to vanish
 
 
-class StateFolderError(Exception):
+class StateFolderError(Fatal):
     """The folder cannot be used; the message says why and what to do."""
 
 

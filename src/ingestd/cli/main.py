@@ -1,0 +1,52 @@
+"""The `ingestd` command: every subcommand, in the order a newcomer meets them."""
+
+from typing import Annotated
+
+import typer
+
+import ingestd
+from ingestd.cli import cloud, daemon, faults, files, local, rules
+from ingestd.cli.errors import ReadableErrors
+from ingestd.cli.terminal import output
+
+app = typer.Typer(
+    cls=ReadableErrors,
+    name="ingestd",
+    help="Files from Cloud Storage into BigQuery: event-driven, batched, exactly once.",
+    epilog="Start with [cyan]ingestd demo[/], then [cyan]ingestd local --state .state[/]. Docs: README.md and docs/.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback when something fails.")] = False,
+) -> None:
+    del debug  # read by ReadableErrors
+
+
+_LOCAL = "On this machine"
+_DAEMON = "The daemon"
+_TOOLS = "Files and tables"
+
+app.command("demo", rich_help_panel=_LOCAL)(local.demo)
+app.command("local", rich_help_panel=_LOCAL)(local.local)
+app.command("cloud", rich_help_panel=_LOCAL)(cloud.cloud)
+app.add_typer(faults.app, name="faults", rich_help_panel=_LOCAL)
+
+app.command("run", rich_help_panel=_DAEMON)(daemon.run)
+app.add_typer(rules.app, name="rules", rich_help_panel=_DAEMON)
+
+app.command("cp", rich_help_panel=_TOOLS)(files.cp)
+app.command("query", rich_help_panel=_TOOLS)(files.query)
+app.command("publish", rich_help_panel=_TOOLS)(files.publish)
+
+
+@app.command(rich_help_panel=_DAEMON)
+def version() -> None:
+    """Print the version."""
+    output.print(f"ingestd {ingestd.__version__}")
