@@ -255,7 +255,7 @@ def _replace(catalog: Catalog, destination: Destination, staged: Staged, table: 
         return table
     catalog.drop_table(table.ref)
     changed = replace(table, schema=staged.schema, clustering=destination.clustering or table.clustering)
-    return replace(catalog.create_table(changed), created=table.created)
+    return catalog.update_table(replace(catalog.create_table(changed), created=table.created))
 
 
 def _same_columns(left: Schema, right: Schema) -> bool:
@@ -404,10 +404,10 @@ def _insert(catalog: Catalog, destination: Destination, staged: Staged, table: T
         else:
             sources.append("CAST(? AS TIMESTAMPTZ)")
             values.append(_arrival(catalog, destination, table))
+    selected = f"SELECT {', '.join(sources)} FROM {staged.relation}"
     try:
         row = catalog.conn.execute(
-            f"INSERT INTO {table.ref.physical} ({', '.join(targets)}) SELECT {', '.join(sources)} FROM {staged.relation}",
-            values,
+            f"INSERT INTO {table.ref.physical} ({', '.join(targets)}) {selected}", values
         ).fetchone()
     except duckdb.ConstraintException as error:
         raise BigQueryError("invalid", f"Required field {_null_column(error, table)} cannot be null") from error

@@ -8,6 +8,7 @@ STATUS = {
     "accessDenied": 403,
     "backendError": 503,
     "badRequest": 400,
+    "bytesBilledLimitExceeded": 400,
     "conditionNotMet": 412,
     "duplicate": 409,
     "internalError": 500,

@@ -95,6 +95,7 @@ class Job:
     creation_reason: str = "REQUESTED"
     result: QueryResult | None = None
     upload: str = ""  # the posted bytes a load reads, when it does not read objects
+    closes_parent: bool = False  # the last statement of a script: with it committed, the script is complete
 
     @property
     def dry_run(self) -> bool:
@@ -198,6 +199,7 @@ class Job:
                 "creationReason": self.creation_reason,
                 "result": self.result.rest() if self.result else None,
                 "upload": self.upload,
+                "closesParent": self.closes_parent,
             }
         ).decode()
 
@@ -223,6 +225,7 @@ class Job:
             creation_reason=record["creationReason"],
             result=QueryResult.from_rest(record["result"]) if record["result"] else None,
             upload=record["upload"],
+            closes_parent=record["closesParent"],
         )
 
 
@@ -296,6 +299,15 @@ class JobStore:
             f"""SELECT project, location, job_id, state, parent, resource FROM "__catalog".jobs
             WHERE {" AND ".join(where)} ORDER BY created DESC, job_id LIMIT ? OFFSET ?""",  # noqa: S608
             [*values, limit, offset],
+        ).fetchall()
+        return [Job.load(JobKey(*row[:3]), *row[3:]) for row in rows]
+
+    def everything(self, project: str) -> list[Job]:
+        """All jobs of a project, children included, oldest first."""
+        rows = self._conn.execute(
+            """SELECT project, location, job_id, state, parent, resource FROM "__catalog".jobs
+            WHERE project = ? ORDER BY created, job_id""",
+            [project],
         ).fetchall()
         return [Job.load(JobKey(*row[:3]), *row[3:]) for row in rows]
 

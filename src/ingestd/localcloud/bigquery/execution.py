@@ -1,0 +1,111 @@
+"""One run of one job: its cursor, its transaction, and the commit that makes its work and its DONE row one fact.
+
+Invariants: rows change only inside `writing`, which one job at a time holds; `finish` writes the DONE row into the same
+transaction; a job that was cancelled before `finish` leaves nothing behind.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Lock, RLock
+from typing import Any
+
+import duckdb
+
+from ingestd.localcloud.bigquery.catalog import Catalog
+from ingestd.localcloud.bigquery.errors import BigQueryError, ErrorProto
+from ingestd.localcloud.bigquery.files.objects import Objects
+from ingestd.localcloud.bigquery.jobs import Job, JobStore, QueryResult
+from ingestd.localcloud.bigquery.quota import Quotas
+from ingestd.localcloud.bigquery.settings import BigQuerySettings
+from ingestd.model.clock import Clock
+
+
+class Cancelled(Exception):  # noqa: N818 - a wish granted, not a defect
+    """The job was asked to stop before its work was committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a job reports besides its rows."""
+
+    statistics: Mapping[str, Any] = field(default_factory=dict)
+    warnings: Sequence[ErrorProto] = ()
+    configuration: Mapping[str, Any] | None = None
+    result: QueryResult | None = None
+
+
+@dataclass(slots=True)
+class Run:
+    """What a job's code works with."""
+
+    job: Job
+    conn: duckdb.DuckDBPyConnection
+    catalog: Catalog
+    objects: Objects
+    clock: Clock
+    settings: BigQuerySettings
+    data_lock: RLock
+    quotas: Quotas
+    on_done: Callable[[duckdb.DuckDBPyConnection, Job], None]  # inside the transaction that ends the job
+    jobs: Callable[[], Iterable[Mapping[str, Any]]]  # the project's jobs, for INFORMATION_SCHEMA.JOBS
+    _cancelled: bool = False
+    _gate: Lock = field(default_factory=Lock)
+    finished: Job | None = None
+
+    def cancel(self) -> None:
+        """Ask the run to stop; once its commit has begun this changes nothing."""
+        with self._gate:
+            if self.finished is None:
+                self._cancelled = True
+                self.conn.interrupt()
+
+    def check_cancelled(self) -> None:
+        if self._cancelled:
+            raise Cancelled
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    @contextmanager
+    def writing(self) -> Iterator[Catalog]:
+        """The only place where a job changes rows: one transaction, one writer at a time."""
+        with self.data_lock:
+            self.check_cancelled()
+            self.conn.begin()
+            try:
+                yield self.catalog
+                self.conn.commit()
+            except BaseException:
+                self.finished = None
+                rollback(self.conn)
+                raise
+
+    def finish(self, outcome: Outcome) -> None:
+        """Write the DONE row into the open transaction."""
+        with self._gate:
+            self.check_cancelled()
+            self.finished = self.job.done(
+                self.clock.now(),
+                warnings=outcome.warnings,
+                statistics=outcome.statistics,
+                configuration=outcome.configuration,
+                result=outcome.result,
+            )
+        JobStore(self.conn).update(self.finished)
+        self.on_done(self.conn, self.finished)
+
+
+def rollback(conn: duckdb.DuckDBPyConnection) -> None:
+    """Leave the transaction, if one is open."""
+    try:
+        conn.rollback()
+    except duckdb.TransactionException:
+        return
+
+
+def as_bigquery(error: duckdb.Error) -> BigQueryError:
+    """A DuckDB complaint that no one translated: the caller's data or statement does not fit."""
+    first = str(error).partition("\n")[0]
+    return BigQueryError("invalid", first)

@@ -1,0 +1,82 @@
+"""Load jobs: read the files, then write the rows, all or nothing."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ingestd.localcloud.bigquery.destination import Destination, Staged, WriteDisposition, write
+from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
+from ingestd.localcloud.bigquery.execution import Outcome, Run
+from ingestd.localcloud.bigquery.files.load import LoadOutcome, load_files
+from ingestd.localcloud.bigquery.files.objects import check_source_uri
+from ingestd.localcloud.bigquery.files.options import LoadOptions, SourceFormat
+from ingestd.localcloud.bigquery.quota import check_load_bytes, check_load_limits
+from ingestd.localcloud.bigquery.resources import Table
+from ingestd.localcloud.bigquery.sizes import measure
+from ingestd.localcloud.bigquery.types import Schema, schema_from_rest
+
+_STAGING = "__load_staging"
+_TEXT_FORMATS = (SourceFormat.CSV, SourceFormat.JSON)
+_MAX_ATTEMPTS = 5
+
+
+def validate(load: Mapping[str, Any], project: str, *, uploaded: bool) -> None:
+    """What jobs.insert refuses at once."""
+    if not load.get("sourceUris") and not uploaded:
+        raise BigQueryError("required", "Required parameter is missing: sourceUris")
+    for uri in load.get("sourceUris") or ():
+        check_source_uri(uri)
+    for feature in ("destinationEncryptionConfiguration", "createSession"):
+        if load.get(feature):
+            raise not_implemented(f"load.{feature}")
+    check_load_limits(load)
+    Destination.from_rest(load, project, WriteDisposition.APPEND)
+    LoadOptions.from_rest(load)
+    schema_from_rest(load.get("schema"))
+
+
+def run(run: Run) -> None:
+    load = run.job.details
+    destination = Destination.from_rest(load, run.job.key.project, WriteDisposition.APPEND)
+    options = LoadOptions.from_rest(load)
+    declared = schema_from_rest(load.get("schema"))
+    uris = [run.job.upload] if run.job.upload else [str(uri) for uri in load["sourceUris"]]
+    run.catalog.dataset(destination.ref.project, destination.ref.dataset)
+    check_load_bytes(sum(item.size for uri in uris for item in run.objects.match(uri)))
+    for _ in range(_MAX_ATTEMPTS):
+        before = run.catalog.find_table(destination.ref)
+        schema = declared or _schema_of_destination(before, destination, options)
+        outcome = load_files(run.conn, run.objects, options, uris, schema, _STAGING)
+        run.check_cancelled()
+        with run.writing() as catalog:
+            after = catalog.find_table(destination.ref)
+            # The files were read for the schema the table had; another job may have changed it meanwhile.
+            if (after.schema if after else None) == (before.schema if before else None):
+                run.quotas.check_table(
+                    run.conn, destination.ref, partitioned=bool(after and after.partitioned), daily=True
+                )
+                written = write(catalog, destination, Staged(_STAGING, outcome.schema, declared=bool(declared)))
+                run.quotas.record(run.conn, destination.ref, daily=True)
+                run.finish(Outcome(_statistics(run, outcome, written.rows), outcome.errors))
+                return
+        run.conn.execute(f"DROP TABLE {_STAGING}")
+    raise BigQueryError("backendError", f"The schema of {destination.ref} kept changing while the load was running")
+
+
+def _schema_of_destination(table: Table | None, destination: Destination, options: LoadOptions) -> Schema | None:
+    """The table's own schema, for files that bring none and a job that names none."""
+    if table is None or not table.schema or options.source_format not in _TEXT_FORMATS or options.autodetect:
+        return None
+    return table.schema
+
+
+def _statistics(run: Run, outcome: LoadOutcome, rows: int) -> dict[str, Any]:
+    _, size = measure(run.conn, _STAGING, outcome.schema)
+    return {
+        "load": {
+            "inputFiles": str(outcome.input_files),
+            "inputFileBytes": str(outcome.input_bytes),
+            "outputRows": str(rows),
+            "outputBytes": str(size),
+            "badRecords": str(outcome.bad_records),
+        }
+    }

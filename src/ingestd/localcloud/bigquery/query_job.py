@@ -1,0 +1,303 @@
+"""Query jobs: hand the text to the SQL engine, keep its rows where clients can page through them.
+
+A statement that changes something commits together with the job's DONE row. A script commits statement by statement, as
+in BigQuery; each change commits together with the DONE row of its child job, so a script cut short is never run twice.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+from ingestd.localcloud.bigquery.catalog import Catalog
+from ingestd.localcloud.bigquery.destination import Destination, Staged, WriteDisposition, write
+from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
+from ingestd.localcloud.bigquery.execution import Outcome, Run
+from ingestd.localcloud.bigquery.jobs import Job, JobKey, JobState, JobStore, JobType, QueryResult
+from ingestd.localcloud.bigquery.legacy_sql import standard_sql
+from ingestd.localcloud.bigquery.resources import Dataset, DatasetRef, Table, TableKind, TableRef, millis
+from ingestd.localcloud.bigquery.sizes import measure
+from ingestd.localcloud.bigquery.sql.engine import DryRun, SqlEngine, StatementResult, TableName
+from ingestd.localcloud.bigquery.sql.parameters import parameters_from_rest
+from ingestd.localcloud.bigquery.sql_surroundings import attach_definitions, surroundings
+from ingestd.localcloud.bigquery.types import Schema, quote, schema_rest
+
+ANONYMOUS_LIFETIME = timedelta(hours=24)
+_READ_ONLY = re.compile(r"^[\s(]*(?:--[^\n]*\n\s*|/\*.*?\*/\s*|\()*(SELECT|WITH)\b", re.IGNORECASE | re.DOTALL)
+
+
+def validate(query: Mapping[str, Any], project: str) -> None:
+    """What jobs.insert refuses at once."""
+    if not str(query.get("query") or "").strip():
+        raise BigQueryError("required", "Required parameter is missing: query")
+    for feature in ("createSession", "continuous", "destinationEncryptionConfiguration"):
+        if query.get(feature):
+            raise not_implemented(f"query.{feature}")
+    if query.get("destinationTable"):
+        Destination.from_rest(query, project, WriteDisposition.EMPTY)
+    standard_sql(query)
+    parameters_from_rest(query.get("queryParameters"))
+
+
+def run(run: Run) -> None:
+    query = run.job.details
+    sql = standard_sql(query)
+    recorder = _Recorder(run)
+    engine = _engine(run, recorder)
+    _check_bytes_billed(run, engine, sql)
+    # A lone SELECT changes nothing: it runs beside the writer and takes the lock only to store its rows.
+    reading = bool(_READ_ONLY.match(sql)) and ";" not in sql.strip().rstrip(";")
+    with nullcontext() if reading else run.data_lock:
+        run.check_cancelled()
+        try:
+            result = engine.run(sql)
+        except BaseException:
+            run.finished = None
+            raise
+        if run.finished is not None:
+            return
+        if result.script:
+            recorder.close_script(result.statements)
+            return
+    statement = result.statements[-1]
+    with run.writing() as catalog:
+        run.finish(_outcome(run, catalog, statement))
+
+
+def dry_run(run: Run) -> Job:
+    """What the query would do: its schema, its kind, the bytes it would read."""
+    sql = standard_sql(run.job.details)
+    plan = _engine(run, _Recorder(run)).dry_run(sql)
+    size = _bytes_of(run.catalog, plan.referenced_tables)
+    query: dict[str, Any] = {
+        "statementType": plan.kind,
+        "totalBytesProcessed": str(size),
+        "totalBytesProcessedAccuracy": "PRECISE",
+        "cacheHit": False,
+    }
+    if plan.schema:
+        query["schema"] = schema_rest(plan.schema)
+    if plan.referenced_tables:
+        query["referencedTables"] = [table.rest() for table in plan.referenced_tables]
+    return run.job.done(run.clock.now(), statistics={"totalBytesProcessed": str(size), "query": query})
+
+
+def plan(run: Run, sql: str) -> DryRun:
+    """Compile a statement without running it: the schema of a view, say."""
+    return _engine(run, _Recorder(run)).dry_run(sql)
+
+
+def _engine(run: Run, recorder: "_Recorder") -> SqlEngine:
+    query = run.job.details
+    default = query.get("defaultDataset")
+    default_ref = DatasetRef.from_rest(default, run.job.key.project) if default else None
+    around = surroundings(run)
+    return SqlEngine(
+        run.conn,
+        run.catalog,
+        project=run.job.key.project,
+        clock=run.clock,
+        default_dataset=f"{default_ref.project}.{default_ref.dataset}" if default_ref else None,
+        parameters=parameters_from_rest(query.get("queryParameters")),
+        external=attach_definitions(run, query.get("tableDefinitions") or {}),
+        surroundings=replace(around, committing=recorder.committing),
+    )
+
+
+def _check_bytes_billed(run: Run, engine: SqlEngine, sql: str) -> None:
+    limit = run.job.details.get("maximumBytesBilled")
+    if not limit:
+        return
+    size = _bytes_of(run.catalog, engine.dry_run(sql).referenced_tables)
+    if size > int(limit):
+        raise BigQueryError(
+            "bytesBilledLimitExceeded",
+            f"Query exceeded limit for bytes billed: {limit}. {size} or higher required.",
+        )
+
+
+@dataclass(slots=True)
+class _Recorder:
+    """Writes DONE rows into the engine's transactions."""
+
+    run: Run
+    children: list[StatementResult] = field(default_factory=list)
+
+    def committing(self, statement: StatementResult, final: bool) -> None:
+        if final and not self.children and not _is_script(self.run):
+            self.run.finish(_outcome(self.run, self.run.catalog, statement))
+            return
+        self._store_child(statement, len(self.children), closes_parent=final)
+        self.children.append(statement)
+
+    def close_script(self, statements: list[StatementResult]) -> None:
+        """The script ran to its end: store the children that only read, then the parent."""
+        run = self.run
+        stored = {id(statement) for statement in self.children}
+        result: QueryResult | None = None
+        with run.writing() as catalog:
+            for statement in statements:
+                if id(statement) in stored or any(statement == child for child in self.children):
+                    continue
+                child = self._store_child(statement, len(self.children), closes_parent=False)
+                self.children.append(statement)
+                result = child.result if statement.relation else result
+            size = _bytes_of(catalog, tuple(table for item in statements for table in item.referenced_tables))
+            statistics: dict[str, Any] = {
+                "numChildJobs": str(len(self.children)),
+                "totalBytesProcessed": str(size),
+                "query": {"statementType": "SCRIPT", "totalBytesProcessed": str(size), "cacheHit": False},
+            }
+            changed = [item.dml for item in statements if item.dml]
+            if changed:
+                statistics["query"]["numDmlAffectedRows"] = str(changed[-1].affected)
+            run.finish(Outcome(statistics, result=result or QueryResult()))
+
+    def _store_child(self, statement: StatementResult, index: int, *, closes_parent: bool) -> Job:
+        run = self.run
+        outcome = _outcome(run, run.catalog, statement, suffix=str(index))
+        parent = run.job
+        digest = hashlib.md5(str(parent.key).encode(), usedforsecurity=False).hexdigest()
+        frame = {"startLine": statement.line, "startColumn": 1, "endLine": statement.line, "text": statement.sql}
+        statistics = dict(outcome.statistics)
+        statistics["scriptStatistics"] = {"evaluationKind": "STATEMENT", "stackFrames": [frame]}
+        child = Job(
+            key=JobKey(parent.key.project, parent.key.location, f"script_job_{digest}_{index}"),
+            type=JobType.QUERY,
+            configuration=_child_configuration(parent, statement, outcome),
+            created=statement.started or run.clock.now(),
+            user=parent.user,
+            state=JobState.RUNNING,
+            started=statement.started,
+            parent=parent.key.job_id,
+            closes_parent=closes_parent,
+        ).done(statement.ended or run.clock.now(), statistics=statistics, result=outcome.result)
+        JobStore(run.conn).insert(child)
+        return child
+
+
+def _is_script(run: Run) -> bool:
+    """Whether a job's text has more than one statement, or control flow, so that it has child jobs."""
+    text = re.sub(r"--[^\n]*|#[^\n]*|/\*.*?\*/|'''.*?'''|\"\"\".*?\"\"\"|'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"", " ",
+                  standard_sql(run.job.details), flags=re.DOTALL)  # fmt: skip
+    return ";" in text.strip().rstrip(";").rstrip()
+
+
+def _child_configuration(parent: Job, statement: StatementResult, outcome: Outcome) -> Mapping[str, Any]:
+    query = {"query": statement.sql, "useLegacySql": False, "priority": "INTERACTIVE"}
+    if outcome.result and outcome.result.table:
+        query["destinationTable"] = outcome.result.table.rest()
+    configuration: dict[str, Any] = {"query": query}
+    if parent.labels:
+        configuration["labels"] = dict(parent.labels)
+    return configuration
+
+
+def _outcome(run: Run, catalog: Catalog, statement: StatementResult, suffix: str = "") -> Outcome:
+    """Statistics and stored rows of one statement, in the open transaction."""
+    size = _bytes_of(catalog, statement.referenced_tables)
+    query: dict[str, Any] = {
+        "statementType": statement.kind,
+        "totalBytesProcessed": str(size),
+        "totalBytesBilled": str(size),
+        "cacheHit": False,
+        "billingTier": 1,
+    }
+    if statement.referenced_tables:
+        query["referencedTables"] = [table.rest() for table in statement.referenced_tables]
+    target: TableRef | None = None
+    if statement.ddl_target:
+        target = _ref(statement.ddl_target)
+        key = "ddlTargetDataset" if not target.table else "ddlTargetTable"
+        query[key] = statement.ddl_target.rest()
+        query["ddlOperationPerformed"] = statement.ddl_operation
+    result = QueryResult()
+    if statement.dml is not None:
+        query["numDmlAffectedRows"] = str(statement.dml.affected)
+        query["dmlStats"] = {
+            "insertedRowCount": str(statement.dml.inserted),
+            "updatedRowCount": str(statement.dml.updated),
+            "deletedRowCount": str(statement.dml.deleted),
+        }
+    if statement.relation is not None:
+        result = _keep_rows(run, catalog, statement, suffix)
+        target = result.table
+        query["schema"] = schema_rest(result.schema)
+    elif run.job.details.get("destinationTable") and not suffix:
+        raise BigQueryError("invalid", f"Cannot set destination table in jobs with {statement.kind} statements")
+    configuration = dict(run.job.configuration)
+    if target is not None and target.table and not suffix:
+        configuration["query"] = {
+            "priority": "INTERACTIVE",
+            "writeDisposition": "WRITE_TRUNCATE",
+            **run.job.details,
+            "destinationTable": run.job.details.get("destinationTable") or target.rest(),
+        }
+    return Outcome({"totalBytesProcessed": str(size), "query": query}, configuration=configuration, result=result)
+
+
+def _keep_rows(run: Run, catalog: Catalog, statement: StatementResult, suffix: str) -> QueryResult:
+    """Write a statement's rows to the destination the job names, or to an anonymous table for a day."""
+    assert statement.relation is not None
+    schema: Schema = statement.schema or ()
+    details = run.job.details
+    if details.get("destinationTable") and not suffix:
+        destination = Destination.from_rest(details, run.job.key.project, WriteDisposition.EMPTY)
+        existing = catalog.find_table(destination.ref)
+        run.quotas.check_table(
+            run.conn, destination.ref, partitioned=bool(existing and existing.partitioned), daily=True
+        )
+        written = write(catalog, destination, Staged(statement.relation, schema, declared=False))
+        run.quotas.record(run.conn, destination.ref, daily=True)
+        return QueryResult(schema, written.table.ref, written.rows)
+    table = _anonymous(run, catalog, schema, suffix)
+    columns = ", ".join(quote(item.name) for item in schema)
+    row = run.conn.execute(
+        f"INSERT INTO {table.ref.physical} ({columns}) SELECT {columns} FROM {statement.relation}"  # noqa: S608
+    ).fetchone()
+    return QueryResult(schema, table.ref, int(row[0]) if row else 0)
+
+
+def _anonymous(run: Run, catalog: Catalog, schema: Schema, suffix: str) -> Table:
+    now = run.clock.now()
+    owner = f"{run.job.key.project}/{run.job.key.location}/{run.job.user}"
+    dataset = DatasetRef(run.job.key.project, "_" + hashlib.sha1(owner.encode(), usedforsecurity=False).hexdigest())
+    if catalog.find_dataset(dataset) is None:
+        catalog.create_dataset(Dataset(dataset, run.job.key.location, now, now))
+    name = hashlib.sha1(f"{run.job.key}/{suffix}".encode(), usedforsecurity=False).hexdigest()
+    return catalog.create_table(
+        Table(dataset.table(f"anon{name}"), schema, now, now, expiration=now + ANONYMOUS_LIFETIME)
+    )
+
+
+def _bytes_of(catalog: Catalog, tables: tuple[TableName, ...]) -> int:
+    """Logical bytes of the stored tables a statement reads; BigQuery would count its columns only."""
+    total = 0
+    for name in set(tables):
+        table = catalog.find_table(_ref(name))
+        if table is not None and table.kind in (TableKind.TABLE, TableKind.SNAPSHOT) and table.schema:
+            total += measure(catalog.conn, table.ref.physical, table.schema)[1]
+    return total
+
+
+def _ref(name: TableName) -> TableRef:
+    return TableRef(name.project, name.dataset, name.table)
+
+
+def recover_script(parent: Job, children: list[Job], now_millis: int) -> tuple[BigQueryError | None, Mapping[str, Any]]:
+    """How a script ends that had committed statements when the process died."""
+    statistics = {
+        "numChildJobs": str(len(children)),
+        "query": {"statementType": "SCRIPT", "totalBytesProcessed": "0", "cacheHit": False},
+    }
+    if any(child.closes_parent for child in children):
+        return None, statistics
+    waited = now_millis - millis(parent.created)
+    return BigQueryError(
+        "backendError",
+        f"The script was interrupted after {len(children)} statements had been committed, {waited} ms after it was "
+        "created; it was not run again.",
+    ), statistics

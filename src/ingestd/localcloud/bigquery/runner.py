@@ -1,0 +1,363 @@
+"""Runs jobs: PENDING → RUNNING → DONE, in worker threads or by hand.
+
+Invariants: a job is stored before it is known here; its work and its DONE row commit together; a job found PENDING at
+start-up is run again. Half of `job_latency` a job waits, half of it it "runs" before the work is done; a DELAY fault on
+`job.<type>` adds to the second half.
+"""
+
+import heapq
+import itertools
+import queue
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from threading import Condition, RLock, Thread
+from typing import Any
+
+import duckdb
+import structlog
+
+from ingestd.localcloud.bigquery import copy_job, extract_job, load_job, query_job
+from ingestd.localcloud.bigquery.catalog import Catalog
+from ingestd.localcloud.bigquery.database import Database
+from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.localcloud.bigquery.execution import Cancelled, Run, as_bigquery, rollback
+from ingestd.localcloud.bigquery.files.objects import Objects
+from ingestd.localcloud.bigquery.jobs import Job, JobKey, JobState, JobStore, JobType
+from ingestd.localcloud.bigquery.outbox import Outbox
+from ingestd.localcloud.bigquery.quota import Quotas
+from ingestd.localcloud.bigquery.resources import TableRef, millis, split_decorator
+from ingestd.localcloud.bigquery.settings import BigQuerySettings
+from ingestd.localcloud.faults import FaultInjected, Hooks
+from ingestd.model.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+_KINDS: Mapping[JobType, Callable[[Run], None]] = {
+    JobType.LOAD: load_job.run,
+    JobType.QUERY: query_job.run,
+    JobType.COPY: copy_job.run,
+    JobType.EXTRACT: extract_job.run,
+}
+_CONFLICT_RETRIES = 5
+_STOPPED = "Job execution was cancelled: User requested cancellation"
+
+
+@dataclass(slots=True)
+class _Live:
+    """A job that is not DONE yet."""
+
+    job: Job
+    run_at: datetime
+    work_at: datetime
+    run: Run | None = None
+    cancelled: bool = False
+    queued: bool = False
+    callbacks: list[Callable[[], None]] = field(default_factory=list)
+
+
+class JobRunner:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        project: str,
+        clock: Clock,
+        hooks: Hooks,
+        objects: Objects,
+        settings: BigQuerySettings,
+        outbox: Outbox,
+    ) -> None:
+        self._database = database
+        self._project = project
+        self._clock = clock
+        self._hooks = hooks
+        self._objects = objects
+        self._settings = settings
+        self._outbox = outbox
+        self.data_lock = RLock()
+        self.quotas = Quotas(clock, settings.enforce_quotas)
+        self._live: dict[JobKey, _Live] = {}
+        self._changed = Condition()
+        self._queue: queue.SimpleQueue[JobKey | None] = queue.SimpleQueue()
+        self._timers: list[tuple[datetime, int, JobKey]] = []
+        self._sequence = itertools.count()
+        self._threads: list[Thread] = []
+        self._stopping = False
+
+    def start(self) -> None:
+        """Take up what an earlier process left unfinished, and start the threads."""
+        for index in range(self._settings.workers):
+            self._spawn(self._work, f"bigquery-worker-{index}")
+        if self._settings.workers:
+            self._spawn(self._keep_time, "bigquery-timer")
+        self._recover()
+
+    def _spawn(self, target: Callable[[], None], name: str) -> None:
+        thread = Thread(target=target, name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def stop(self) -> None:
+        """Let running jobs finish their current work, leave the rest for the next start."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        for _ in range(self._settings.workers):
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _recover(self) -> None:
+        cursor = self._database.cursor()
+        try:
+            store = JobStore(cursor)
+            for job in store.unfinished():
+                children = store.listing(job.key.project, parent=job.key.job_id)
+                if children:
+                    error, statistics = query_job.recover_script(job, children, millis(self._clock.now()))
+                    self._finish(cursor, job.done(self._clock.now(), error=error, statistics=statistics))
+                else:
+                    log.info("bigquery.job_resumed", job=str(job.key))
+                    self.submit(job)
+        finally:
+            cursor.close()
+
+    def submit(self, job: Job) -> None:
+        """Schedule a stored PENDING job."""
+        now = self._clock.now()
+        half = self._settings.job_latency / 2
+        delay = self._hooks.delay(f"job.{job.type.key}", f"{job.key.project}/{job.key.job_id}")
+        live = _Live(job, now + half, now + half * 2 + timedelta(seconds=delay))
+        with self._changed:
+            self._live[job.key] = live
+            if not self._settings.workers:
+                return
+            if live.work_at <= now:
+                live.queued = True
+                self._queue.put(job.key)
+            else:
+                heapq.heappush(self._timers, (live.run_at, next(self._sequence), job.key))
+                heapq.heappush(self._timers, (live.work_at, next(self._sequence), job.key))
+                self._changed.notify_all()
+
+    def current(self, key: JobKey) -> Job | None:
+        """An unfinished job as it stands; None when it is DONE or unknown."""
+        with self._changed:
+            live = self._live.get(key)
+            return live.job if live else None
+
+    def unfinished(self) -> list[Job]:
+        with self._changed:
+            return [live.job for live in self._live.values()]
+
+    def on_done(self, key: JobKey, callback: Callable[[], None]) -> bool:
+        """Call back once when the job is DONE; False when it already is (or is unknown)."""
+        with self._changed:
+            live = self._live.get(key)
+            if live is None:
+                return False
+            live.callbacks.append(callback)
+            return True
+
+    def wait(self, key: JobKey, timeout: float | None = None) -> bool:
+        """Block until the job is DONE. Without worker threads this runs what is due first."""
+        if not self._settings.workers:
+            self.run_pending()
+        with self._changed:
+            return self._changed.wait_for(lambda: key not in self._live or self._stopping, timeout)
+
+    def run_pending(self) -> int:
+        """Advance every job as far as the clock allows, oldest first; the number that became DONE."""
+        finished = 0
+        with self._changed:
+            keys = list(self._live)
+        for key in keys:
+            self._advance(key)
+            with self._changed:
+                live = self._live.get(key)
+                due = live is not None and live.work_at <= self._clock.now() and live.run is None
+            if due:
+                self._execute(key)
+                finished += 1
+        self._outbox.deliver()
+        return finished
+
+    def cancel(self, key: JobKey) -> None:
+        """Stop a job that is not DONE: at once while it waits, as soon as possible while it works."""
+        with self._changed:
+            live = self._live.get(key)
+            if live is None:
+                return
+            live.cancelled = True
+            run = live.run
+        if run is not None:
+            run.cancel()
+        else:
+            self._execute(key)
+
+    def _advance(self, key: JobKey) -> None:
+        now = self._clock.now()
+        with self._changed:
+            live = self._live.get(key)
+            if live and live.job.state is JobState.PENDING and live.run_at <= now:
+                live.job = live.job.running(live.run_at)
+
+    def _keep_time(self) -> None:
+        """Move jobs on when their time comes, and free what has expired."""
+        next_sweep = self._clock.monotonic() + self._settings.sweep_interval.total_seconds()
+        while True:
+            due: list[JobKey] = []
+            with self._changed:
+                if self._stopping:
+                    return
+                now = self._clock.now()
+                while self._timers and self._timers[0][0] <= now:
+                    due.append(heapq.heappop(self._timers)[2])
+                if not due and self._clock.monotonic() < next_sweep:
+                    until = (self._timers[0][0] - now).total_seconds() if self._timers else 1.0
+                    self._changed.wait(min(max(until, 0.001), 1.0))
+            for key in due:
+                self._advance(key)
+                with self._changed:
+                    live = self._live.get(key)
+                    if live and not live.queued and live.work_at <= self._clock.now():
+                        live.queued = True
+                        self._queue.put(key)
+            if self._clock.monotonic() >= next_sweep:
+                next_sweep = self._clock.monotonic() + self._settings.sweep_interval.total_seconds()
+                self.sweep()
+
+    def _work(self) -> None:
+        while (key := self._queue.get()) is not None:
+            if self._stopping:
+                return
+            try:
+                self._execute(key)
+            except Exception:
+                log.exception("bigquery.job_lost", job=str(key))
+
+    def sweep(self) -> None:
+        """Free expired tables, partitions and quota records."""
+        cursor = self._database.cursor()
+        try:
+            with self.data_lock:
+                cursor.begin()
+                Catalog(cursor, project=self._project, clock=self._clock).purge_expired()
+                self.quotas.forget_old(cursor)
+                cursor.commit()
+        except duckdb.Error:
+            log.exception("bigquery.sweep_failed")
+            rollback(cursor)
+        finally:
+            cursor.close()
+
+    def prepare(self, job: Job, cursor: duckdb.DuckDBPyConnection) -> Run:
+        return Run(
+            job=job,
+            conn=cursor,
+            catalog=Catalog(cursor, project=self._project, clock=self._clock),
+            objects=self._objects,
+            clock=self._clock,
+            settings=self._settings,
+            data_lock=self.data_lock,
+            quotas=self.quotas,
+            on_done=self._outbox.store,
+            jobs=lambda: self._all_jobs(cursor, job.key.project),
+        )
+
+    def _all_jobs(self, cursor: duckdb.DuckDBPyConnection, project: str) -> Iterable[Mapping[str, Any]]:
+        for job in JobStore(cursor).everything(project):
+            yield (self.current(job.key) or job).rest()
+
+    def _execute(self, key: JobKey) -> None:
+        with self._changed:
+            live = self._live.get(key)
+            if live is None or live.run is not None:
+                return
+            if live.job.state is JobState.PENDING:
+                live.job = live.job.running(self._clock.now())
+            cursor = self._database.cursor()
+            live.run = run = self.prepare(live.job, cursor)
+            if live.cancelled:
+                run.cancel()
+        try:
+            done = self._attempts(run)
+        finally:
+            cursor.close()
+        self._settle(key, done)
+
+    def _attempts(self, run: Run) -> Job:
+        """Do the work; when it cannot be done, say why. Either way the job is DONE and stored."""
+        for attempt in itertools.count(1):
+            try:
+                self._perform(run)
+                assert run.finished is not None
+            except (Cancelled, duckdb.InterruptException):
+                error = BigQueryError("stopped", _STOPPED)
+            except BigQueryError as failure:
+                error = failure
+            except duckdb.TransactionException as conflict:
+                if attempt < _CONFLICT_RETRIES and not run.cancelled:
+                    rollback(run.conn)
+                    log.info("bigquery.job_retried", job=str(run.job.key), reason=str(conflict))
+                    run = self.prepare(run.job, self._renewed(run))
+                    continue
+                error = as_bigquery(conflict)
+            except duckdb.Error as failure:
+                error = as_bigquery(failure)
+            except Exception as defect:
+                log.exception("bigquery.job_failed", job=str(run.job.key))
+                error = BigQueryError("internalError", f"{type(defect).__name__}: {defect}")
+            else:
+                return run.finished
+            rollback(run.conn)
+            done = run.job.done(self._clock.now(), error=error, statistics=self._failed_statistics(run))
+            self._finish(run.conn, done)
+            return done
+        raise AssertionError
+
+    def _renewed(self, run: Run) -> duckdb.DuckDBPyConnection:
+        """The same cursor without the temporary tables of the failed attempt."""
+        for (name,) in run.conn.execute("SELECT table_name FROM duckdb_tables() WHERE temporary").fetchall():
+            run.conn.execute(f'DROP TABLE "{name}"')
+        return run.conn
+
+    def _perform(self, run: Run) -> None:
+        run.check_cancelled()
+        method = f"job.{run.job.type.key}"
+        try:
+            with self._hooks.operation(method, f"{run.job.key.project}/{run.job.key.job_id}"):
+                pass
+        except FaultInjected as injected:
+            raise BigQueryError(injected.fault.reason, injected.fault.message) from injected
+        _KINDS[run.job.type](run)
+
+    def _failed_statistics(self, run: Run) -> Mapping[str, Any]:
+        if run.job.type is not JobType.QUERY:
+            return {}
+        children = JobStore(run.conn).listing(run.job.key.project, parent=run.job.key.job_id)
+        return {"numChildJobs": str(len(children))} if children else {}
+
+    def _finish(self, cursor: duckdb.DuckDBPyConnection, done: Job) -> None:
+        cursor.begin()
+        JobStore(cursor).update(done)
+        if done.error and self.quotas.enforced and (target := done.details.get("destinationTable")):
+            self._count_failure(cursor, done, target)
+        self._outbox.store(cursor, done)
+        cursor.commit()
+
+    def _count_failure(self, cursor: duckdb.DuckDBPyConnection, done: Job, target: Mapping[str, Any]) -> None:
+        """A failed modification counts against the table's daily quota as well."""
+        ref = TableRef.from_rest(target, done.key.project)
+        self.quotas.record(cursor, replace(ref, table=split_decorator(ref.table)[0]), daily=True)
+
+    def _settle(self, key: JobKey, done: Job) -> None:
+        with self._changed:
+            live = self._live.pop(key)
+            self._changed.notify_all()
+        log.debug("bigquery.job_done", job=str(key), error=done.error.message if done.error else None)
+        for callback in live.callbacks:
+            callback()
+        self._outbox.wake()

@@ -1,0 +1,54 @@
+"""Logical bytes of rows, by BigQuery's rules (https://cloud.google.com/bigquery/pricing#data_size_calculation)."""
+# ruff: noqa: S608 - identifiers go through `quote`
+
+import duckdb
+
+from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type, quote
+
+_FIXED = {
+    Type.INT64: 8,
+    Type.FLOAT64: 8,
+    Type.NUMERIC: 16,
+    Type.BIGNUMERIC: 32,
+    Type.BOOL: 1,
+    Type.TIMESTAMP: 8,
+    Type.DATE: 8,
+    Type.TIME: 8,
+    Type.DATETIME: 8,
+    Type.INTERVAL: 16,
+    Type.RANGE: 16,
+}
+
+
+def measure(conn: duckdb.DuckDBPyConnection, relation: str, schema: Schema) -> tuple[int, int]:
+    """Rows and logical bytes of a relation that has these columns."""
+    terms = [_bytes(quote(item.name), item) for item in schema]
+    row = conn.execute(f"SELECT count(*), CAST(coalesce(sum({' + '.join(terms) or '0'}), 0) AS BIGINT) FROM {relation}")
+    rows, size = row.fetchone() or (0, 0)
+    return int(rows), int(size)
+
+
+def _bytes(value: str, item: Field) -> str:
+    if item.mode is Mode.REPEATED:
+        if item.type in _FIXED:
+            return f"coalesce(len({value}) * {_FIXED[item.type]}, 0)"
+        element = _scalar("element", item)
+        return f"coalesce(list_sum(list_transform({value}, lambda element: {element})), 0)"
+    return _scalar(value, item)
+
+
+def _scalar(value: str, item: Field) -> str:
+    if item.type is Type.STRUCT:
+        members = " + ".join(
+            _bytes(f"struct_extract({value}, '{_text(member.name)}')", member) for member in item.fields
+        )
+        return f"({members})"
+    if item.type is Type.BYTES:
+        return f"coalesce(2 + octet_length({value}), 0)"
+    if item.type in _FIXED:
+        return f"CASE WHEN {value} IS NULL THEN 0 ELSE {_FIXED[item.type]} END"
+    return f"coalesce(2 + strlen(CAST({value} AS VARCHAR)), 0)"
+
+
+def _text(name: str) -> str:
+    return name.replace("'", "''")
