@@ -40,7 +40,7 @@ class Phase(StrEnum):
 _NEXT: dict[Phase, frozenset[Phase]] = {
     Phase.ACCEPTED: frozenset({Phase.LOADED, Phase.FAILING, Phase.SUPERSEDED, Phase.MISSING, Phase.IGNORED}),
     Phase.LOADED: frozenset({Phase.DONE, Phase.FAILED}),
-    Phase.FAILING: frozenset({Phase.FAILED}),
+    Phase.FAILING: frozenset({Phase.FAILED, Phase.DONE}),  # DONE: a route that dealt with somebody's failed job
     Phase.DONE: frozenset(),
     Phase.FAILED: frozenset(),
     Phase.SUPERSEDED: frozenset(),

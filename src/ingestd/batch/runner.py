@@ -29,7 +29,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from ingestd.batch.journal import Held, Journal, LeaseLost
 from ingestd.batch.record import Kind, Phase, Record
 from ingestd.batch.sources import Gone, loaded_with_earlier, look
-from ingestd.dispatch.tasks import DeferredTasks
+from ingestd.batch.tasks import DeferredTasks
 from ingestd.model.clock import Clock
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobRequest, JobState
@@ -159,7 +159,7 @@ class BatchRunner:
             elif held.record.phase is Phase.FAILING:
                 await self._parts.acting.on_failure(held, job, held.record.error)
                 await self._parts.acting.quarantine(held.record, job)
-                held.record = held.record.enter(Phase.FAILED)
+                held.record = held.record.enter(Phase.FAILED if held.record.kind is Kind.LOAD else Phase.DONE)
         except BadInput as error:
             if held.record.phase is Phase.ACCEPTED:
                 held.record = held.record.enter(Phase.FAILING, error=str(error))

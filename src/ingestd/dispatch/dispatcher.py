@@ -1,0 +1,167 @@
+"""What follows a finished BigQuery job: a waiting batch, a deferred task, or a route.
+
+The announcement is only a wake-up; `jobs.get` tells what became of the job. Announcements are repeated, late, early or
+lost: each of them leads to the same end, because the batch's record decides (see `batch.runner`).
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+
+from prometheus_client import Counter
+
+from ingestd.actions.values import job_destination
+from ingestd.batch.journal import Journal
+from ingestd.batch.record import Kind, Phase, Record
+from ingestd.batch.runner import BatchRunner
+from ingestd.batch.tasks import DeferredTasks, Task, deferrable
+from ingestd.dispatch.routes import RouteBook
+from ingestd.intake.audit import OtherEntry, parse_audit
+from ingestd.intake.deadletters import DeadLetters
+from ingestd.intake.notifications import Unreadable
+from ingestd.intake.receipts import Receipt
+from ingestd.model.clock import Clock
+from ingestd.model.jobs import JobRef, JobState
+from ingestd.model.objects import event_id
+from ingestd.ports import Message, Warehouse
+from ingestd.warehouse.jobs import Completions
+
+COMPLETIONS = Counter("ingestd_completions", "Audit entries received, by what they led to.", ["led_to"])
+for _led in ("waiter", "task", "route", "nothing", "duplicate", "other_entry", "unreadable"):
+    COMPLETIONS.labels(_led)
+
+_HELD_ELSEWHERE = timedelta(seconds=3)
+_REMEMBERED = 10_000
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        *,
+        subscription: str,
+        warehouse: Warehouse,
+        journal: Journal,
+        tasks: DeferredTasks,
+        runner: BatchRunner,
+        completions: Completions,
+        routes: Callable[[], RouteBook],
+        dead_letters: DeadLetters,
+        clock: Clock,
+    ) -> None:
+        self._subscription = subscription
+        self._warehouse = warehouse
+        self._journal = journal
+        self._tasks = tasks
+        self._runner = runner
+        self._completions = completions
+        self._routes = routes
+        self._dead_letters = dead_letters
+        self._clock = clock
+        self._handled: OrderedDict[str, None] = OrderedDict()
+
+    def handle(self, message: Message, receipt: Receipt) -> Coroutine[Any, Any, None] | None:
+        """The completions subscription's handler."""
+        try:
+            entry = parse_audit(message.data, message.attributes)
+        except Unreadable as unreadable:
+            COMPLETIONS.labels("unreadable").inc()
+            return self._dead_letters.bury(receipt, self._subscription, unreadable.reason)
+        if isinstance(entry, OtherEntry):
+            COMPLETIONS.labels("other_entry").inc()
+            receipt.ack()
+            return None
+        waiting = self._completions.announce(entry.ref.job_id)
+        if entry.ref.job_id in self._handled:
+            COMPLETIONS.labels("duplicate").inc()
+            receipt.ack()
+            return None
+        if not deferrable(entry.ref.job_id) and not self._routes():
+            COMPLETIONS.labels("waiter" if waiting else "nothing").inc()
+            receipt.ack()
+            return None
+        return self._handle(entry.ref, receipt)
+
+    async def _handle(self, ref: JobRef, receipt: Receipt) -> None:
+        if not await self._follow(ref):
+            receipt.retry_later(_HELD_ELSEWHERE)
+            return
+        self._handled[ref.job_id] = None
+        if len(self._handled) > _REMEMBERED:
+            self._handled.popitem(last=False)
+        receipt.ack()
+
+    async def poll(self, job_id: str) -> None:
+        """The safety net's question: is this task's job done?"""
+        task = await self._tasks.find(job_id)
+        if task is not None:
+            await self._continue(task)
+
+    async def _follow(self, ref: JobRef) -> bool:
+        """Do what follows the job; False when another replica is at it and we should look again."""
+        if deferrable(ref.job_id):
+            task = await self._tasks.find(ref.job_id)
+            if task is not None:
+                COMPLETIONS.labels("task").inc()
+                if not await self._continue(task):
+                    return False
+        routes = self._routes()
+        if not routes:
+            return True
+        job = await self._warehouse.get_job(ref)
+        if job is None or not job.done:
+            return True
+        route = routes.match(job)
+        if route is None:
+            COMPLETIONS.labels("nothing").inc()
+            return True
+        COMPLETIONS.labels("route").inc()
+        return await self._run_actions(job, route.document, route.url, route.content_hash)
+
+    async def _continue(self, task: Task) -> bool:
+        job = await self._warehouse.get_job(task.job)
+        if job is not None and not job.done:
+            return True  # announced early, or still running: its completion or the next poll comes
+        if task.process is None:
+            if job is None:
+                return True
+            done = await self._run_actions(job, task.document, task.ref.url, task.ref.url)
+            if done:
+                await self._tasks.drop(job.ref.job_id)
+            return done
+        held = await self._journal.read(task.process)
+        if held is None or await self._journal.is_finished(held.record):
+            await self._tasks.drop(task.job.job_id)
+            if held is not None:
+                await self._journal.forget(held)
+            return True
+        if self._runner.working_on(held.record.event_id) or not await self._journal.claim(held):
+            return False
+        await self._runner.drive(held)
+        return True
+
+    async def _run_actions(self, job: JobState, document: dict[str, Any], url: str, content_hash: str) -> bool:
+        """Run a route's (or a hand-written task's) actions for a finished job, once."""
+        if not document.get("OnFailure" if job.failed else "OnSuccess"):
+            return True
+        now = self._clock.now()
+        record = Record(
+            event_id=event_id(f"{job.ref}|{content_hash}"),
+            kind=Kind.ROUTE,
+            phase=Phase.FAILING if job.failed else Phase.LOADED,
+            dest=job_destination(job).replace("/", "_") or job.kind,
+            files=(),
+            rule=document,
+            rule_url=url,
+            rule_hash=content_hash,
+            created=job.ended or now,
+            updated=now,
+            project=job.ref.project,
+            location=job.ref.location,
+            trigger_job=job.ref,
+            error=job.error.message if job.error else "",
+        )
+        held = await self._runner.accept(record)
+        if held is not None:
+            await self._runner.drive(held)
+        return True

@@ -1,0 +1,124 @@
+"""The safety net: what no message will ever remind us of is found by looking.
+
+Two sweeps on a timer. Running records that nobody holds (their owner died, or they wait for a retry that is due) are
+adopted. Deferred tasks are checked against their job, since an audit event may be lost.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import datetime
+from typing import Any
+
+import structlog
+from prometheus_client import Counter, Gauge
+
+from ingestd.batch.journal import Entry, Journal
+from ingestd.batch.runner import BatchRunner
+from ingestd.batch.tasks import DeferredTasks
+from ingestd.dispatch.dispatcher import Dispatcher
+from ingestd.model.clock import Clock
+from ingestd.model.errors import IngestError
+from ingestd.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+SWEEP_ERRORS = Counter("ingestd_sweep_errors", "Sweeps or adoptions that failed and will be repeated.", ["what"])
+ADOPTED = Counter("ingestd_batches_adopted", "Batches taken over from a silent owner or due for a retry.")
+PENDING = Gauge("ingestd_batches_pending", "Records under Running/ at the last sweep.")
+BLOCKED_NOW = Gauge("ingestd_batches_blocked_now", "Of those, waiting for their surroundings to change.")
+OLDEST = Gauge("ingestd_oldest_pending_timestamp_seconds", "Creation of the oldest pending record; 0 when none.")
+OPEN_TASKS = Gauge("ingestd_deferred_tasks", "Deferred tasks at the last look.")
+for _what in ("records", "tasks", "adoption"):
+    SWEEP_ERRORS.labels(_what)
+
+
+class Reconciler:
+    def __init__(
+        self,
+        journal: Journal,
+        tasks: DeferredTasks,
+        runner: BatchRunner,
+        dispatcher: Dispatcher,
+        clock: Clock,
+        settings: Settings,
+    ) -> None:
+        self._journal = journal
+        self._tasks = tasks
+        self._runner = runner
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._settings = settings
+        self._underway: set[str] = set()
+
+    async def run(self) -> None:
+        """Root task."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._sweep_records(group), name="sweep:records")
+            group.create_task(self._poll_tasks(group), name="sweep:tasks")
+
+    async def _sweep_records(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            try:
+                await self._sweep(group)
+            except IngestError as error:
+                SWEEP_ERRORS.labels("records").inc()
+                log.warning("sweep.failed", what="records", error=str(error))
+            await self._clock.sleep(self._settings.recovery.sweep_every)
+
+    async def _sweep(self, group: asyncio.TaskGroup) -> None:
+        pending = blocked = 0
+        oldest: datetime | None = None
+        async for entry in self._journal.entries():
+            pending += 1
+            blocked += entry.retry_at is not None
+            oldest = min(oldest, entry.created) if oldest else entry.created
+            if self._due(entry):
+                self._spawn(group, entry.event_id, self._adopt(entry))
+        PENDING.set(pending)
+        BLOCKED_NOW.set(blocked)
+        OLDEST.set(oldest.timestamp() if oldest else 0)
+
+    def _due(self, entry: Entry) -> bool:
+        """Nobody is on it, and it is its time."""
+        now = self._clock.now()
+        if self._runner.working_on(entry.event_id) or (entry.lease_until and entry.lease_until > now):
+            return False
+        if entry.retry_at is not None:
+            return entry.retry_at <= now
+        # A free record was just created by an asynchronous arrival, or its owner died: a lease's time tells.
+        return entry.lease_until is not None or entry.created + self._journal.lease <= now
+
+    async def _adopt(self, entry: Entry) -> None:
+        ADOPTED.inc()
+        await self._runner.resume(entry.ref)
+
+    async def _poll_tasks(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            await self._clock.sleep(self._settings.jobs.poll_every)
+            try:
+                count = 0
+                async for task in self._tasks.all():
+                    count += 1
+                    if task.created + self._settings.jobs.poll_every <= self._clock.now():
+                        self._spawn(group, task.job_id, self._dispatcher.poll(task.job_id))
+                OPEN_TASKS.set(count)
+            except IngestError as error:
+                SWEEP_ERRORS.labels("tasks").inc()
+                log.warning("sweep.failed", what="tasks", error=str(error))
+
+    def _spawn(self, group: asyncio.TaskGroup, key: str, work: Coroutine[Any, Any, None]) -> None:
+        if key in self._underway:
+            work.close()
+            return
+        self._underway.add(key)
+        group.create_task(self._guarded(key, work), name=f"sweep:{key}")
+
+    async def _guarded(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+        """One stubborn batch must not stop the sweep: it stays where it is and is found again."""
+        try:
+            await work
+        except Exception:
+            SWEEP_ERRORS.labels("adoption").inc()
+            log.exception("sweep.adoption_failed", key=key)
+        finally:
+            self._underway.discard(key)

@@ -1,0 +1,66 @@
+"""Messages nobody can read: set aside with their reason, never looping, never stopping the stream."""
+
+import base64
+from datetime import timedelta
+
+import orjson
+import structlog
+from prometheus_client import Counter
+
+from ingestd.intake.receipts import Receipt
+from ingestd.model.clock import Clock
+from ingestd.model.errors import IngestError
+from ingestd.model.objects import ObjectRef
+from ingestd.ports import ObjectStore, Publisher
+
+log = structlog.get_logger(__name__)
+
+DEAD_LETTERS = Counter("ingestd_dead_letters", "Messages set aside as unreadable.", ["subscription"])
+
+_AGAIN = timedelta(seconds=60)
+_REASON_LIMIT = 1000  # Pub/Sub allows 1,024 bytes per attribute value
+
+
+class DeadLetters:
+    """To a topic when one is configured, else to an object under `ErrorURL`."""
+
+    def __init__(
+        self, publisher: Publisher, store: ObjectStore, clock: Clock, *, topic: str, folder: ObjectRef
+    ) -> None:
+        self._publisher = publisher
+        self._store = store
+        self._clock = clock
+        self._topic = topic
+        self._folder = folder
+
+    async def bury(self, receipt: Receipt, subscription: str, reason: str) -> None:
+        message = receipt.message
+        try:
+            if self._topic:
+                extra = {"ingestd-reason": reason[:_REASON_LIMIT], "ingestd-subscription": subscription}
+                await self._publisher.publish(self._topic, message.data, {**message.attributes, **extra})
+            else:
+                await self._store.create(self._place(message.message_id), self._document(receipt, subscription, reason))
+        except IngestError as error:
+            log.warning("intake.dead_letter_failed", message_id=message.message_id, error=str(error))
+            receipt.retry_later(_AGAIN)
+            return
+        DEAD_LETTERS.labels(subscription).inc()
+        log.warning("intake.dead_letter", subscription=subscription, message_id=message.message_id, reason=reason)
+        receipt.ack()
+
+    def _place(self, message_id: str) -> ObjectRef:
+        return self._folder / f"messages/{self._clock.now():%Y-%m-%d}/{message_id or 'unnamed'}.json"
+
+    def _document(self, receipt: Receipt, subscription: str, reason: str) -> bytes:
+        message = receipt.message
+        document = {
+            "Reason": reason,
+            "Subscription": subscription,
+            "MessageID": message.message_id,
+            "PublishTime": message.publish_time,
+            "Attributes": dict(message.attributes),
+            "Data": base64.b64encode(message.data).decode(),
+            "Text": message.data.decode("utf-8", "replace"),
+        }
+        return orjson.dumps(document, option=orjson.OPT_INDENT_2)

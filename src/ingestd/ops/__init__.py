@@ -1,0 +1,1 @@
+"""Operating it: logs, metrics, probes."""

@@ -1,0 +1,50 @@
+"""Logs are events: JSON in Cloud Logging's fields, or coloured lines on a terminal."""
+
+import logging
+import sys
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+
+# https://cloud.google.com/logging/docs/structured-logging: `severity`, `message` and `time` are picked up by the agent.
+_SEVERITY = {"debug": "DEBUG", "info": "INFO", "warning": "WARNING", "error": "ERROR", "critical": "CRITICAL"}
+
+
+def configure(format_: str = "auto", level: str = "info") -> None:
+    """Set up structlog for the whole process; call once, first thing."""
+    as_json = format_ == "json" or (format_ == "auto" and not sys.stderr.isatty())
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time" if as_json else "timestamp"),
+        _plain_values,
+    ]
+    renderer: list[Any] = (
+        [structlog.processors.format_exc_info, _cloud_logging, structlog.processors.JSONRenderer(default=str)]
+        if as_json
+        else [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+    )
+    structlog.configure(
+        processors=shared + renderer,
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(format="%(name)s: %(message)s", level=logging.WARNING, stream=sys.stderr, force=True)
+
+
+def _cloud_logging(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    event["severity"] = _SEVERITY.get(event.pop("level", "info"), "DEFAULT")
+    event["message"] = event.pop("event", "")
+    return event
+
+
+def _plain_values(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Durations and instants in the units people grep for."""
+    for key, value in event.items():
+        if isinstance(value, timedelta):
+            event[key] = round(value.total_seconds(), 3)
+        elif isinstance(value, datetime):
+            event[key] = value.isoformat()
+    return event
