@@ -1,0 +1,94 @@
+"""The command line itself: help, errors, exit codes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import ingestd
+from ingestd.cli import local
+from ingestd.cli.errors import CommandError
+from ingestd.cli.main import app
+
+COMMANDS = ["demo", "local", "cloud", "faults", "run", "rules", "version", "cp", "query", "publish"]
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CliRunner:
+    """A terminal wide enough not to wrap, in an empty folder, with no cloud in its environment."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("STORAGE_EMULATOR_HOST", "PUBSUB_EMULATOR_HOST", "BIGQUERY_EMULATOR_HOST", "GOOGLE_CLOUD_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    return CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
+
+
+def test_help_lists_every_command(runner: CliRunner) -> None:
+    shown = runner.invoke(app, ["--help"])
+    assert shown.exit_code == 0
+    for command in COMMANDS:
+        assert f" {command} " in shown.output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(runner: CliRunner, command: str) -> None:
+    shown = runner.invoke(app, [command, "--help"])
+    assert shown.exit_code == 0
+    assert "Usage:" in shown.output
+
+
+def test_python_dash_m_is_the_same_command() -> None:
+    shown = subprocess.run([sys.executable, "-m", "ingestd", "version"], capture_output=True, text=True, check=True)
+    assert shown.stdout == f"ingestd {ingestd.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["query", "SELECT 1"], "which cloud? Start a local one"),
+        (["query", "SELECT 1", "--state", "nowhere"], "no local cloud has run in nowhere"),
+        (["faults", "list"], "start one with `ingestd cloud`"),
+    ],
+)
+def test_a_mistake_is_one_readable_line_and_a_failing_exit_code(
+    runner: CliRunner, arguments: list[str], complaint: str
+) -> None:
+    shown = runner.invoke(app, arguments)
+    assert shown.exit_code == 1
+    assert complaint in shown.stderr
+    assert shown.stderr.startswith("error: ")
+    assert len(shown.stderr.splitlines()) == 1
+    assert "Traceback" not in shown.output
+
+
+@pytest.mark.parametrize("arguments", [["cloud"], ["cloud", "--state", "x", "--job-latency", "soon"], ["nonsense"]])
+def test_wrong_usage_exits_2(runner: CliRunner, arguments: list[str]) -> None:
+    assert runner.invoke(app, arguments).exit_code == 2
+
+
+def test_debug_shows_where_an_error_came_from(runner: CliRunner) -> None:
+    shown = runner.invoke(app, ["--debug", "query", "SELECT 1"])
+    assert isinstance(shown.exception, CommandError)
+
+
+def test_the_first_of_several_concurrent_failures_is_the_line_shown(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise ExceptionGroup("tasks", [ExceptionGroup("inner", [CommandError("the real reason")])])
+
+    monkeypatch.setattr(local, "_stay", fail)
+    shown = runner.invoke(app, ["local", "--state", "x"])
+    assert (shown.exit_code, shown.stderr) == (1, "error: the real reason\n")
+
+
+def test_an_unexpected_failure_says_how_to_look_closer(runner: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> None:
+        raise ZeroDivisionError("[bold]oops[/]")
+
+    monkeypatch.setattr(local, "_stay", fail)
+    shown = runner.invoke(app, ["local", "--state", "x"])
+    assert shown.exit_code == 70
+    assert "unexpected ZeroDivisionError: [bold]oops[/]" in shown.stderr
+    assert "--debug" in shown.stderr
