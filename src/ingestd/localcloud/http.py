@@ -136,7 +136,8 @@ class HttpServer:
         self.port = 0
 
     async def start(self) -> None:
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        # Named as TCP, since asyncio turns Nagle's delay off only on sockets that say what they are.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((LOOPBACK, self._wanted_port))

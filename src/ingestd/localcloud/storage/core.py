@@ -1,0 +1,103 @@
+"""Cloud Storage as a plain synchronous object on a folder: exact semantics, no network, no event loop.
+
+`buckets`, `objects` and `uploads` carry the operations of the API under the API's names. Any thread may call any of
+them; each is atomic, counted, subject to planned faults, and durable once it returned.
+"""
+
+import hashlib
+from pathlib import Path
+
+from ingestd.localcloud.faults import Hooks
+from ingestd.localcloud.storage.bucket_ops import Buckets
+from ingestd.localcloud.storage.globs import wildcard_matcher
+from ingestd.localcloud.storage.listing import list_page
+from ingestd.localcloud.storage.model import ListQuery, ObjectMetadata, ObjectVersion, Preconditions
+from ingestd.localcloud.storage.notifications import Publish
+from ingestd.localcloud.storage.object_ops import Objects
+from ingestd.localcloud.storage.state import State, StorageSettings
+from ingestd.localcloud.storage.upload_ops import Uploads
+from ingestd.model.clock import Clock
+
+
+class StorageCore:
+    """One project's Cloud Storage under `root`.
+
+    `publish(topic, data, attributes)` receives notifications, from whatever thread made the change; the topic is
+    `projects/p/topics/t`. Without it notification configs are stored but stay silent.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        project: str,
+        clock: Clock,
+        hooks: Hooks | None = None,
+        publish: Publish | None = None,
+        settings: StorageSettings | None = None,
+    ) -> None:
+        self.project = project
+        self.project_number = int.from_bytes(hashlib.sha256(project.encode()).digest()[:5], "big") + 10**11
+        self.hooks = hooks or Hooks("storage")
+        self._state = State(
+            root, clock=clock, hooks=self.hooks, publish=publish, settings=settings or StorageSettings()
+        )
+        self.buckets = Buckets(self._state, project)
+        self.objects = Objects(self._state)
+        self.uploads = Uploads(self._state, self.objects)
+        self.deliver_notifications()
+
+    def close(self) -> None:
+        with self._state.lock:
+            self._state.database.close()
+
+    def deliver_notifications(self) -> int:
+        """Retry what could not be handed over (a failing topic, a withheld message); returns what still waits."""
+        self._state.notifier.deliver()
+        return self._state.notifier.waiting
+
+    @property
+    def service_account(self) -> str:
+        return f"service-{self.project_number}@gs-project-accounts.iam.gserviceaccount.com"
+
+    # For the other services of the local cloud, in process.
+
+    def stat(self, bucket: str, name: str, generation: int | None = None) -> ObjectVersion:
+        return self.objects.get(bucket, name, generation)
+
+    def read(self, bucket: str, name: str, generation: int | None = None) -> bytes:
+        return self.objects.open(bucket, name, generation).read()
+
+    def open_path(self, bucket: str, name: str, generation: int | None = None) -> Path | None:
+        """The file a large object is stored in, or None for one kept in the database.
+
+        The file goes away when the object does: open it at once.
+        """
+        version = self.objects.get(bucket, name, generation)
+        return None if version.file is None else self._state.payloads.path(version.file)
+
+    def write(
+        self,
+        bucket: str,
+        name: str,
+        data: bytes,
+        content_type: str = "application/octet-stream",
+        if_generation: int | None = None,
+    ) -> ObjectVersion:
+        return self.objects.insert(
+            bucket, name, data, ObjectMetadata(content_type=content_type), Preconditions(generation=if_generation)
+        )
+
+    def glob(self, bucket: str, pattern: str) -> list[ObjectVersion]:
+        """Live objects whose name matches; `*` stands for any characters, slashes included."""
+        matcher = wildcard_matcher(pattern)
+        found: list[ObjectVersion] = []
+        query = ListQuery(prefix=pattern.partition("*")[0])
+        with self.hooks.operation("objects.list", bucket, cost="A"), self._state.lock:
+            self._state.bucket(bucket)
+            while True:
+                page = list_page(self._state.database, bucket, query)
+                found += (version for version in page.items if matcher.fullmatch(version.name))
+                if not page.next_page_token:
+                    return found
+                query = ListQuery(prefix=query.prefix, page_token=page.next_page_token)
