@@ -1,0 +1,145 @@
+"""From a rule and a file to the table its rows go to.
+
+A pure function of the rule, the file and a few given values, so a redelivered notification always finds the same
+destination. A name that comes out of an object's path is checked like one written by hand, and it can never move the
+rows into another dataset or project than the rule's author wrote.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from ingestd.model.tables import InvalidTableName, TableName, parse_table
+from ingestd.rules.expansion import Scope, format_instant, render
+from ingestd.rules.functions import ExpressionError, parse_expression
+from ingestd.rules.matching import path_of
+from ingestd.rules.references import Reference, find_references
+from ingestd.rules.rule import Rule
+
+_SEPARATORS = str.maketrans(dict.fromkeys(".:`[]$", "_"))
+
+
+class SourceFile(Protocol):
+    """What a destination depends on. `time` is the file's event time."""
+
+    @property
+    def bucket(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def time(self) -> datetime: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """A file by its parts, for callers without a richer value at hand."""
+
+    bucket: str
+    name: str
+    time: datetime
+    generation: int = 0
+
+
+class DestinationError(ValueError):
+    """The file's destination cannot be named; the message says which rule and variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where rows go, and the rule's parameters for this file."""
+
+    table: TableName
+    partition: str | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def target(self) -> TableName:
+        """The table with its partition, as a load job writes it."""
+        return self.table.partition(self.partition) if self.partition else self.table
+
+
+def file_values(file: SourceFile) -> dict[str, Any]:
+    """The variables that every file brings."""
+    time = file.time.astimezone(UTC)
+    url = f"gs://{file.bucket}/{file.name}"
+    return {
+        "Date": f"{time:%Y%m%d}",
+        "Hour": f"{time:%H}",
+        "TriggerBucket": file.bucket,
+        "Source": {"URL": url, "Time": format_instant(time), "Bucket": file.bucket, "Name": file.name},
+        "SourceURI": url,
+    }
+
+
+def expand_destination(rule: Rule, file: SourceFile, values: Mapping[str, Any] | None = None) -> Destination:
+    """The destination of a file. `values` adds what the caller knows (`EventID`, `ProjectID`, `GroupID`…)."""
+    groups = rule.matcher.groups(path_of(file.name))
+    known = {"RuleURL": rule.url, **file_values(file), **(values or {})}
+    destination = _expand(rule, file, known, groups)
+    tame = tuple(group.translate(_SEPARATORS) for group in groups)
+    if tame != groups:
+        # The path holds separators. Harmless if the rule replaces or ignores them; otherwise they would have moved a
+        # name's borders, which shows as another number of parts.
+        _refuse_moved_borders(rule, destination, _expand(rule, file, known, tame))
+    return destination
+
+
+def parameters(rule: Rule, file: SourceFile, values: Mapping[str, Any], groups: Sequence[str]) -> dict[str, Any]:
+    """The rule's named parameters; each may use the groups and the parameters before it."""
+    known = dict(values)
+    found: dict[str, Any] = {}
+    url = f"gs://{file.bucket}/{file.name}"
+    for parameter in rule.spec.dest.parameters:
+        scope = Scope(known, groups, url, prefixes=("Date", "Hour"))
+        try:
+            value = parse_expression(parameter.expression).evaluate(scope, file.time)
+        except ExpressionError as error:
+            raise DestinationError(f"rule {rule.name}: parameter {parameter.name}: {error}") from error
+        found[parameter.name] = known[parameter.name] = value
+    return found
+
+
+def _expand(rule: Rule, file: SourceFile, known: Mapping[str, Any], groups: Sequence[str]) -> Destination:
+    params = parameters(rule, file, known, groups)
+    scope = Scope({**known, **params}, groups, f"gs://{file.bucket}/{file.name}", prefixes=("Date", "Hour"))
+    dest = rule.spec.dest
+    name = _filled(rule, "Dest.Table", dest.table, scope)
+    try:
+        table = parse_table(name)
+    except InvalidTableName as error:
+        raise DestinationError(f"rule {rule.name}: Dest.Table {dest.table!r} becomes {name!r}: {error}") from error
+    partition = table.decorator
+    if dest.partition:
+        partition = _filled(rule, "Dest.Partition", dest.partition, scope)
+        if not partition:
+            raise DestinationError(f"rule {rule.name}: Dest.Partition {dest.partition!r} becomes empty")
+    try:
+        table.partition(partition)
+    except InvalidTableName as error:
+        raise DestinationError(f"rule {rule.name}: Dest.Partition {dest.partition!r}: {error}") from error
+    return Destination(table.partition(None), partition, params)
+
+
+def _filled(rule: Rule, where: str, text: str, scope: Scope) -> str:
+    for reference in find_references(text):
+        if not _is_decorator(reference) and scope.resolve(text, reference) is None:
+            raise DestinationError(f"rule {rule.name}: {where} {text!r}: {reference.label} has no value for this file")
+    return render(scope.expand_text(text))
+
+
+def _is_decorator(reference: Reference) -> bool:
+    return len(reference.group) > 3
+
+
+def _refuse_moved_borders(rule: Rule, actual: Destination, tame: Destination) -> None:
+    pairs = (
+        (actual.table.project, tame.table.project),
+        (actual.table.dataset, tame.table.dataset),
+        (actual.partition is None, tame.partition is None),
+    )
+    if any(left != right for left, right in pairs):
+        raise DestinationError(
+            f"rule {rule.name}: the object's name would change the destination to {actual.target};"
+            " make Dest.Pattern capture no '.', ':' or '$'"
+        )

@@ -1,0 +1,104 @@
+"""A rule ready for use: its specification, where it came from, what it matches, and a hash that pins it.
+
+A batch carries the hash (or the whole rule, see `to_json`), so an edit of the file never changes a batch under way.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from ingestd.documents import Document
+from ingestd.rules.fields import compile_pattern
+from ingestd.rules.schema import RuleSpec
+
+SCHEMA_VERSION = 1
+
+
+class Matcher:
+    """The compiled conditions of a rule."""
+
+    __slots__ = ("_exclusion", "_filter", "_groups", "never", "pattern", "prefix", "suffix")
+
+    def __init__(self, spec: RuleSpec) -> None:
+        when, pattern = spec.when, spec.dest.pattern or ""
+        self.prefix = when.prefix
+        self.suffix = when.suffix
+        self.pattern = when.filter or pattern
+        self.never = bool(when.directory)
+        """`Directory: true` asks for folders, and only files arrive."""
+        self._filter = compile_pattern(self.pattern) if self.pattern else None
+        self._exclusion = compile_pattern(when.exclusion) if when.exclusion else None
+        self._groups = compile_pattern(pattern) if pattern else None
+
+    def accepts(self, path: str) -> bool:
+        """Whether all conditions hold."""
+        return (
+            not self.never
+            and path.startswith(self.prefix)
+            and path.endswith(self.suffix)
+            and self.fits(path)
+            and not self.excludes(path)
+        )
+
+    def fits(self, path: str) -> bool:
+        return self._filter is None or self._filter.search(path) is not None
+
+    def excludes(self, path: str) -> bool:
+        return self._exclusion is not None and self._exclusion.search(path) is not None
+
+    def groups(self, path: str) -> tuple[str, ...]:
+        """The capture groups of `Dest.Pattern`, empty when there is none or it does not match."""
+        found = self._groups.search(path) if self._groups is not None else None
+        return tuple(group or "" for group in found.groups()) if found else ()
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Rule:
+    """One rule of one file. Equal when it says the same and comes from the same place."""
+
+    url: str
+    index: int
+    name: str
+    spec: RuleSpec = field(repr=False)
+    content_hash: str
+    matcher: Matcher = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, spec: RuleSpec, url: str, index: int = 0, name: str | None = None) -> Self:
+        return cls(url, index, name or url, spec, content_hash(spec), Matcher(spec))
+
+    def __hash__(self) -> int:
+        return hash((self.url, self.index, self.content_hash))
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything needed to use this very rule again, as plain JSON data."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "url": self.url,
+            "index": self.index,
+            "name": self.name,
+            "content_hash": self.content_hash,
+            "rule": plain(self.spec),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """The pinned rule. Its hash is kept as stored: it names what was pinned, whatever has changed since."""
+        version = data.get("schema_version")
+        if version != SCHEMA_VERSION:
+            raise ValueError(f"pinned rule has schema version {version}, this program reads {SCHEMA_VERSION}")
+        spec = RuleSpec.model_validate(data["rule"])
+        return cls(data["url"], int(data["index"]), data["name"], spec, data["content_hash"], Matcher(spec))
+
+
+def plain(spec: Document) -> dict[str, Any]:
+    """A specification as JSON data, defaults left out so that new fields do not change old hashes."""
+    data: dict[str, Any] = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return data
+
+
+def content_hash(spec: Document) -> str:
+    """SHA-256 of the canonical JSON: the same for every spelling, order and comment of the same rule."""
+    canonical = json.dumps(plain(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,319 @@
+"""The rule file as typed models: every field of a bqtail rule, validated when it is read.
+
+Contradictions are refused here, at load, with the line they stand on; nothing about a rule is found wrong only when a
+file arrives. `rules.support` says which fields are understood but not acted on yet.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from ingestd.documents import Document, Many
+from ingestd.model.quantities import ByteSize, Duration, TimeExpression
+from ingestd.rules.actions import Action, AnyAction
+from ingestd.rules.fields import Choice, Expression, NanosecondsOr, Pattern, TableText, compile_pattern
+from ingestd.rules.functions import parse_expression, references_of
+from ingestd.rules.load_options import LoadOptions, WriteDisposition
+from ingestd.rules.references import Reference, find_references, group_index
+
+DEFAULT_WINDOW = timedelta(seconds=95)
+DEFAULT_MAX_RELOAD = 15
+
+
+class When(Document):
+    """Which files the rule takes. Given conditions must all hold; the path starts with `/`."""
+
+    prefix: str = ""
+    suffix: str = ""
+    filter: Pattern = ""
+    exclusion: Pattern = ""
+    directory: bool | None = None
+
+
+class Parameter(Document):
+    """A named value: `$1…` of `Pattern`, text and functions."""
+
+    name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    expression: Expression
+
+
+class CopyMethod(Choice):
+    COPY = "COPY"
+    QUERY = "QUERY"
+    DML = "DML"
+
+
+class BalancerStrategy(Choice):
+    RAND = "rand"
+    FALLBACK = "fallback"
+
+
+class Balancer(Document):
+    """Which project runs the jobs."""
+
+    project_ids: Many[str] = Field((), alias="ProjectIDs")
+    strategy: BalancerStrategy = BalancerStrategy.RAND
+    max_load_jobs: int = Field(0, ge=0)
+
+
+class Transient(Document):
+    """Load into a temporary table first, then publish."""
+
+    dataset: str = Field(min_length=1)
+    project_id: str | None = None
+    region: str | None = None
+    alias: str = Field("t", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    template: TableText | None = None
+    copy_method: CopyMethod | None = None
+    criteria: str | None = None
+    balancer: Balancer | None = None
+
+
+class SplitMapping(Document):
+    """Rows that satisfy `When` (SQL) go to table `Then`."""
+
+    when: str = Field(min_length=1)
+    then: TableText = Field(min_length=1)
+
+
+class Split(Document):
+    """Rows of one load spread over several tables."""
+
+    mapping: Many[SplitMapping] = Field(min_length=1)
+    cluster_columns: Many[str] = ()
+    time_column: str = "ts"
+
+
+class SchemaOptions(Document):
+    """Where the table's schema comes from."""
+
+    template: TableText | None = None
+    autodetect: bool = False
+    split: Split | None = None
+
+
+class SideInput(Document):
+    """A table or sub-select joined to the batch."""
+
+    table: TableText | None = None
+    from_: str | None = Field(None, alias="From")
+    alias: str = Field(min_length=1)
+    on: str = Field(min_length=1)
+    inner: bool = False
+
+    @model_validator(mode="after")
+    def _names_its_rows(self) -> Self:
+        if bool(self.table) == bool(self.from_):
+            raise ValueError("give either Table or From")
+        return self
+
+
+class MergeKeys(Document):
+    """Upsert into the destination by key."""
+
+    keys: Many[str] = Field(min_length=1)
+
+
+class Dest(LoadOptions):
+    """Where the rows go, and every option of the load job."""
+
+    other_names: ClassVar[Mapping[str, str]] = {"TempDataset": "TransientDataset"}
+
+    table: TableText = Field(min_length=1)
+    partition: str | None = Field(None, min_length=1)
+    pattern: Pattern | None = None
+    parameters: Many[Parameter] = ()
+    override: bool | None = None
+    transient: Transient | None = None
+    transient_dataset: str | None = None
+    schema_options: SchemaOptions = Field(default_factory=SchemaOptions, alias="Schema")
+    unique_columns: Many[str] = ()
+    order_by: Many[str] = ()
+    transform: dict[str, str] = Field(default_factory=dict)
+    side_inputs: Many[SideInput] = ()
+    merge: MergeKeys | None = None
+    allow_field_addition: bool = False
+    expiry: TimeExpression | None = None
+
+    @classmethod
+    def resolve_key(cls, key: str, value: Any) -> str | None:
+        """`schema` with columns is BigQuery's table schema; any other `Schema` is the rule's own block."""
+        if key.lower() == "schema":
+            columns = isinstance(value, dict) and any(str(inner).lower() == "fields" for inner in value)
+            return "schema" if key == "schema" and columns else "Schema"
+        return super().resolve_key(key, value)
+
+    @property
+    def append(self) -> bool:
+        """Whether a load adds to the destination instead of replacing it."""
+        if self.override is not None:
+            return not self.override
+        return self.write_disposition in {None, WriteDisposition.WRITE_APPEND, WriteDisposition.WRITE_EMPTY}
+
+    @property
+    def transforms(self) -> bool:
+        """Whether rows need preparation between file and table."""
+        return bool(self.side_inputs or self.transform or self.schema_options.split or self.unique_columns)
+
+    @property
+    def staging(self) -> Transient | None:
+        """The transient block, whichever way it was written."""
+        if self.transient or not self.transient_dataset:
+            return self.transient
+        return Transient(dataset=self.transient_dataset)
+
+    @model_validator(mode="after")
+    def _dispositions_agree(self) -> Self:
+        truncating = {WriteDisposition.WRITE_TRUNCATE, WriteDisposition.WRITE_TRUNCATE_DATA}
+        if self.override and self.write_disposition in {WriteDisposition.WRITE_APPEND, WriteDisposition.WRITE_EMPTY}:
+            raise ValueError(f"Override: true contradicts WriteDisposition: {self.write_disposition}")
+        if self.override is False and self.write_disposition in truncating:
+            raise ValueError(f"Override: false contradicts WriteDisposition: {self.write_disposition}")
+        return self
+
+    @model_validator(mode="after")
+    def _schema_sources_agree(self) -> Self:
+        if self.schema_options.autodetect and self.autodetect is False:
+            raise ValueError("Schema.Autodetect: true contradicts Autodetect: false")
+        if self.schema_options.autodetect and self.table_schema:
+            raise ValueError("Schema.Autodetect and 'schema' exclude each other; keep one")
+        if self.schema_options.template and self.table_schema:
+            raise ValueError("Schema.Template and 'schema' exclude each other; keep one")
+        if self.schema_options.autodetect and self.staging and self.transforms:
+            raise ValueError("Schema.Autodetect does not go with Transform, SideInputs, Split or UniqueColumns")
+        if self.transient and self.transient_dataset not in {None, self.transient.dataset}:
+            raise ValueError("TransientDataset contradicts Transient.Dataset; keep the latter")
+        return self
+
+    @model_validator(mode="after")
+    def _partition_named_once(self) -> Self:
+        if self.partition and _has_decorator(self.table):
+            raise ValueError("Table already ends in a partition ($…); give Partition or the decorator, not both")
+        return self
+
+    @model_validator(mode="after")
+    def _groups_exist(self) -> Self:
+        """`$4` needs a Pattern with four groups; names of parameters are unique."""
+        count = compile_pattern(self.pattern).groups if self.pattern else 0
+        texts = [("Table", self.table), ("Partition", self.partition or "")]
+        used = [(where, reference) for where, text in texts for reference in find_references(text)]
+        for parameter in self.parameters:
+            template = parse_expression(parameter.expression)
+            used += [(f"parameter {parameter.name}", reference) for _, reference in references_of(template)]
+        for where, reference in used:
+            if reference.modulus and not int(reference.modulus[:18]):
+                raise ValueError(f"{where} uses $Mod(0); give at least 1")
+            if _names_missing_group(reference, count):
+                have = f"Pattern has {count} groups" if self.pattern else "there is no Pattern"
+                raise ValueError(f"{where} uses {reference.label} but {have}")
+        names = [parameter.name for parameter in self.parameters]
+        if len(set(names)) < len(names):
+            raise ValueError("two Parameters have the same Name")
+        return self
+
+
+def _names_missing_group(reference: Reference, count: int) -> bool:
+    return bool(
+        reference.group
+        and len(reference.group) <= 3
+        and group_index(reference.group, count, braced=reference.braced) is None
+    )
+
+
+def _has_decorator(table: str) -> bool:
+    return any(reference.group and len(reference.group) > 3 for reference in find_references(table))
+
+
+class Window(Document):
+    """How long a batch collects files."""
+
+    duration_in_sec: int | None = Field(None, ge=1)
+    duration: Annotated[Duration, NanosecondsOr] | None = None
+
+
+class Group(Document):
+    """Batches that finish together; `OnDone` runs once after all of them."""
+
+    other_names: ClassVar[Mapping[str, str]] = {"DurationMs": "DurationInSec"}
+    duration_in_sec: int = Field(0, ge=0)
+    on_done: Many[AnyAction] = ()
+
+
+class Batch(Document):
+    """Load files together: until the window ends, or `MaxFiles` or `MaxBytes` is reached."""
+
+    window: Window = Field(default_factory=Window)
+    multi_path: bool = False
+    roll_over: bool = False
+    max_files: int | None = Field(None, ge=1)
+    max_bytes: ByteSize | None = Field(None, ge=1)
+    max_delay_in_sec: int = Field(0, ge=0)
+    use_pattern_hash: bool = False
+    group: Group | None = None
+
+    @property
+    def duration(self) -> timedelta:
+        if self.window.duration_in_sec:
+            return timedelta(seconds=self.window.duration_in_sec)
+        return self.window.duration or DEFAULT_WINDOW
+
+
+class Engine(Choice):
+    SPARK = "spark"
+    BIGQUERY = "bigquery"
+
+
+class MergeFiles(Document):
+    """How prepared files are written before the load."""
+
+    target_file_size: ByteSize | None = Field(None, ge=1)
+    format: str | None = None
+    compression: str | None = None
+
+
+class Info(Document):
+    """Who owns the rule and what it is for."""
+
+    workflow: str | None = None
+    description: str | None = None
+    project_url: str | None = None
+    lead_engineer: str | None = None
+    url: str | None = Field(None, alias="URL")
+
+
+class RuleSpec(Document):
+    """One rule as written."""
+
+    other_names: ClassVar[Mapping[str, str]] = {"InvalidSchemaURLL": "InvalidSchemaURL"}
+
+    when: When = Field(default_factory=When)
+    dest: Dest
+    disabled: bool = False
+    async_: bool = Field(False, alias="Async")
+    batch: Batch | None = None
+    on_success: Many[AnyAction] = ()
+    on_failure: Many[AnyAction] = ()
+    on_load: AnyAction | None = None
+    info: Info = Field(default_factory=Info)
+    engine: Engine | None = None
+    merge: MergeFiles | None = None
+    stalled_threshold_in_sec: int = Field(0, ge=0)
+    corrupted_file_url: str | None = Field(None, alias="CorruptedFileURL")
+    invalid_schema_url: str | None = Field(None, alias="InvalidSchemaURL")
+    counter_url: str | None = Field(None, alias="CounterURL")
+    max_reload: int = Field(DEFAULT_MAX_RELOAD, ge=0)
+
+    @model_validator(mode="after")
+    def _engine_has_its_table(self) -> Self:
+        if self.engine is Engine.BIGQUERY and self.dest.transforms and not self.dest.staging:
+            raise ValueError("Engine: bigquery with Transform, SideInputs, Split or UniqueColumns needs Dest.Transient")
+        return self
+
+    def actions(self) -> list[tuple[str, Action]]:
+        """Every action of the rule, nested ones included, with the list it stands in."""
+        lists: list[tuple[str, tuple[Any, ...]]] = [("OnSuccess", self.on_success), ("OnFailure", self.on_failure)]
+        if self.batch and self.batch.group:
+            lists.append(("Batch.Group.OnDone", self.batch.group.on_done))
+        return [(where, nested) for where, actions in lists for action in actions for nested in action.nested()]

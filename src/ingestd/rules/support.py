@@ -1,0 +1,63 @@
+"""Fields that are read and checked but not acted on yet.
+
+One line per field; whoever makes a field work deletes its line. A rule that uses one is refused at load: half a rule
+carried out is worse than none.
+"""
+
+from collections.abc import Iterator
+
+from ingestd.rules.schema import RuleSpec
+
+NOT_YET: dict[str, str] = {
+    "Batch": "batch windows",
+    "Engine": "preparing rows before the load",
+    "Merge": "merging files before the load",
+    "Dest.AllowFieldAddition": "adding columns found in the data",
+    "Dest.Expiry": "setting the table's expiry",
+    "Dest.Merge": "upserts",
+    "Dest.OrderBy": "choosing among duplicates",
+    "Dest.Schema.Split": "splitting rows over tables",
+    "Dest.SideInputs": "joining side inputs",
+    "Dest.Transform": "transforming columns",
+    "Dest.Transient": "transient tables",
+    "Dest.TransientDataset": "transient tables",
+    "Dest.UniqueColumns": "removing duplicates",
+}
+"""Rule field → what is missing."""
+
+ACTION_NOT_YET: dict[str, dict[str, str]] = {
+    "copy": {
+        "MultiPartition": "copying partition by partition",
+        "PartitionSQL": "copying partition by partition",
+        "Template": "creating the destination from a template",
+    },
+    "insert": {"Template": "creating the destination from a template"},
+    "query": {"Template": "creating the destination from a template"},
+}
+"""Action → request field → what is missing."""
+
+
+def unsupported(spec: RuleSpec) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every field the rule uses that is not acted on yet: its key path and a message."""
+    written = spec.model_dump(by_alias=True, exclude_defaults=True)
+    for field, missing in NOT_YET.items():
+        path = tuple(field.split("."))
+        if _given(written, path):
+            yield path, _message(field, missing)
+    for where, action in spec.actions():
+        fields = action.body.model_dump(by_alias=True, exclude_defaults=True)
+        for field, missing in ACTION_NOT_YET.get(action.name, {}).items():
+            if fields.get(field):
+                yield tuple(where.split(".")), _message(f"{action.name}.{field}", missing)
+
+
+def _given(written: object, path: tuple[str, ...]) -> bool:
+    for key in path:
+        if not isinstance(written, dict) or key not in written:
+            return False
+        written = written[key]
+    return bool(written) or isinstance(written, dict)
+
+
+def _message(field: str, missing: str) -> str:
+    return f"{field} is not supported yet ({missing})"
