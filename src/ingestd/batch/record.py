@@ -71,6 +71,7 @@ class Record:
     files: tuple[FileVersion, ...]
     rule: dict[str, Any]  # the pinned rule (or route) in full
     rule_url: str
+    rule_name: str  # stable across edits: the file and the place in it
     rule_hash: str
     created: datetime
     updated: datetime
@@ -127,6 +128,7 @@ class Record:
             "DestTable": self.dest,
             "Files": [_file_json(file) for file in self.files],
             "RuleURL": self.rule_url,
+            "RuleName": self.rule_name,
             "RuleHash": self.rule_hash,
             "Rule": self.rule,
             "Async": self.asynchronous,
@@ -166,6 +168,7 @@ class Record:
             files=tuple(_file_from_json(item) for item in document["Files"]),
             rule=document["Rule"],
             rule_url=document["RuleURL"],
+            rule_name=document["RuleName"],
             rule_hash=document["RuleHash"],
             created=datetime.fromisoformat(document["Created"]),
             updated=datetime.fromisoformat(document["Updated"]),

@@ -16,7 +16,7 @@ generations. So each method may be interrupted anywhere and run again by anyone:
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -71,15 +71,15 @@ class Preparation(Protocol):
 class Acting(Protocol):
     """Runs a batch's post-actions, resuming after those already recorded in the held record."""
 
-    async def on_success(self, held: Held, job: JobState | None) -> None: ...
+    async def on_success(self, held: Held, job: JobState | None, *, last_try: bool) -> None: ...
 
-    async def on_failure(self, held: Held, job: JobState | None, error: str) -> None: ...
+    async def on_failure(self, held: Held, job: JobState | None, error: str, *, last_try: bool) -> None: ...
 
-    def guarded(self, record: Record, metadata: dict[str, str]) -> bool:
+    def guarded(self, record: Record, metadata: Mapping[str, str]) -> bool:
         """Whether this object was put there by this very rule."""
         ...
 
-    async def quarantine(self, record: Record, job: JobState | None) -> None: ...
+    async def quarantine(self, held: Held, job: JobState | None) -> None: ...
 
 
 @dataclass(slots=True)
@@ -154,11 +154,11 @@ class BatchRunner:
             else:
                 job = await self._parts.warehouse.get_job(held.record.trigger_job or held.record.load_job())
             if held.record.phase is Phase.LOADED:
-                await self._parts.acting.on_success(held, job)
+                await self._parts.acting.on_success(held, job, last_try=self._given_up(held.record))
                 held.record = held.record.enter(Phase.DONE, error="")
             elif held.record.phase is Phase.FAILING:
-                await self._parts.acting.on_failure(held, job, held.record.error)
-                await self._parts.acting.quarantine(held.record, job)
+                await self._parts.acting.on_failure(held, job, held.record.error, last_try=self._given_up(held.record))
+                await self._parts.acting.quarantine(held, job)
                 held.record = held.record.enter(Phase.FAILED if held.record.kind is Kind.LOAD else Phase.DONE)
         except BadInput as error:
             if held.record.phase is Phase.ACCEPTED:

@@ -153,6 +153,7 @@ class Dispatcher:
             files=(),
             rule=document,
             rule_url=url,
+            rule_name=url,
             rule_hash=content_hash,
             created=job.ended or now,
             updated=now,

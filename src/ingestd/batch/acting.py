@@ -1,0 +1,175 @@
+"""A batch's post-actions: the record gives them their variables and remembers how far they got."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from ingestd.actions.context import ActionContext, ActionHttp, ActionSettings
+from ingestd.actions.executor import ActionFailed, run_actions
+from ingestd.actions.move import move_file
+from ingestd.actions.objects import loop_guard
+from ingestd.actions.plan import Plan, plan
+from ingestd.batch.journal import Held, Journal
+from ingestd.batch.record import Kind, Record, StepOutcome
+from ingestd.model.errors import Fatal, IngestError
+from ingestd.model.jobs import JobState
+from ingestd.model.objects import ObjectRef
+from ingestd.ports import ObjectStore, Publisher, Warehouse
+from ingestd.settings import Settings
+from ingestd.warehouse.jobs import JobRunner
+from ingestd.warehouse.proof import schema_problem
+
+
+@dataclass(slots=True)
+class RecordProgress:
+    """Finished steps live in the record; those that must never be repeated are saved at once."""
+
+    held: Held
+    journal: Journal
+
+    def finished(self, step: int) -> bool:
+        return step in self.held.record.steps
+
+    def response(self, step: int) -> Any:
+        return self.held.record.steps[step].response
+
+    async def record(self, step: int, outcome: str, response: Any, *, durable: bool) -> None:
+        steps = {**self.held.record.steps, step: StepOutcome(outcome, response)}
+        self.held.record = replace(self.held.record, steps=steps)
+        if durable:
+            await self.journal.save(self.held)
+
+
+class PostActions:
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        warehouse: Warehouse,
+        publisher: Publisher,
+        http: ActionHttp,
+        jobs: JobRunner,
+        journal: Journal,
+        settings: Settings,
+    ) -> None:
+        self._store = store
+        self._warehouse = warehouse
+        self._publisher = publisher
+        self._http = http
+        self._jobs = jobs
+        self._journal = journal
+        self._settings = settings
+
+    async def on_success(self, held: Held, job: JobState | None, *, last_try: bool) -> None:
+        steps = _plan(held.record)
+        ctx = self._context(held)
+        if held.record.asynchronous:
+            await self._note(held.record, "dispatch.json", steps)
+        await _translated(run_actions(ctx, steps.on_success, job=job, cleanup=steps.cleanup, last_try=last_try))
+
+    async def on_failure(self, held: Held, job: JobState | None, error: str, *, last_try: bool) -> None:
+        steps = _plan(held.record)
+        ctx = self._context(held)
+        if held.record.asynchronous:
+            await self._note(held.record, "dispatch.json", steps)
+        run = run_actions(ctx, steps.on_failure, job=job, error=error, cleanup=steps.cleanup, last_try=last_try)
+        await _translated(run)
+
+    def guarded(self, record: Record, metadata: Mapping[str, str]) -> bool:
+        return record.rule_name in loop_guard(metadata)
+
+    async def quarantine(self, held: Held, job: JobState | None) -> None:
+        """Set the files of a failed load aside, where the rule or the settings name a place for them."""
+        record = held.record
+        if record.kind is not Kind.LOAD:
+            return
+        wrong_schema = job is not None and job.error is not None and schema_problem(job)
+        target = self._quarantine_url(record, wrong_schema=wrong_schema)
+        if not target:
+            return
+        ctx = self._context(held)
+        for file in record.files:
+            await move_file(ctx, file, ObjectRef.parse(target) / file.ref.name)
+
+    def _quarantine_url(self, record: Record, *, wrong_schema: bool) -> str:
+        rule, settings = record.rule, self._settings
+        corrupted = rule.get("CorruptedFileURL") or settings.corrupted_file_url
+        schema = rule.get("InvalidSchemaURL") or settings.invalid_schema_url
+        return str((schema if wrong_schema else "") or corrupted or "")
+
+    async def _note(self, record: Record, name: str, steps: Plan) -> None:
+        document = orjson.dumps(steps.to_json(), option=orjson.OPT_INDENT_2, default=str)
+        await self._journal.note(self._journal.beside(record, name), document)
+
+    def _context(self, held: Held) -> ActionContext:
+        record = held.record
+        actions = self._settings.actions
+        return ActionContext(
+            store=self._store,
+            warehouse=self._warehouse,
+            publisher=self._publisher,
+            http=self._http,
+            jobs=self._jobs,
+            progress=RecordProgress(held, self._journal),
+            settings=ActionSettings(
+                project=self._settings.project,
+                location=record.location or self._settings.jobs.location,
+                allowed_hosts=actions.allowed_hosts,
+                timeout=actions.timeout,
+                slack_token=actions.slack_token,
+                slack_token_file=actions.slack_token_file,
+                slack_url=actions.slack_url,
+            ),
+            event_id=record.event_id,
+            dest=record.dest,
+            mode=record.mode,
+            rule_key=record.rule_name,
+            files=record.files,
+            values=self._values(record),
+        )
+
+    def _values(self, record: Record) -> dict[str, Any]:
+        """The batch's variables; named parameters of the rule override built-ins of the same name."""
+        first = record.files[0] if record.files else None
+        moment = first.event_time if first else record.created
+        values: dict[str, Any] = {
+            "EventID": record.event_id,
+            "DestTable": record.dest,
+            "TempTable": "",
+            "URLs": ",".join(record.sources),
+            "LoadURIs": record.sources,
+            "SourceURI": record.sources[0] if first else "",
+            "Source": {"URL": record.sources[0] if first else "", "Time": moment.isoformat(), "Status": "pending"},
+            "RuleURL": record.rule_url,
+            "TriggerBucket": first.ref.bucket if first else "",
+            "ProjectID": record.project or self._settings.project,
+            "Region": record.location,
+            "Date": moment.strftime("%Y%m%d"),
+            "Hour": moment.strftime("%H"),
+            "Async": record.asynchronous,
+            "ProcessURL": self._journal.running(record).url,
+            "DoneProcessURL": self._journal.done(record).url,
+            "FailedURL": self._settings.errors.url,
+            "Params": record.values,
+        }
+        if record.kind is Kind.LOAD:
+            values["JobID"] = record.load_job().job_id
+        return values | record.values
+
+
+def _plan(record: Record) -> Plan:
+    return plan(record.rule.get("OnSuccess") or (), record.rule.get("OnFailure") or ())
+
+
+async def _translated(run: Any) -> None:
+    """An action's failure as one of the four kinds, naming the step."""
+    try:
+        await run
+    except ActionFailed as failure:
+        cause = failure.cause
+        if isinstance(cause, IngestError):
+            cause.args = (str(failure), *cause.args[1:])
+            raise cause from failure
+        raise Fatal(str(failure)) from failure

@@ -1,0 +1,159 @@
+"""From a matched file to its batch: the pinned record, the load configuration, and a destination that is ready.
+
+The configuration is a function of the rule and the file alone, so that every attempt and every replica submits the
+same job. What needs asking (does the table exist, where is its dataset) is asked by `Destinations.prepare`.
+"""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import structlog
+
+from ingestd.batch.record import Kind, Phase, Record
+from ingestd.model.clock import Clock
+from ingestd.model.errors import BadInput, NotFound
+from ingestd.model.objects import FileVersion, Generation
+from ingestd.model.tables import TableName, parse_table
+from ingestd.ports import TableInfo, Warehouse
+from ingestd.rules.destination import Destination
+from ingestd.rules.rule import Rule, plain
+from ingestd.rules.schema import Dest, RuleSpec
+
+log = structlog.get_logger(__name__)
+
+_FORMATS = {
+    ".csv": "CSV",
+    ".json": "NEWLINE_DELIMITED_JSON",
+    ".ndjson": "NEWLINE_DELIMITED_JSON",
+    ".jsonl": "NEWLINE_DELIMITED_JSON",
+    ".avro": "AVRO",
+    ".parquet": "PARQUET",
+    ".orc": "ORC",
+}
+_PACKED = (".gz", ".gzip", ".bz2", ".zst")
+_SELF_DESCRIBING = frozenset({"AVRO", "PARQUET", "ORC"})
+_TRUST = timedelta(seconds=60)  # how long a table that was seen is believed to exist
+
+
+def source_format(name: str) -> str | None:
+    """The format an object's name tells: its last extension, looking through compression."""
+    base = name.rpartition("/")[2].lower()
+    for packed in _PACKED:
+        base = base.removesuffix(packed)
+    return next((kind for extension, kind in _FORMATS.items() if base.endswith(extension)), None)
+
+
+def new_record(
+    rule: Rule,
+    file: FileVersion,
+    destination: Destination,
+    *,
+    project: str,
+    clock: Clock,
+    overwrote: Generation | None = None,
+) -> Record:
+    """The batch of one file, with everything about it pinned."""
+    table = destination.target.in_project(project)
+    now = clock.now()
+    return Record(
+        event_id=file.event_id,
+        kind=Kind.LOAD,
+        phase=Phase.ACCEPTED,
+        dest=str(destination.table),
+        files=(file,),
+        rule=plain(rule.spec),
+        rule_url=rule.url,
+        rule_name=rule.name,
+        rule_hash=rule.content_hash,
+        created=now,
+        updated=now,
+        asynchronous=rule.spec.async_,
+        project=project,
+        load=load_configuration(rule.spec.dest, table, [file.ref.url]),
+        values=dict(destination.params),
+        overwrote=overwrote,
+    )
+
+
+def load_configuration(dest: Dest, table: TableName, uris: list[str]) -> dict[str, Any]:
+    """BigQuery's `JobConfigurationLoad` for these files."""
+    for uri in uris:
+        if "*" in uri:
+            raise BadInput(f"{uri} holds a '*', which BigQuery reads as a wildcard; rename the file", (uri,))
+    configuration = dest.load_configuration()
+    configuration.setdefault("sourceFormat", source_format(uris[0]) or "CSV")
+    configuration.setdefault("createDisposition", "CREATE_IF_NEEDED")
+    configuration.setdefault("writeDisposition", "WRITE_APPEND" if dest.append else "WRITE_TRUNCATE")
+    if dest.schema_options.autodetect:
+        configuration["autodetect"] = True
+    if configuration["sourceFormat"] == "AVRO":
+        configuration.setdefault("useAvroLogicalTypes", True)
+    configuration["sourceUris"] = uris
+    configuration["destinationTable"] = table.rest
+    return configuration
+
+
+class Destinations:
+    """Makes sure that a load has somewhere to go, asking BigQuery no more often than needed."""
+
+    def __init__(self, warehouse: Warehouse, clock: Clock) -> None:
+        self._warehouse = warehouse
+        self._clock = clock
+        self._seen: dict[TableName, float] = {}
+
+    async def prepare(self, record: Record) -> Record:
+        """The record with its job location; raises `NotFound` while dataset, table or template are missing."""
+        spec = RuleSpec.model_validate(record.rule)
+        reference = record.load["destinationTable"]
+        table = parse_table(f"{reference['projectId']}.{reference['datasetId']}.{reference['tableId']}").partition(None)
+        assert table.project is not None
+        location = await self._warehouse.dataset_location(table.project, table.dataset)
+        if location is None:
+            raise NotFound(f"dataset {table.project}.{table.dataset} does not exist; create it")
+        if not self._trusted(table):
+            await self._ensure(spec.dest, table, record.load)
+        return replace(record, location=location)
+
+    def forget(self, record: Record) -> None:
+        """Believe nothing about the record's table: a job just failed on it."""
+        reference = record.load["destinationTable"]
+        for table in [t for t in self._seen if t.dataset == reference["datasetId"]]:
+            del self._seen[table]
+
+    async def _ensure(self, dest: Dest, table: TableName, load: dict[str, Any]) -> None:
+        if await self._warehouse.table(table) is None:
+            if dest.schema_options.template:
+                await self._create_like(parse_table(dest.schema_options.template), table)
+            elif not _creatable(load):
+                raise NotFound(
+                    f"table {table} does not exist; create it, or let the rule do so with Schema.Template or "
+                    "Schema.Autodetect"
+                )
+            else:
+                return  # the load itself creates it
+        self._seen[table] = self._clock.monotonic()
+
+    async def _create_like(self, template: TableName, table: TableName) -> None:
+        name = template.in_project(table.project or self._warehouse.project)
+        info = await self._warehouse.table(name)
+        if info is None:
+            raise NotFound(f"template table {name} does not exist; create it or correct Schema.Template")
+        await self._warehouse.create_table(table, _shape(info))
+        log.info("table.created", table=str(table), template=str(name))
+
+    def _trusted(self, table: TableName) -> bool:
+        seen = self._seen.get(table)
+        return seen is not None and self._clock.monotonic() - seen < _TRUST.total_seconds()
+
+
+def _shape(info: TableInfo) -> dict[str, Any]:
+    keys = ("schema", "timePartitioning", "rangePartitioning", "clustering", "requirePartitionFilter")
+    return {key: info.resource[key] for key in keys if info.resource.get(key) is not None}
+
+
+def _creatable(load: dict[str, Any]) -> bool:
+    """Whether BigQuery can create the table from the load alone."""
+    if load.get("createDisposition") == "CREATE_NEVER":
+        return False
+    return bool(load.get("schema") or load.get("autodetect")) or load["sourceFormat"] in _SELF_DESCRIBING

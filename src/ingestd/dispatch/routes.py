@@ -1,0 +1,52 @@
+"""Which route follows a finished BigQuery job."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from prometheus_client import Counter
+
+from ingestd.actions.values import job_destination, job_source
+from ingestd.model.jobs import JobState
+from ingestd.rules.routes import Route, RouteSpec, matching_routes
+from ingestd.rules.rule import plain
+
+log = structlog.get_logger(__name__)
+
+AMBIGUOUS = Counter("ingestd_routes_ambiguous", "Jobs that several routes matched; none of them ran.")
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRoute:
+    """A route as a batch pins it: its actions as plain JSON, and what names it."""
+
+    document: dict[str, Any]
+    url: str
+    content_hash: str
+
+
+class RouteBook:
+    """All routes; one at most follows a job."""
+
+    def __init__(self, routes: Sequence[Route] = ()) -> None:
+        self._routes = tuple(routes)
+
+    @classmethod
+    def from_settings(cls, documents: Sequence[dict[str, Any]]) -> "RouteBook":
+        specs = [RouteSpec.model_validate(document) for document in documents]
+        return cls([Route.of(spec, "settings", index) for index, spec in enumerate(specs)])
+
+    def __bool__(self) -> bool:
+        return bool(self._routes)
+
+    def match(self, job: JobState) -> ChosenRoute | None:
+        found = matching_routes(self._routes, job.kind, job_source(job), job_destination(job))
+        if len(found) > 1:
+            AMBIGUOUS.inc()
+            log.error("route.ambiguous", job=str(job.ref), routes=[route.name for route in found])
+            return None
+        if not found:
+            return None
+        (route,) = found
+        return ChosenRoute(plain(route.spec), route.name, route.content_hash)
