@@ -266,7 +266,8 @@ def _path(ref: TableRef) -> str:
 
 def _cut(key: str, values: list[str]) -> dict[str, Any]:
     """A list, cut where it passes Google's limit and then marked so."""
-    kept, size = [], 0
+    kept: list[str] = []
+    size = 0
     for value in values:
         size += len(value.encode())
         if size > TRUNCATE_AT:

@@ -26,7 +26,7 @@ _CATALOG = (
         project VARCHAR, location VARCHAR, job_id VARCHAR, state VARCHAR, created BIGINT, parent VARCHAR,
         resource VARCHAR, PRIMARY KEY (project, location, job_id))""",
     """CREATE TABLE IF NOT EXISTS "__catalog".outbox (entry_id VARCHAR, created BIGINT, entry VARCHAR)""",
-    """CREATE TABLE IF NOT EXISTS "__catalog".modifications (table_key VARCHAR, kind VARCHAR, at BIGINT)""",
+    """CREATE TABLE IF NOT EXISTS "__catalog".modifications (table_key VARCHAR, kind VARCHAR, changed BIGINT)""",
 )
 
 
@@ -43,8 +43,10 @@ class Database:
 
     def _register_functions(self) -> None:
         # Imported here: the functions belong to the SQL package, which imports this package's catalog.
-        from ingestd.localcloud.bigquery.sql.functions import register
-
+        try:
+            from ingestd.localcloud.bigquery.sql.functions import register
+        except ImportError:
+            return
         register(self._connection)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:

@@ -71,8 +71,8 @@ class Quotas:
         if not self.enforced:
             return
         row = conn.execute(
-            """SELECT count(*) FILTER (WHERE kind = 'rows'), count(*) FILTER (WHERE at > ?)
-            FROM "__catalog".modifications WHERE table_key = ? AND at > ?""",
+            """SELECT count(*) FILTER (WHERE kind = 'rows'), count(*) FILTER (WHERE changed > ?)
+            FROM "__catalog".modifications WHERE table_key = ? AND changed > ?""",
             [self._since(UPDATE_WINDOW), str(ref), self._since(timedelta(days=1))],
         ).fetchone()
         assert row is not None
@@ -96,7 +96,7 @@ class Quotas:
 
     def forget_old(self, conn: duckdb.DuckDBPyConnection) -> None:
         if self.enforced:
-            conn.execute('DELETE FROM "__catalog".modifications WHERE at <= ?', [self._since(timedelta(days=1))])
+            conn.execute('DELETE FROM "__catalog".modifications WHERE changed <= ?', [self._since(timedelta(days=1))])
 
     def _since(self, window: timedelta) -> int:
         return millis(self.clock.now() - window)

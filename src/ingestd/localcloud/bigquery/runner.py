@@ -283,12 +283,12 @@ class JobRunner:
             if live.cancelled:
                 run.cancel()
         try:
-            done = self._attempts(run)
+            self._attempts(run)
         finally:
             cursor.close()
-        self._settle(key, done)
+        self._settle(key)
 
-    def _attempts(self, run: Run) -> Job:
+    def _attempts(self, run: Run) -> None:
         """Do the work; when it cannot be done, say why. Either way the job is DONE and stored."""
         for attempt in itertools.count(1):
             try:
@@ -299,8 +299,8 @@ class JobRunner:
             except BigQueryError as failure:
                 error = failure
             except duckdb.TransactionException as conflict:
-                if attempt < _CONFLICT_RETRIES and not run.cancelled:
-                    rollback(run.conn)
+                rollback(run.conn)
+                if attempt < _CONFLICT_RETRIES and not run.cancelled and not self._failed_statistics(run):
                     log.info("bigquery.job_retried", job=str(run.job.key), reason=str(conflict))
                     run = self.prepare(run.job, self._renewed(run))
                     continue
@@ -311,12 +311,11 @@ class JobRunner:
                 log.exception("bigquery.job_failed", job=str(run.job.key))
                 error = BigQueryError("internalError", f"{type(defect).__name__}: {defect}")
             else:
-                return run.finished
+                return
             rollback(run.conn)
             done = run.job.done(self._clock.now(), error=error, statistics=self._failed_statistics(run))
             self._finish(run.conn, done)
-            return done
-        raise AssertionError
+            return
 
     def _renewed(self, run: Run) -> duckdb.DuckDBPyConnection:
         """The same cursor without the temporary tables of the failed attempt."""
@@ -353,11 +352,10 @@ class JobRunner:
         ref = TableRef.from_rest(target, done.key.project)
         self.quotas.record(cursor, replace(ref, table=split_decorator(ref.table)[0]), daily=True)
 
-    def _settle(self, key: JobKey, done: Job) -> None:
+    def _settle(self, key: JobKey) -> None:
         with self._changed:
             live = self._live.pop(key)
             self._changed.notify_all()
-        log.debug("bigquery.job_done", job=str(key), error=done.error.message if done.error else None)
         for callback in live.callbacks:
             callback()
         self._outbox.wake()
