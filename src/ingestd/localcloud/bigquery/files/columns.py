@@ -5,7 +5,7 @@ or a regular expression over all of its text, leave no room for doubt); otherwis
 converted one by one. Arrow is imported on first use: it is most of a second that a start-up should not pay.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import accumulate, chain
@@ -126,10 +126,7 @@ def _json_column(field: Field, values: list[Any], rules: JsonRules) -> "pa.Array
         except (pa.ArrowInvalid, OverflowError, UnicodeError):
             raise Doubt from None
     if kinds == {str} and field.type in _PATTERNS and rules.formats == PLAIN:
-        try:
-            return _parsed(field, pa.array(values, pa.string()))
-        except Doubt:
-            pass
+        return parse_text(field, pa.array(values, pa.string()), text_reader(field))
     read = member_reader(field, field.name, rules)
     try:
         return values_array(field, [read(value) for value in values])
@@ -187,10 +184,19 @@ def text_columns(columns: Sequence[Sequence[str | None]], schema: Schema, format
 def _text_column(field: Field, values: Sequence[str | None], formats: Formats) -> "pa.Array":
     import pyarrow as pa
 
-    text = pa.array(values, pa.string())
+    return text_array_column(field, pa.array(values, pa.string()), formats)
+
+
+def text_array_column(field: Field, text: "pa.Array", formats: Formats) -> "pa.Array":
+    """A CSV column that is already Arrow text."""
     if field.mode is Mode.REQUIRED and text.null_count:
         raise Doubt
-    if field.max_length is None and formats == PLAIN:
+    return parse_text(field, text, text_reader(field, formats, csv=True), plain=formats == PLAIN)
+
+
+def parse_text(field: Field, text: "pa.Array", read: Callable[[str], Any], *, plain: bool = True) -> "pa.Array":
+    """Text as values: by Arrow where one canonical shape covers it, else one by one with the exact reader."""
+    if field.max_length is None and plain:
         if field.type in (Type.STRING, Type.GEOGRAPHY):
             return text
         if field.type in _PATTERNS:
@@ -198,9 +204,8 @@ def _text_column(field: Field, values: Sequence[str | None], formats: Formats) -
                 return _parsed(field, text)
             except Doubt:
                 pass
-    read = text_reader(field, formats, csv=True)
     try:
-        return values_array(field, [None if value is None else read(value) for value in values])
+        return values_array(field, [None if value is None else read(value) for value in text.to_pylist()])
     except UnreadableError:
         raise Doubt from None
 
@@ -210,6 +215,7 @@ _DAY = r"\d{4}-\d{2}-\d{2}"
 _PATTERNS = {
     Type.INT64: r"^-?(0|[1-9]\d{0,17})$",
     Type.FLOAT64: r"^-?\d{1,15}(\.\d{1,17})?$",
+    Type.NUMERIC: r"^-?\d{1,28}(\.\d{1,9})?$",
     Type.DATE: rf"^{_DAY}$",
     Type.TIME: rf"^{_CLOCK}$",
     Type.DATETIME: rf"^{_DAY}[T ]{_CLOCK}$",
@@ -224,6 +230,8 @@ def _parsed(field: Field, text: "pa.Array") -> "pa.Array":
     import pyarrow.compute as pc
 
     target = arrow_type(field)
+    if field.precision is not None:
+        raise Doubt
     try:
         if _all(pc.match_substring_regex(text, _PATTERNS[field.type])):
             if field.type is Type.TIMESTAMP:

@@ -6,13 +6,15 @@ character is split at line speed; a quote brings in the exact tokenizer for its 
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
+from ingestd.localcloud.bigquery.files.bulk import BULK_BYTES, read_csv
 from ingestd.localcloud.bigquery.files.columns import Doubt, text_columns
 from ingestd.localcloud.bigquery.files.convert import text_reader
-from ingestd.localcloud.bigquery.files.options import ColumnMatch, LoadOptions
+from ingestd.localcloud.bigquery.files.options import PLAIN, ColumnMatch, LoadOptions
 from ingestd.localcloud.bigquery.files.problems import csv_value_text
 from ingestd.localcloud.bigquery.files.rowload import BadRecordError, Part, SourceFile
 from ingestd.localcloud.bigquery.files.temporal import UnreadableError
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PIECE_RECORDS = 20_000
+PIECE_CHARACTERS = 4 << 20
+_LONE_RETURN = re.compile(r"\r(?!\n)")
 Cells = list[str | None]
 
 
@@ -54,8 +58,12 @@ class Dialect:
 
     def decode(self, data: bytes) -> str:
         text = without_bom(data, self.encoding).decode(self.encoding, "replace")
-        # Files with carriage returns alone; the length stays, so do the positions.
-        return text.replace("\r", "\n") if "\r" in text and "\n" not in text else text
+        if "\r" not in text:
+            return text
+        # A carriage return alone ends a line too; the length stays, so do the positions.
+        if not self.quote or self.quote not in text:
+            return _LONE_RETURN.sub("\n", text)
+        return text if "\n" in text else text.replace("\r", "\n")
 
     def records(self, text: str) -> Iterator[tuple[int, Cells | Malformed]]:
         """Every record with the character it starts at. Empty lines are no records."""
@@ -125,25 +133,68 @@ class Dialect:
 class CsvPart(Part):
     """Consecutive records of one file; positions count bytes of the file as it is."""
 
+    bulky = False
+
     def __init__(
         self, file: SourceFile, records: list[tuple[int, Cells | Malformed]], text: str, encoding: str
     ) -> None:
         self.file = file
-        self.rows: list[Any] = [cells for _, cells in records]
-        self._starts = [start for start, _ in records]
+        self._records = records
         self._text = text
         self._encoding = encoding
 
+    @cached_property
+    def rows(self) -> list[Any]:
+        return [cells for _, cells in self._records]
+
     def locate(self, index: int) -> int:
-        return len(self._text[: self._starts[index]].encode(self._encoding, "replace"))
+        return len(self._text[: self._records[index][0]].encode(self._encoding, "replace"))
 
 
-def parts(file: SourceFile, text: str, dialect: Dialect, skip: int) -> Iterator[CsvPart]:
+class PlainCsvPart(Part):
+    """Consecutive lines without quotes: records are parsed only when the bulk reader declines them."""
+
+    def __init__(self, file: SourceFile, piece: str, start: int, dialect: Dialect) -> None:
+        self.file = file
+        self.piece = piece
+        self.delimiter = dialect.delimiter
+        self._start = start
+        self._dialect = dialect
+
+    @property
+    def bulky(self) -> bool:
+        return len(self.piece) >= BULK_BYTES
+
+    @cached_property
+    def _records(self) -> list[tuple[int, Cells | Malformed]]:
+        return list(self._dialect.records(self.piece))
+
+    @cached_property
+    def rows(self) -> list[Any]:
+        return [cells for _, cells in self._records]
+
+    def locate(self, index: int) -> int:
+        return self._start + len(self.piece[: self._records[index][0]].encode(self._dialect.encoding, "replace"))
+
+
+def parts(file: SourceFile, text: str, dialect: Dialect, skip: int) -> Iterator[Part]:
+    """The file in pieces, without the records to skip."""
     records = dialect.records(text)
     for _ in islice(records, skip):
         pass
-    while taken := list(islice(records, PIECE_RECORDS)):
-        yield CsvPart(file, taken, text, dialect.encoding)
+    if dialect.quote and dialect.quote in text:
+        while taken := list(islice(records, PIECE_RECORDS)):
+            yield CsvPart(file, taken, text, dialect.encoding)
+        return
+    first = next(records, None)
+    at = len(text) if first is None else first[0]
+    start = len(text[:at].encode(dialect.encoding, "replace"))
+    while at < len(text):
+        end = text.find("\n", at + PIECE_CHARACTERS)
+        piece = text[at:] if end < 0 else text[at : end + 1]
+        yield PlainCsvPart(file, piece, start, dialect)
+        at += len(piece)
+        start += len(piece.encode(dialect.encoding, "replace"))
 
 
 def refuse_nested(schema: Schema) -> None:
@@ -171,6 +222,13 @@ class CsvCodec:
         self._by_name = order is not None
         self._readers = [text_reader(item, options.formats, csv=True) for item in schema]
         self._empty_is_null = "" in options.null_markers
+
+    def bulk(self, part: Part) -> "pa.Table":
+        assert isinstance(part, PlainCsvPart)
+        if self._by_name or self._options.formats != PLAIN:
+            raise Doubt
+        markers = frozenset(self._options.null_markers)
+        return read_csv(part.piece.encode(), self.schema, part.delimiter, markers)
 
     def table(self, parts: Sequence[Part]) -> "pa.Table":
         rows = [row for part in parts for row in part.rows]

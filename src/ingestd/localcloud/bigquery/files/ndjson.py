@@ -6,12 +6,15 @@ second time with its numbers as text.
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ingestd.localcloud.bigquery.files.columns import json_columns
+from ingestd.localcloud.bigquery.files.bulk import BULK_BYTES, read_json
+from ingestd.localcloud.bigquery.files.columns import Doubt, json_columns
 from ingestd.localcloud.bigquery.files.convert import BadValueError, ImpreciseError, JsonRules, NumberText, row_reader
+from ingestd.localcloud.bigquery.files.options import PLAIN
 from ingestd.localcloud.bigquery.files.problems import json_value_text
 from ingestd.localcloud.bigquery.files.rowload import BadRecordError, Part, SourceFile
 from ingestd.localcloud.bigquery.files.textfiles import without_bom
@@ -36,19 +39,29 @@ class Unparsed:
 class JsonPart(Part):
     """Consecutive lines of one file."""
 
-    def __init__(self, file: SourceFile, lines: list[bytes], start: int) -> None:
+    def __init__(self, file: SourceFile, data: bytes, start: int) -> None:
         self.file = file
+        self.data = data
         self._start = start
-        self._all = lines
-        self.lines = lines if all(map(_has_content, lines)) else [line for line in lines if _has_content(line)]
+
+    @property
+    def bulky(self) -> bool:
+        return len(self.data) >= BULK_BYTES
+
+    @cached_property
+    def lines(self) -> list[bytes]:
+        return [line for line in self.data.split(b"\n") if _has_content(line)]
+
+    @cached_property
+    def rows(self) -> list[Any]:
         try:
-            self.rows: list[Any] = list(map(orjson.loads, self.lines))
+            return list(map(orjson.loads, self.lines))
         except orjson.JSONDecodeError:
-            self.rows = [parse_line(line) for line in self.lines]
+            return [parse_line(line) for line in self.lines]
 
     def locate(self, index: int) -> int:
         offset = self._start
-        for line in self._all:
+        for line in self.data.split(b"\n"):
             if _has_content(line):
                 if not index:
                     break
@@ -70,7 +83,7 @@ def parts(file: SourceFile, data: bytes, encoding: str) -> Iterator[JsonPart]:
     while at < len(data):
         end = data.find(b"\n", at + PIECE_BYTES)
         end = len(data) if end < 0 else end
-        yield JsonPart(file, data[at:end].split(b"\n"), at)
+        yield JsonPart(file, data[at:end], at)
         at = end + 1
 
 
@@ -107,6 +120,12 @@ class JsonCodec:
         self._rules = rules
         self._read = row_reader(schema, rules)
         self._exact_first = False
+
+    def bulk(self, part: Part) -> "pa.Table":
+        assert isinstance(part, JsonPart)
+        if self._rules.formats != PLAIN or self._rules.ignore_unknown or not self.schema:
+            raise Doubt
+        return read_json(part.data, self.schema)
 
     def table(self, parts: Sequence[Part]) -> "pa.Table":
         if not self._exact_first:

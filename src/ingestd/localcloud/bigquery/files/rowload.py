@@ -35,7 +35,14 @@ class Part(Protocol):
     """Consecutive parsed rows of one file."""
 
     file: SourceFile
-    rows: list[Any]
+
+    @property
+    def rows(self) -> list[Any]: ...
+
+    @property
+    def bulky(self) -> bool:
+        """Large enough to be worth a try with `Codec.bulk`, before its rows are parsed."""
+        ...
 
     def locate(self, index: int) -> int:
         """The byte at which a row starts."""
@@ -47,6 +54,10 @@ class Codec(Protocol):
 
     label: str
     schema: Schema
+
+    def bulk(self, part: Part) -> "pa.Table":
+        """A whole part from its bytes, or `Doubt`."""
+        ...
 
     def table(self, parts: Sequence[Part]) -> "pa.Table":
         """All rows at once, or `Doubt`."""
@@ -69,12 +80,25 @@ class RowLoader:
         self._pending = 0
 
     def add(self, part: Part) -> None:
+        if part.bulky and self._add_bulk(part):
+            return
         if not part.rows:
             return
         self._parts.append(part)
         self._pending += len(part.rows)
         if self._pending >= BATCH_ROWS:
             self.flush()
+
+    def _add_bulk(self, part: Part) -> bool:
+        try:
+            table = self._codec.bulk(part)
+        except Doubt:
+            return False
+        self.flush()
+        self._tally.good(part.file.uri, table.num_rows)
+        if not self._tally.failed:
+            self._staging.append_table(self._with_constants(table, [(part.file, table.num_rows)]))
+        return True
 
     def flush(self) -> None:
         parts, self._parts, self._pending = self._parts, [], 0
@@ -87,7 +111,9 @@ class RowLoader:
                 for part in parts:
                     self._tally.good(part.file.uri, len(part.rows))
                 if not self._tally.failed:
-                    self._staging.append_table(self._with_constants(table, parts))
+                    self._staging.append_table(
+                        self._with_constants(table, [(part.file, len(part.rows)) for part in parts])
+                    )
                 return
         rows: list[dict[str, Any]] = []
         for part in parts:
@@ -109,8 +135,8 @@ class RowLoader:
                 into.append(row | constants if constants else row)
                 self._tally.good(uri, 1)
 
-    def _with_constants(self, table: "pa.Table", parts: Sequence[Part]) -> "pa.Table":
+    def _with_constants(self, table: "pa.Table", runs: Sequence[tuple[SourceFile, int]]) -> "pa.Table":
         for position, item in enumerate(self._constants):
-            values = [part.file.constants[position] for part in parts for _ in part.rows]
+            values = [value for file, count in runs for value in [file.constants[position]] * count]
             table = table.append_column(item.name, values_array(item, values))
         return table
