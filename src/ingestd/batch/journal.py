@@ -74,6 +74,10 @@ class Journal:
         """Job documents kept for people: `<table>/<date>/<jobID>/tail-job.json` and its siblings."""
         return self._root / f"{_folder(record)}/{record.load_job().job_id}/{name}"
 
+    def table_folder(self, record: Record) -> str:
+        """The path segment that all records of the same destination share."""
+        return _table(record)
+
     async def open(self, record: Record, *, claim: bool) -> Held | None:
         """Create the record (claimed by us, or free for anyone); None when it exists already."""
         record = self._stamp(record, claim=claim)
@@ -170,8 +174,12 @@ class Journal:
 
 
 def _folder(record: Record) -> str:
+    return f"{_table(record)}/{record.day}"
+
+
+def _table(record: Record) -> str:
     # The table name may hold `$` or `:`; as one path segment it must not hold a slash.
-    return f"{quote(record.dest, safe='.:$-_')}/{record.day}"
+    return quote(record.dest, safe=".:$-_")
 
 
 def _path(record: Record) -> str:

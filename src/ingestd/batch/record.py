@@ -101,6 +101,11 @@ class Record:
         return [file.ref.url for file in self.files]
 
     @property
+    def identity(self) -> str:
+        """What the event id stands for: the file's generation, or the job and the route."""
+        return self.files[0].key if self.files else f"{self.trigger_job}|{self.rule_hash}"
+
+    @property
     def day(self) -> str:
         """Part of the record's path, so it derives from the identity alone: redelivery finds the same record."""
         moment = generation_time(self.files[0].generation) if self.files else self.created

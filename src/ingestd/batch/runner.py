@@ -33,7 +33,7 @@ from ingestd.batch.tasks import DeferredTasks
 from ingestd.model.clock import Clock
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobRequest, JobState
-from ingestd.model.objects import ObjectRef
+from ingestd.model.objects import ObjectRef, event_id
 from ingestd.ports import ObjectStore, Warehouse
 from ingestd.settings import Settings
 from ingestd.warehouse.errors import job_failure
@@ -59,6 +59,7 @@ for _phase in Phase:
         BATCHES.labels(Kind.LOAD, _phase)
         FILES.labels(_phase)
 
+_SALTS = 8
 _IN_PLACE = timedelta(seconds=60)  # longer pauses let go of the batch; the sweep picks it up again
 
 
@@ -108,14 +109,24 @@ class BatchRunner:
 
     async def accept(self, record: Record) -> Held | None:
         """Make the batch durable; None when it is already known (running or finished), thus a duplicate."""
-        journal = self._parts.journal
-        held = await journal.open(record, claim=not record.asynchronous)
-        if held is None:
-            return None
-        if await journal.is_finished(record):
-            await journal.forget(held)
-            return None
-        return held
+        for salt in range(_SALTS):
+            if salt:
+                # Two identities share an event id: once in billions of files, and then this one takes the next.
+                record = replace(record, event_id=event_id(record.identity, salt))
+            held = await self._parts.journal.open(record, claim=not record.asynchronous)
+            other = await self._parts.journal.finished(record)
+            if held is None:
+                running = await self._parts.journal.find(record)
+                other = running.record if running else other
+            elif other is None:
+                return held
+            else:
+                await self._parts.journal.forget(held)
+            if other is None:
+                raise Transient(f"record {record.event_id} is being finished by another replica")
+            if other.identity == record.identity:
+                return None
+        raise Fatal(f"no free event id for {record.identity}")
 
     async def drive(self, held: Held, *, fresh: bool = False) -> None:
         """Bring the batch as far as it goes now: to its end, to its job's completion, or to a later retry."""

@@ -8,8 +8,6 @@ record is durable (asynchronous rules) or the batch has ended (synchronous ones)
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import orjson
@@ -37,15 +35,6 @@ EVENTS = Counter("ingestd_events", "Object notifications received, by what becam
 LAST_EVENT = Gauge("ingestd_last_event_timestamp_seconds", "Event time of the newest file seen.")
 _OUTCOMES = ("matched", "no_match", "disabled", "ambiguous", "not_finalize", "duplicate", "refused", "unreadable")
 COUNTS = {outcome: EVENTS.labels(outcome) for outcome in _OUTCOMES}
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A file as the destination expander wants it."""
-
-    bucket: str
-    name: str
-    time: datetime
 
 
 class Arrivals:
@@ -82,20 +71,24 @@ class Arrivals:
             COUNTS["unreadable"].inc()
             return self._dead_letters.bury(receipt, self._subscription, unreadable.reason)
         if not event.finalized:
-            return self._settled(receipt, "not_finalize")
+            self._settle(receipt, "not_finalize")
+            return None
         routing = self._route(event.file.ref.name)
         if isinstance(routing, NoMatch):
-            return self._settled(receipt, "no_match")
+            self._settle(receipt, "no_match")
+            return None
         if isinstance(routing, Match):
             if event.file.key in self._finished:
-                return self._settled(receipt, "duplicate")
+                self._settle(receipt, "duplicate")
+                return None
             return self._arrive(event, routing.rule, receipt)
         if isinstance(routing, Disabled):
             log.info("file.rule_disabled", source=event.file.ref.url, rule=routing.rule.name)
-            return self._settled(receipt, "disabled")
+            self._settle(receipt, "disabled")
+            return None
         return self._refuse_ambiguous(event, routing, receipt)
 
-    def _settled(self, receipt: Receipt, outcome: str) -> None:
+    def _settle(self, receipt: Receipt, outcome: str) -> None:
         COUNTS[outcome].inc()
         receipt.ack()
 
@@ -110,7 +103,7 @@ class Arrivals:
         first = self._accepting.get(key)
         if first is not None:
             await asyncio.shield(first)
-            self._settled(receipt, "duplicate")
+            self._settle(receipt, "duplicate")
             return
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._accepting[key] = durable
@@ -138,7 +131,7 @@ class Arrivals:
         durable.set_result(None)
         if held is None:
             log.info("file.duplicate", source=file.ref.url, generation=file.generation, event_id=record.event_id)
-            self._settled(receipt, "duplicate")
+            self._settle(receipt, "duplicate")
             return
         COUNTS["matched"].inc()
         LAST_EVENT.set(file.event_time.timestamp())
@@ -152,9 +145,8 @@ class Arrivals:
 
     def _record(self, event: ObjectEvent, rule: Rule) -> Record:
         file = event.file
-        source = _Source(file.ref.bucket, file.ref.name, file.event_time)
         values = {"EventID": file.event_id, "ProjectID": self._project}
-        destination = expand_destination(rule, source, values)
+        destination = expand_destination(rule, file, values)
         return new_record(rule, file, destination, project=self._project, clock=self._clock, overwrote=event.overwrote)
 
     async def _refuse(self, file: FileVersion, reason: str, rules: list[str]) -> None:

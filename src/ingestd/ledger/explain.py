@@ -1,0 +1,156 @@
+"""`ingestd explain gs://bucket/object`: which rule takes it, what would happen, and what did happen.
+
+Read-only: it asks the same code that routes files, then the journal, then BigQuery.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from urllib.parse import unquote
+
+from ingestd.batch.journal import Entry, Journal
+from ingestd.batch.loading import new_record
+from ingestd.batch.record import Record
+from ingestd.model.clock import Clock
+from ingestd.model.errors import BadInput
+from ingestd.model.objects import EPOCH, FileVersion, Generation, ObjectInfo, ObjectRef, event_id
+from ingestd.ports import ObjectStore, Warehouse
+from ingestd.rules.destination import DestinationError, expand_destination
+from ingestd.rules.matching import Ambiguous, Disabled, Match, Routing
+from ingestd.rules.rule import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """One generation of the object, and how far it got."""
+
+    generation: Generation
+    phase: str
+    event_id: str
+    record_url: str
+    job_id: str = ""
+    job: str = ""
+    rows: int | None = None
+    error: str = ""
+    retry_at: datetime | None = None
+    owner: str = ""
+    updated: datetime | None = None
+
+
+@dataclass(slots=True)
+class Explanation:
+    ref: ObjectRef
+    found: ObjectInfo | None
+    verdict: str
+    rule: Rule | None = None
+    plan: list[str] = field(default_factory=list)
+    history: list[Incident] = field(default_factory=list)
+
+
+class Explainer:
+    def __init__(
+        self,
+        store: ObjectStore,
+        warehouse: Warehouse,
+        journal: Journal,
+        clock: Clock,
+        *,
+        project: str,
+        errors: ObjectRef,
+    ) -> None:
+        self._store = store
+        self._warehouse = warehouse
+        self._journal = journal
+        self._clock = clock
+        self._project = project
+        self._errors = errors
+
+    async def explain(self, ref: ObjectRef, routing: Routing) -> Explanation:
+        found = await self._store.stat(ref)
+        explanation = Explanation(ref, found, _verdict(routing))
+        if isinstance(routing, Match):
+            explanation.rule = routing.rule
+            await self._explain_match(explanation, routing.rule)
+        if found is not None:
+            await self._add_refusal(explanation, found)
+        return explanation
+
+    async def _explain_match(self, explanation: Explanation, rule: Rule) -> None:
+        ref, found = explanation.ref, explanation.found
+        file = FileVersion(
+            ref,
+            found.generation if found else Generation(1),
+            found.size if found else 0,
+            found.created if found else EPOCH,
+        )
+        try:
+            record = self._record(rule, file)
+        except (DestinationError, BadInput) as error:
+            explanation.verdict = f"refused: {error}"
+            return
+        explanation.plan = _plan(record, found)
+        explanation.history = await self._history(record, ref)
+
+    def _record(self, rule: Rule, file: FileVersion) -> Record:
+        values = {"EventID": file.event_id, "ProjectID": self._project}
+        destination = expand_destination(rule, file, values)
+        return new_record(rule, file, destination, project=self._project, clock=self._clock)
+
+    async def _history(self, record: Record, ref: ObjectRef) -> list[Incident]:
+        wanted = f"{ref.bucket}/{ref.name}#"
+        incidents: list[Incident] = []
+        for folder in ("Running", "Done"):
+            entries = self._journal.entries(f"{folder}/{self._journal.table_folder(record)}/")
+            mine = [entry async for entry in entries if unquote(entry.source).startswith(wanted)]
+            incidents += [await self._incident(entry) for entry in mine]
+        return sorted(incidents, key=lambda incident: incident.generation)
+
+    async def _incident(self, entry: Entry) -> Incident:
+        held = await self._journal.read(entry.ref)
+        generation = Generation(int(unquote(entry.source).rpartition("#")[2]))
+        if held is None:
+            return Incident(generation, entry.phase, entry.event_id, entry.ref.url)
+        record = held.record
+        job = await self._warehouse.get_job(record.load_job()) if record.location else None
+        return Incident(
+            generation=generation,
+            phase=record.phase,
+            event_id=record.event_id,
+            record_url=entry.ref.url,
+            job_id=record.load_job().job_id,
+            job=("failed" if job.failed else job.state.lower()) if job else "not submitted, or not known any more",
+            rows=record.rows,
+            error=record.error,
+            retry_at=record.retry_at,
+            owner=record.owner,
+            updated=record.updated,
+        )
+
+    async def _add_refusal(self, explanation: Explanation, found: ObjectInfo) -> None:
+        key = FileVersion(found.ref, found.generation).key
+        place = self._errors / f"unrouted/{event_id(key)}.json"
+        if await self._store.stat(place) is not None:
+            explanation.plan.append(f"it was refused when it arrived: see {place.url}")
+
+
+def _verdict(routing: Routing) -> str:
+    if isinstance(routing, Match):
+        return f"taken by rule {routing.rule.name}"
+    if isinstance(routing, Disabled):
+        return f"its rule {routing.rule.name} is disabled"
+    if isinstance(routing, Ambiguous):
+        return str(routing)
+    return "no rule matches"
+
+
+def _plan(record: Record, found: ObjectInfo | None) -> list[str]:
+    load = record.load
+    mode = "deferred until the job's completion is seen" if record.asynchronous else "awaited"
+    steps = [
+        f"load as {load['sourceFormat']} into {record.dest} ({load['writeDisposition']}), {mode}",
+        f"job {record.load_job().job_id}" if found else "job id follows from the object's generation",
+    ]
+    for key in ("OnSuccess", "OnFailure"):
+        actions = [str(action.get("Action")) for action in record.rule.get(key) or ()]
+        if actions:
+            steps.append(f"{key}: {', then '.join(actions)}")
+    return steps
