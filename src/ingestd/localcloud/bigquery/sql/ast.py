@@ -479,7 +479,9 @@ class Drop(Statement):
 
 @dataclass(frozen=True, slots=True)
 class AlterAction(Node):
-    kind: str  # ADD DROP RENAME_COLUMN RENAME SET_OPTIONS DROP_NOT_NULL SET_TYPE SET_DEFAULT DROP_DEFAULT COLUMN_OPTIONS
+    kind: (
+        str  # ADD DROP RENAME_COLUMN RENAME SET_OPTIONS DROP_NOT_NULL SET_TYPE SET_DEFAULT DROP_DEFAULT COLUMN_OPTIONS
+    )
     name: str = ""
     new_name: str = ""
     field: FieldNode | None = None

@@ -305,7 +305,9 @@ class ExpressionParser(TokenCursor):
         kind = token.kind
         if kind == "int":
             self.next()
-            return ast.Literal(token.pos, "INT64", int(token.text, 0) if token.text[:2] in ("0x", "0X") else int(token.text))
+            return ast.Literal(
+                token.pos, "INT64", int(token.text, 0) if token.text[:2] in ("0x", "0X") else int(token.text)
+            )
         if kind == "float":
             self.next()
             return ast.Literal(token.pos, "FLOAT64", float(token.text))
@@ -656,7 +658,9 @@ class ExpressionParser(TokenCursor):
         pos = self.token.pos
         following = self.peek()
         named = self.token.kind == "quoted" or (
-            self.token.kind == "name" and (following.kind in ("name", "quoted")) and following.upper not in ("NOT", "OPTIONS")
+            self.token.kind == "name"
+            and (following.kind in ("name", "quoted"))
+            and following.upper not in ("NOT", "OPTIONS")
         )
         name = self.identifier(after_dot=True) if named else ""
         kind = self.type(column=column)

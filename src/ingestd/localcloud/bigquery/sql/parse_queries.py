@@ -367,9 +367,7 @@ class QueryParser(ExpressionParser):
                     return self.tokens[index + 1].upper not in (")", "UNION", "EXCEPT", "INTERSECT", "ORDER", "LIMIT")
         return False
 
-    def _table_operators(
-        self, source: ast.TableExpression
-    ) -> tuple[ast.TableExpression | None, ast.Expression | None]:
+    def _table_operators(self, source: ast.TableExpression) -> tuple[ast.TableExpression | None, ast.Expression | None]:
         if self._at_pivot():
             return self._pivots(source), None
         return None, None

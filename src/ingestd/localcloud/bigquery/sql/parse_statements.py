@@ -244,7 +244,9 @@ class StatementParser(QueryParser):
 
     def _table_constraint(self) -> bool:
         """Unenforced keys are accepted and have no effect on rows, as in BigQuery."""
-        if not (self.is_keyword("PRIMARY", "KEY") or self.is_keyword("FOREIGN", "KEY") or self.is_keyword("CONSTRAINT")):
+        if not (
+            self.is_keyword("PRIMARY", "KEY") or self.is_keyword("FOREIGN", "KEY") or self.is_keyword("CONSTRAINT")
+        ):
             return False
         depth = 0
         while self.token.kind != "end":
@@ -431,7 +433,9 @@ class StatementParser(QueryParser):
             partition_columns = self._columns() if self.is_op("(") else ()
         if self.accept("WITH", "CONNECTION"):
             self.table_path()
-        return ast.LoadData(pos, target, overwrite, files, columns, partition_by, cluster_by, options, partition_columns)
+        return ast.LoadData(
+            pos, target, overwrite, files, columns, partition_by, cluster_by, options, partition_columns
+        )
 
     def _st_assert(self) -> ast.Statement:
         pos = self.next().pos

@@ -1,0 +1,23 @@
+"""Registers, once per database, everything translated SQL may call."""
+
+import duckdb
+
+from ingestd.localcloud.bigquery.sql.runtime import civil, jsons, numbers, strings
+from ingestd.localcloud.bigquery.sql.runtime.macros import MACROS
+from ingestd.localcloud.bigquery.sql.runtime.registry import FUNCTIONS
+
+_MODULES = (civil, jsons, numbers, strings)  # importing them fills the registry
+
+
+def register(conn: duckdb.DuckDBPyConnection) -> None:
+    """Python functions are visible to every cursor of the database; macros live in its main schema."""
+    for item in FUNCTIONS.values():
+        conn.create_function(
+            item.name,
+            item.call,
+            list(item.parameters),  # type: ignore[arg-type]
+            item.returns,  # type: ignore[arg-type]
+            null_handling="special" if item.nulls else "default",  # type: ignore[arg-type]
+        )
+    for macro in MACROS:
+        conn.execute(f"CREATE OR REPLACE MACRO {macro}")

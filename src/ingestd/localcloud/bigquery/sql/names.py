@@ -1,0 +1,125 @@
+"""Names in scope: what FROM brings in, which names win, and BigQuery's words when none or several match."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from ingestd.localcloud.bigquery.sql.sqltypes import SqlType
+from ingestd.localcloud.bigquery.types import quote
+
+
+@dataclass(slots=True)
+class Expr:
+    """DuckDB SQL with the GoogleSQL type it has. `literal` values (and parameters) coerce more freely."""
+
+    sql: str
+    type: SqlType
+    literal: bool = False
+    value: object = None  # the Python value, when `literal`
+    null: bool = False  # an untyped NULL
+    members: "tuple[Expr, ...] | None" = None  # of a STRUCT or ARRAY constructor, to coerce each one
+    parameter: bool = False
+
+
+@dataclass(slots=True)
+class Column:
+    name: str
+    type: SqlType
+    sql: str
+    pseudo: bool = False  # visible by name, not through *
+
+    @property
+    def expr(self) -> Expr:
+        return Expr(self.sql, self.type)
+
+
+@dataclass(slots=True)
+class Range:
+    """A source in FROM. `value` is what the alias itself means when the rows are values (UNNEST, SELECT AS VALUE)."""
+
+    alias: str
+    columns: list[Column]
+    value: Expr | None = None
+
+    def find(self, name: str) -> list[Column]:
+        lowered = name.lower()
+        return [column for column in self.columns if column.name.lower() == lowered]
+
+    def as_struct(self) -> Expr:
+        if self.value is not None:
+            return self.value
+        visible = [column for column in self.columns if not column.pseudo]
+        kind = SqlType("STRUCT", fields=tuple((column.name, column.type) for column in visible))
+        members = tuple(column.expr for column in visible)
+        return Expr(pack(kind, members), kind, members=members)
+
+
+def pack(kind: SqlType, members: "tuple[Expr, ...]") -> str:
+    """A DuckDB STRUCT of these members."""
+    pairs = zip(kind.physical_names, members, strict=True)
+    return "struct_pack(" + ", ".join(f"{quote(name)} := {member.sql}" for name, member in pairs) + ")"
+
+
+class AmbiguousName(Exception):  # noqa: N818
+    """More than one column answers to the name."""
+
+
+@dataclass(slots=True)
+class Scope:
+    """One FROM clause's names, in front of those of the enclosing query."""
+
+    ranges: list[Range] = field(default_factory=list)
+    parent: "Scope | None" = None
+    merged: dict[str, Column] = field(default_factory=dict)  # columns of JOIN … USING
+    hidden: set[tuple[int, str]] = field(default_factory=set)  # (range id, column) replaced by a merged one
+    aliases: dict[str, Expr] = field(default_factory=dict)  # SELECT-list names, where a clause may see them
+    values: dict[str, Expr] = field(default_factory=dict)  # function parameters and lambda arguments
+
+    def columns(self) -> Iterator[Column]:
+        """What `*` expands to."""
+        yield from self.merged.values()
+        for item in self.ranges:
+            for column in item.columns:
+                if not column.pseudo and (id(item), column.name.lower()) not in self.hidden:
+                    yield column
+
+    def find_range(self, alias: str) -> Range | None:
+        lowered = alias.lower()
+        return next((item for item in self.ranges if item.alias.lower() == lowered), None)
+
+    def lookup(self, name: str) -> Expr | Range | None:
+        """The innermost meaning of a name."""
+        lowered = name.lower()
+        scope: Scope | None = self
+        while scope is not None:
+            if lowered in scope.aliases:
+                return scope.aliases[lowered]
+            if lowered in scope.values:
+                return scope.values[lowered]
+            found = scope.find_range(name)
+            if found is not None:
+                return found
+            if lowered in scope.merged:
+                return scope.merged[lowered].expr
+            matches = [
+                column for item in scope.ranges for column in item.find(name) if (id(item), lowered) not in scope.hidden
+            ]
+            if len(matches) > 1:
+                raise AmbiguousName(name)
+            if matches:
+                return matches[0].expr
+            scope = scope.parent
+        return None
+
+    def suggestion(self, name: str) -> str:
+        """`; Did you mean x?`, as BigQuery adds when a name is close."""
+        known: list[str] = []
+        scope: Scope | None = self
+        while scope is not None:
+            for item in scope.ranges:
+                known.append(item.alias)
+                known.extend(column.name for column in item.columns if not column.pseudo)
+            scope = scope.parent
+        by_lower = {candidate.lower(): candidate for candidate in known if candidate}
+        close = get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.75)
+        return f"; Did you mean {by_lower[close[0]]}?" if close else ""

@@ -1,0 +1,1 @@
+"""What translated SQL calls inside DuckDB: Python functions for what DuckDB cannot say exactly, and SQL macros."""

@@ -1,0 +1,337 @@
+"""Dates and times: reading and writing them the way GoogleSQL does (literals, CAST, PARSE_*, FORMAT_*)."""
+
+import re
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from ingestd.localcloud.bigquery.sql.runtime.registry import runtime
+
+_DATE = r"(\d{1,4})-(\d{1,2})-(\d{1,2})"
+_TIME = r"(\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,9}))?"
+_DATE_ONLY = re.compile(rf"\s*{_DATE}\s*$")
+_TIME_ONLY = re.compile(rf"\s*{_TIME}\s*$")
+_DATETIME = re.compile(rf"\s*{_DATE}(?:[ Tt]{_TIME})?\s*$")
+_TIMESTAMP = re.compile(rf"\s*{_DATE}(?:[ Tt]{_TIME})?\s*([Zz]|[+-]\d{{1,2}}(?::?\d{{2}})?|[A-Za-z][A-Za-z0-9_+/:-]*)?\s*$")
+_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?$", re.IGNORECASE)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@lru_cache(maxsize=256)
+def zone(name: str) -> tzinfo:
+    """A time zone by IANA name or by offset from UTC."""
+    if name.upper() in ("UTC", "Z", "GMT"):
+        return UTC
+    offset = _OFFSET.match(name)
+    if offset:
+        hours, minutes = int(offset[2]), int(offset[3] or 0)
+        if hours > 14 or minutes > 59:
+            raise ValueError(f"Invalid time zone: {name}")
+        delta = timedelta(hours=hours, minutes=minutes)
+        return timezone(-delta if offset[1] == "-" else delta)
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"Invalid time zone: {name}") from None
+
+
+@runtime("bq_zone", "VARCHAR", "VARCHAR")
+def icu_zone(name: str) -> str:
+    """The name under which DuckDB knows the zone."""
+    zone(name)
+    offset = _OFFSET.match(name)
+    if offset:
+        return f"GMT{offset[1]}{int(offset[2])}:{offset[3] or '00'}"
+    return "UTC" if name.upper() in ("Z", "GMT") else name
+
+
+def _micros(fraction: str | None) -> int:
+    return int(fraction[:6].ljust(6, "0")) if fraction else 0
+
+
+@runtime("bq_string_to_date", "VARCHAR", "DATE")
+def parse_date(text: str) -> date:
+    match = _DATE_ONLY.match(text) or _DATETIME.match(text)
+    try:
+        if match is None:
+            raise ValueError
+        return date(int(match[1]), int(match[2]), int(match[3]))
+    except ValueError:
+        raise ValueError(f"Invalid date: '{text}'") from None
+
+
+@runtime("bq_string_to_time", "VARCHAR", "TIME")
+def parse_time(text: str) -> time:
+    match = _TIME_ONLY.match(text)
+    try:
+        if match is None:
+            raise ValueError
+        return time(int(match[1]), int(match[2]), int(match[3]), _micros(match[4]))
+    except ValueError:
+        raise ValueError(f'Invalid time string "{text}"') from None
+
+
+@runtime("bq_string_to_datetime", "VARCHAR", "TIMESTAMP")
+def parse_datetime(text: str) -> datetime:
+    match = _DATETIME.match(text)
+    try:
+        if match is None:
+            raise ValueError
+        return _civil(match)
+    except ValueError:
+        raise ValueError(f'Invalid datetime string "{text}"') from None
+
+
+def _civil(match: re.Match[str]) -> datetime:
+    clock = [int(match[index] or 0) for index in (4, 5, 6)]
+    return datetime(int(match[1]), int(match[2]), int(match[3]), *clock, _micros(match[7]))  # noqa: DTZ001 - civil time
+
+
+@runtime("bq_string_to_timestamp", "VARCHAR VARCHAR", "TIMESTAMPTZ")
+def parse_timestamp(text: str, default_zone: str) -> datetime:
+    match = _TIMESTAMP.match(text)
+    try:
+        if match is None:
+            raise ValueError
+        return _civil(match).replace(tzinfo=zone(match[8] or default_zone)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(f"Invalid timestamp: '{text}'") from None
+
+
+_EXPANSIONS = {
+    "c": "%a %b %e %H:%M:%S %Y", "D": "%m/%d/%y", "F": "%Y-%m-%d", "R": "%H:%M", "T": "%H:%M:%S",
+    "X": "%H:%M:%S", "x": "%m/%d/%y", "h": "%b",
+}  # fmt: skip
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+_ELEMENT = re.compile(r"%(E\*S|E\d+S|E4Y|Ez|E[cCxXyY]|O[deHImMSuUVwWy]|.)", re.DOTALL)
+
+
+def format_civil(pattern: str, moment: datetime) -> str:
+    return _ELEMENT.sub(lambda match: _element(match[1], moment), pattern)
+
+
+def _element(code: str, at: datetime) -> str:
+    if code in _EXPANSIONS:
+        return format_civil(_EXPANSIONS[code], at)
+    if code[0] == "E" and code[-1] == "S":
+        if code == "E*S":
+            fraction = f"{at.microsecond:06d}".rstrip("0")
+            return f"{at.second:02d}" + (f".{fraction}" if fraction else "")
+        digits = int(code[1:-1])
+        fraction = f"{at.microsecond:06d}".ljust(digits, "0")[:digits]
+        return f"{at.second:02d}" + (f".{fraction}" if digits else "")
+    if code == "E4Y":
+        return f"{at.year:04d}"
+    if code[0] in "EO" and len(code) == 2 and code != "Ez":
+        return _element(code[1], at)
+    match code:
+        case "A": return _DAYS[at.weekday()]
+        case "a": return _DAYS[at.weekday()][:3]
+        case "B": return _MONTHS[at.month - 1]
+        case "b": return _MONTHS[at.month - 1][:3]
+        case "C": return f"{at.year // 100:02d}"
+        case "d": return f"{at.day:02d}"
+        case "e": return f"{at.day:2d}"
+        case "G": return str(at.isocalendar().year)
+        case "g": return f"{at.isocalendar().year % 100:02d}"
+        case "H": return f"{at.hour:02d}"
+        case "I": return f"{at.hour % 12 or 12:02d}"
+        case "J": return str((at.date() - _iso_year_start(at.date())).days + 1)
+        case "j": return f"{at.timetuple().tm_yday:03d}"
+        case "k": return f"{at.hour:2d}"
+        case "l": return f"{at.hour % 12 or 12:2d}"
+        case "M": return f"{at.minute:02d}"
+        case "m": return f"{at.month:02d}"
+        case "n": return "\n"
+        case "P": return "am" if at.hour < 12 else "pm"
+        case "p": return "AM" if at.hour < 12 else "PM"
+        case "Q": return str((at.month + 2) // 3)
+        case "S": return f"{at.second:02d}"
+        case "s": return str(int(((at if at.tzinfo else at.replace(tzinfo=UTC)) - EPOCH).total_seconds() // 1))
+        case "t": return "\t"
+        case "U": return f"{(at.timetuple().tm_yday + 6 - (at.weekday() + 1) % 7) // 7:02d}"
+        case "u": return str(at.isoweekday())
+        case "V": return f"{at.isocalendar().week:02d}"
+        case "W": return f"{(at.timetuple().tm_yday + 6 - at.weekday()) // 7:02d}"
+        case "w": return str(at.isoweekday() % 7)
+        case "Y": return str(at.year)
+        case "y": return f"{at.year % 100:02d}"
+        case "Z": return at.tzname() or "UTC"
+        case "z" | "Ez": return _offset(at, ":" if code == "Ez" else "")
+        case "%": return "%"
+    raise ValueError(f"Invalid format element: %{code}")  # fmt: skip
+
+
+def _iso_year_start(day: date) -> date:
+    return date.fromisocalendar(day.isocalendar().year, 1, 1)
+
+
+def _offset(at: datetime, separator: str) -> str:
+    offset = at.utcoffset() or timedelta()
+    minutes = int(offset.total_seconds() // 60)
+    sign = "-" if minutes < 0 else "+"
+    return f"{sign}{abs(minutes) // 60:02d}{separator}{abs(minutes) % 60:02d}"
+
+
+@runtime("bq_format_timestamp", "VARCHAR TIMESTAMPTZ VARCHAR", "VARCHAR")
+def format_timestamp(pattern: str, moment: datetime, zone_name: str) -> str:
+    return format_civil(pattern, moment.astimezone(zone(zone_name)))
+
+
+@runtime("bq_format_datetime", "VARCHAR TIMESTAMP", "VARCHAR")
+def format_datetime(pattern: str, moment: datetime) -> str:
+    return format_civil(pattern, moment)
+
+
+@runtime("bq_format_time", "VARCHAR TIME", "VARCHAR")
+def format_time(pattern: str, moment: time) -> str:
+    return format_civil(pattern, datetime.combine(date(1970, 1, 1), moment))
+
+
+@lru_cache(maxsize=512)
+def _reader(pattern: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
+    """A pattern's regular expression, and the element each group holds."""
+    out: list[str] = []
+    codes: list[str] = []
+    at = 0
+    while at < len(pattern):
+        match = _ELEMENT.match(pattern, at)
+        if match is None:
+            character = pattern[at]
+            out.append(r"\s*" if character.isspace() else re.escape(character))
+            at += 1
+            continue
+        at = match.end()
+        code = match[1]
+        if code in _EXPANSIONS:
+            pattern = pattern[:at] + _EXPANSIONS[code] + pattern[at:]
+            continue
+        if code in ("n", "t"):
+            out.append(r"\s*")
+        elif code == "%":
+            out.append("%")
+        else:
+            out.append(_read_element(code))
+            codes.append(code)
+    return re.compile(r"\s*" + "".join(out) + r"\s*$", re.IGNORECASE), tuple(codes)
+
+
+def _read_element(code: str) -> str:
+    names = {
+        "A": "|".join((*_DAYS, *(day[:3] for day in _DAYS))), "B": "|".join((*_MONTHS, *(m[:3] for m in _MONTHS))),
+    }  # fmt: skip
+    names["a"], names["b"] = names["A"], names["B"]
+    if code in names:
+        return f"({names[code]})"
+    if code[0] == "E" and code.endswith("S"):
+        return r"\s*(\d{1,2}(?:\.\d+)?)" if code != "E0S" else r"\s*(\d{1,2})"
+    simple = {
+        "Y": r"([+-]?\d{1,5})", "E4Y": r"(\d{4})", "y": r"(\d{1,2})", "j": r"(\d{1,3})", "s": r"(-?\d+)", "Q": r"([1-4])",
+        "p": "([AP]M)", "P": "([AP]M)", "z": r"(Z|[+-]\d{1,2}:?\d{0,2})", "Ez": r"(Z|[+-]\d{1,2}:?\d{0,2})",
+        "Z": r"([A-Za-z][A-Za-z0-9_+/-]*)", "C": r"(\d{1,2})", "G": r"(\d{4})", "u": r"([1-7])", "w": r"([0-6])",
+    }  # fmt: skip
+    if code in simple:
+        return r"\s*" + simple[code]
+    if code in "deHIklMmSUVW" or (code[0] == "O" and len(code) == 2):
+        return r"\s*(\d{1,2})"
+    raise ValueError(f"Invalid format element: %{code}")
+
+
+def read(pattern: str, text: str, default_zone: str) -> tuple[datetime, tzinfo]:
+    """A civil time and its zone, missing parts taken from 1970-01-01 00:00:00."""
+    expression, codes = _reader(pattern)
+    match = expression.match(text)
+    if match is None:
+        raise ValueError(f'Failed to parse input string "{text}"')
+    found = {code: match[index] for index, code in enumerate(codes, 1)}
+    try:
+        return _assemble(found, default_zone)
+    except (ValueError, OverflowError) as error:
+        if str(error).startswith("Invalid time zone"):
+            raise
+        raise ValueError(f'Failed to parse input string "{text}"') from None
+
+
+def _assemble(found: dict[str, str], default_zone: str) -> tuple[datetime, tzinfo]:
+    where = zone(default_zone)
+    if "Z" in found:
+        where = zone(found["Z"])
+    for code in ("z", "Ez"):
+        if code in found:
+            where = zone(found[code])
+    if "s" in found:
+        return (EPOCH + timedelta(seconds=int(found["s"]))).replace(tzinfo=None), UTC
+    year = 1970
+    if "Y" in found or "E4Y" in found:
+        year = int(found.get("Y") or found["E4Y"])
+    elif "y" in found:
+        short = int(found["y"])
+        year = short + (2000 if short < 69 else 1900)
+        if "C" in found:
+            year = int(found["C"]) * 100 + short
+    elif "C" in found:
+        year = int(found["C"]) * 100
+    month = 1
+    if "m" in found:
+        month = int(found["m"])
+    for code in ("b", "B"):
+        if code in found:
+            month = next(index for index, name in enumerate(_MONTHS, 1) if name[:3].lower() == found[code][:3].lower())
+    if "Q" in found and "m" not in found:
+        month = int(found["Q"]) * 3 - 2
+    day = int(found.get("d") or found.get("e") or 1)
+    base = date(year, month, day)
+    if "j" in found:
+        base = date(year, 1, 1) + timedelta(days=int(found["j"]) - 1)
+    if "G" in found and "V" in found:
+        base = date.fromisocalendar(int(found["G"]), int(found["V"]), int(found.get("u") or 1))
+    hour = int(found.get("H") or found.get("k") or 0)
+    if "I" in found or "l" in found:
+        hour = int(found.get("I") or found["l"]) % 12
+        if (found.get("p") or found.get("P") or "").upper() == "PM":
+            hour += 12
+    seconds = found.get("S") or next((value for code, value in found.items() if code[0] == "E" and code[-1] == "S"), "0")
+    whole, _, fraction = seconds.partition(".")
+    clock = time(hour, int(found.get("M") or 0), min(int(whole), 59), _micros(fraction))
+    moment = datetime.combine(base, clock)
+    return (moment + timedelta(seconds=1) if int(whole) == 60 else moment), where
+
+
+@runtime("bq_parse_timestamp", "VARCHAR VARCHAR VARCHAR", "TIMESTAMPTZ")
+def read_timestamp(pattern: str, text: str, zone_name: str) -> datetime:
+    moment, where = read(pattern, text, zone_name)
+    return moment.replace(tzinfo=where).astimezone(UTC)
+
+
+@runtime("bq_parse_datetime", "VARCHAR VARCHAR", "TIMESTAMP")
+def read_datetime(pattern: str, text: str) -> datetime:
+    return read(pattern, text, "UTC")[0]
+
+
+@runtime("bq_parse_date", "VARCHAR VARCHAR", "DATE")
+def read_date(pattern: str, text: str) -> date:
+    return read(pattern, text, "UTC")[0].date()
+
+
+@runtime("bq_parse_time", "VARCHAR VARCHAR", "TIME")
+def read_time(pattern: str, text: str) -> time:
+    return read(pattern, text, "UTC")[0].time()
+
+
+_INTERVAL = re.compile(r"\s*([+-]?)(\d+)-(\d+) ([+-]?\d+) ([+-]?)(\d+):(\d+):(\d+)(?:\.(\d{1,6}))?\s*$")
+
+
+@runtime("bq_interval_parts", "VARCHAR", "BIGINT[]")
+def interval_parts(text: str) -> list[int]:
+    """Months, days and microseconds of `[sign]Y-M [sign]D [sign]H:M:S[.F]`."""
+    match = _INTERVAL.match(text)
+    if match is None:
+        raise ValueError(f"Invalid INTERVAL value '{text}'")
+    months = (int(match[2]) * 12 + int(match[3])) * (-1 if match[1] == "-" else 1)
+    seconds = (int(match[6]) * 60 + int(match[7])) * 60 + int(match[8])
+    micros = (seconds * 1_000_000 + _micros(match[9])) * (-1 if match[5] == "-" else 1)
+    return [months, int(match[4]), micros]
