@@ -5,7 +5,7 @@ destination. A name that comes out of an object's path is checked like one writt
 rows into another dataset or project than the rule's author wrote.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -81,7 +81,7 @@ def expand_destination(rule: Rule, file: SourceFile, values: Mapping[str, Any] |
     if tame != groups:
         # The path holds separators. Harmless if the rule replaces or ignores them; otherwise they would have moved a
         # name's borders, which shows as another number of parts.
-        _refuse_moved_borders(rule, destination, _expand(rule, file, known, tame))
+        _refuse_moved_borders(rule, destination, lambda: _expand(rule, file, known, tame), groups)
     return destination
 
 
@@ -132,13 +132,21 @@ def _is_decorator(reference: Reference) -> bool:
     return len(reference.group) > 3
 
 
-def _refuse_moved_borders(rule: Rule, actual: Destination, tame: Destination) -> None:
-    pairs = (
-        (actual.table.project, tame.table.project),
-        (actual.table.dataset, tame.table.dataset),
-        (actual.partition is None, tame.partition is None),
-    )
-    if any(left != right for left, right in pairs):
+def _refuse_moved_borders(
+    rule: Rule, actual: Destination, expand_tame: Callable[[], Destination], groups: Sequence[str]
+) -> None:
+    try:
+        tame = expand_tame()
+        moved = (
+            actual.table.project != tame.table.project
+            or actual.table.dataset != tame.table.dataset
+            or (actual.partition is None) != (tame.partition is None)
+        )
+    except DestinationError:
+        # A function needs the separators (a time's colons, say); then they must not show up in the name as they are.
+        name = str(actual.target)
+        moved = any(group in name for group in groups if group.translate(_SEPARATORS) != group)
+    if moved:
         raise DestinationError(
             f"rule {rule.name}: the object's name would change the destination to {actual.target};"
             " make Dest.Pattern capture no '.', ':' or '$'"

@@ -25,17 +25,6 @@ NOT_YET: dict[str, str] = {
 }
 """Rule field → what is missing."""
 
-ACTION_NOT_YET: dict[str, dict[str, str]] = {
-    "copy": {
-        "MultiPartition": "copying partition by partition",
-        "PartitionSQL": "copying partition by partition",
-        "Template": "creating the destination from a template",
-    },
-    "insert": {"Template": "creating the destination from a template"},
-    "query": {"Template": "creating the destination from a template"},
-}
-"""Action → request field → what is missing."""
-
 
 def unsupported(spec: RuleSpec) -> Iterator[tuple[tuple[str, ...], str]]:
     """Every field the rule uses that is not acted on yet: its key path and a message."""
@@ -44,11 +33,6 @@ def unsupported(spec: RuleSpec) -> Iterator[tuple[tuple[str, ...], str]]:
         path = tuple(field.split("."))
         if _given(written, path):
             yield path, _message(field, missing)
-    for where, action in spec.actions():
-        fields = action.body.model_dump(by_alias=True, exclude_defaults=True)
-        for field, missing in ACTION_NOT_YET.get(action.name, {}).items():
-            if fields.get(field):
-                yield tuple(where.split(".")), _message(f"{action.name}.{field}", missing)
 
 
 def _given(written: object, path: tuple[str, ...]) -> bool:

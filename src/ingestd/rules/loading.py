@@ -1,0 +1,182 @@
+"""Rules in force, and keeping up with edits.
+
+`RuleBook` is an immutable snapshot. `RuleLoader.refresh` reads only what changed and swaps the snapshot at once, so a
+decision is always made by one consistent set of rules. Invariants: a file that no longer parses keeps its last good
+version; each broken version is logged once; a rule someone still holds stays reachable by its hash.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from weakref import WeakValueDictionary
+
+import structlog
+
+from ingestd.documents import DocumentError, Problem
+from ingestd.model.clock import Clock, SystemClock
+from ingestd.rules.matching import Routing, RuleIndex
+from ingestd.rules.parsing import ParsedFile, is_rule_file, parse_file
+from ingestd.rules.routes import Route
+from ingestd.rules.rule import Rule
+from ingestd.rules.source import RuleSource
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleBook:
+    """All rules and routes in force at one moment."""
+
+    rules: tuple[Rule, ...] = ()
+    routes: tuple[Route, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    loaded_at: datetime | None = None
+    index: RuleIndex = field(default_factory=lambda: RuleIndex(()), repr=False, compare=False)
+    by_hash: Mapping[str, Rule] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        rules: Iterable[Rule],
+        routes: Iterable[Route] = (),
+        problems: Iterable[Problem] = (),
+        loaded_at: datetime | None = None,
+    ) -> "RuleBook":
+        ordered = tuple(sorted(rules, key=lambda rule: (rule.url, rule.index)))
+        by_hash = {rule.content_hash: rule for rule in reversed(ordered)}
+        return cls(ordered, tuple(routes), tuple(problems), loaded_at, RuleIndex(ordered), by_hash)
+
+    def route(self, object_name: str) -> Routing:
+        """Which rule takes an object."""
+        return self.index.route(object_name)
+
+
+@dataclass(slots=True)
+class _File:
+    """What is known of one file: the version looked at last, its last good content, and what is wrong now."""
+
+    version: tuple[str, ...]
+    good: ParsedFile | None = None
+    problems: tuple[Problem, ...] = ()
+
+
+class RuleLoader:
+    """Reads rules from a source and keeps the current `book`.
+
+    `counts` has the totals since start: `refreshes`, `reloads` (files read anew), `broken` (versions refused),
+    `failures` (the source itself could not be read).
+    """
+
+    def __init__(self, source: RuleSource, clock: Clock | None = None) -> None:
+        self._source = source
+        self._clock = clock or SystemClock()
+        self._files: dict[str, _File] = {}
+        self._kept: WeakValueDictionary[str, Rule] = WeakValueDictionary()
+        self._lock = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._failed = ""
+        self.book = RuleBook()
+        self.counts: Counter[str] = Counter(refreshes=0, reloads=0, broken=0, failures=0)
+
+    def rule(self, content_hash: str) -> Rule | None:
+        """A rule in force, or an older one that some batch still holds."""
+        return self.book.by_hash.get(content_hash) or self._kept.get(content_hash)
+
+    async def refresh(self) -> RuleBook:
+        """Look for edits and return the rules now in force. Never raises for what a rule file holds.
+
+        When the source itself cannot be listed the book stays as it is; the very first time there is nothing to keep,
+        and the error is the caller's.
+        """
+        async with self._lock:
+            self.counts["refreshes"] += 1
+            try:
+                listed = dict(await self._source.list())
+            except Exception as error:
+                self.counts["failures"] += 1
+                if self.book.loaded_at is None:
+                    raise
+                if self._failed != str(error):
+                    self._failed = str(error)
+                    log.warning("rules.source_unreadable", source=self._source.root, error=str(error))
+                return self.book
+            self._failed = ""
+            changed = await self._update(listed)
+            if changed or self.book.loaded_at is None:
+                self._publish()
+            return self.book
+
+    def wake(self) -> None:
+        """Refresh now instead of at the next interval (on SIGHUP)."""
+        self._wake.set()
+
+    async def watch(self, interval: timedelta) -> None:
+        """Refresh for ever."""
+        while True:
+            sleeper = asyncio.ensure_future(self._clock.sleep(interval))
+            waker = asyncio.ensure_future(self._wake.wait())
+            try:
+                await asyncio.wait({sleeper, waker}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                sleeper.cancel()
+                waker.cancel()
+            self._wake.clear()
+            await self.refresh()
+
+    async def _update(self, listed: dict[str, str]) -> bool:
+        urls = {url for url in listed if is_rule_file(url)}
+        gone = self._files.keys() - urls
+        for url in gone:
+            del self._files[url]
+            log.info("rules.file_removed", file=url)
+        changed = bool(gone)
+        for url in sorted(urls):
+            known = self._files.get(url)
+            references = known.good.references if known and known.good else ()
+            version = (listed[url], *(listed.get(reference, "") for reference in references))
+            if known is None or known.version != version:
+                await self._read(url, version, listed)
+                changed = True
+        return changed
+
+    async def _read(self, url: str, version: tuple[str, ...], listed: Mapping[str, str]) -> None:
+        file = self._files.setdefault(url, _File(()))
+        try:
+            data = await self._source.read(url)
+        except Exception as error:  # noqa: BLE001 - one unreadable file must not hold up the others
+            # The version is not recorded: the next refresh tries again.
+            self._refuse(file, url, (Problem(url, 0, 0, "", f"cannot be read: {error}"),))
+            return
+        file.version = version
+        try:
+            good = await parse_file(url, data, self._source.root, self._source.read)
+        except DocumentError as error:
+            self._refuse(file, url, error.problems)
+            return
+        self.counts["reloads"] += 1
+        file.good, file.problems = good, ()
+        file.version = (version[0], *(listed.get(reference, "") for reference in good.references))
+        log.info("rules.file_loaded", file=url, rules=len(good.rules), routes=len(good.routes))
+
+    def _refuse(self, file: _File, url: str, problems: tuple[Problem, ...]) -> None:
+        if file.problems == problems:
+            return
+        self.counts["broken"] += 1
+        file.problems = problems
+        log.error(
+            "rules.file_broken",
+            file=url,
+            kept_last_good=file.good is not None,
+            problems=[str(problem) for problem in problems],
+        )
+
+    def _publish(self) -> None:
+        good = [file.good for file in self._files.values() if file.good]
+        problems = [problem for file in self._files.values() for problem in file.problems]
+        rules = [parsed.rule for file in good for parsed in file.rules]
+        routes = [route for file in good for route in file.routes]
+        self.book = RuleBook.of(rules, routes, sorted(problems), self._clock.now())
+        for rule in rules:
+            self._kept[rule.content_hash] = rule
