@@ -101,9 +101,12 @@ class BigQueryWarehouse:
         return await self._call("patch_table", str(name), patch)
 
     async def delete_table(self, name: TableName) -> bool:
+        """With a decorator only that partition goes."""
+        target = bigquery.DatasetReference(name.project or self.project, name.dataset).table(name.table_id)
+
         def delete() -> bool:
             try:
-                self._client.delete_table(self._ref(name), retry=None, timeout=self._timeout)
+                self._client.delete_table(target, retry=None, timeout=self._timeout)
             except api.NotFound:
                 return False
             return True

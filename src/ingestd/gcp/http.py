@@ -45,28 +45,23 @@ class HttpxClient:
         self._tokens: dict[tuple[str, ...], tuple[str, float]] = {}
 
     async def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes,
-        timeout: timedelta,  # noqa: ASYNC109
+        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes, limit: timedelta
     ) -> HttpAnswer:
         """One attempt: whether a request may be repeated is for the action to say."""
-        with translated(method, url):
+        shown = url.partition("?")[0]  # a query may hold secrets, and messages are logged
+        with translated(method, shown):
             try:
                 async with self._client.stream(
-                    method, url, headers=dict(headers), content=body, timeout=timeout.total_seconds()
+                    method, url, headers=dict(headers), content=body, timeout=limit.total_seconds()
                 ) as answer:
                     chunks, size = [], 0
                     async for chunk in answer.aiter_bytes():
                         chunks.append(chunk)
                         size += len(chunk)
                         if size > _MAX_ANSWER:
-                            raise BadInput(f"{method} {url}: the answer is larger than {_MAX_ANSWER} bytes")
+                            raise BadInput(f"{method} {shown}: the answer is larger than {_MAX_ANSWER} bytes")
             except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-                raise BadInput(f"{method} {url}: {error}") from error
+                raise BadInput(f"{method} {shown}: {error}") from error
             return HttpAnswer(answer.status_code, dict(answer.headers), b"".join(chunks))
 
     async def identity_token(self, audience: str) -> str:

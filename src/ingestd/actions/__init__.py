@@ -1,0 +1,1 @@
+"""Post-actions: what happens after a load, one module per action, run in order by `executor`."""

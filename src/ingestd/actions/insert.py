@@ -1,0 +1,93 @@
+"""`insert`: stream rows, given or selected, into a table.
+
+Each row's insert id derives from batch, step and position, so a repeated call within BigQuery's memory of ids adds
+nothing. A repeated statement is adopted by its job id and yields the same rows in the same order.
+"""
+
+import base64
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import orjson
+
+from ingestd.actions.context import ActionContext, Outcome, Step, idempotency_key
+from ingestd.actions.jobs import create_from_template
+from ingestd.actions.query import run_query, statement
+from ingestd.model.errors import BadInput
+from ingestd.rules.actions import InsertRequest
+
+MAX_ROWS = 500
+MAX_BYTES = 8 * 1024 * 1024  # BigQuery takes 10 MB per request, envelope included
+
+
+async def run(ctx: ActionContext, step: Step, request: InsertRequest) -> Outcome:
+    dest = ctx.table(request.dest, request.project_id)
+    if request.data is not None:
+        rows = _given(request.data)
+    else:
+        sql = await statement(ctx, step, request)
+        job = await run_query(ctx, step, {"query": sql, "useLegacySql": request.use_legacy}, None, dest)
+        rows = [_json_row(row) for row in await ctx.warehouse.rows(job.ref)]
+    if rows and request.template:
+        await create_from_template(ctx, dest, ctx.table(request.template))
+    key = idempotency_key(ctx, step)
+    for start, part in chunks(rows):
+        await ctx.warehouse.insert_rows(dest, part, [f"{key}-{start + index}" for index in range(len(part))])
+    return Outcome({"InsertedRows": len(rows)}, details={"rows": len(rows), "table": str(dest)})
+
+
+def chunks(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, list[Mapping[str, Any]]]]:
+    """Rows in requests of bounded count and size, each with the position of its first row."""
+    start, size, part = 0, 0, list[Mapping[str, Any]]()
+    for index, row in enumerate(rows):
+        length = len(orjson.dumps(row, default=str))
+        if part and (len(part) >= MAX_ROWS or size + length > MAX_BYTES):
+            yield start, part
+            start, size, part = index, 0, []
+        part.append(row)
+        size += length
+    if part:
+        yield start, part
+
+
+def _given(data: Any) -> list[dict[str, Any]]:
+    """`Data` as rows: a mapping, a list of them, or either as JSON (also one document per line)."""
+    if isinstance(data, str):
+        data = _parsed(data)
+    rows = data if isinstance(data, list | tuple) else [data]
+    for index, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise BadInput(f"insert: row {index} of Data is {type(row).__name__}, not a mapping of columns")
+    return [_json_row(row) for row in rows]
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return [orjson.loads(line) for line in text.splitlines() if line.strip()]
+    except orjson.JSONDecodeError as error:
+        raise BadInput(f"insert: Data is not JSON: {error}") from error
+
+
+def _json_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(key): _json_value(value) for key, value in row.items()}
+
+
+def _json_value(value: Any) -> Any:
+    """A query's value as `insertAll` takes it."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, dt.datetime | dt.date | dt.time):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return _json_row(value)
+    if isinstance(value, list | tuple):
+        return [_json_value(item) for item in value]
+    return value

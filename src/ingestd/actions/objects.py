@@ -1,0 +1,85 @@
+"""What `delete` and `move` share: many objects, a few at a time, and the marks that keep moved files from looping."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from enum import StrEnum
+from urllib.parse import quote, unquote
+
+import structlog
+from prometheus_client import Counter
+
+from ingestd.actions.context import ActionContext, Step
+from ingestd.model.errors import BadInput
+from ingestd.model.objects import ObjectRef
+
+log = structlog.get_logger(__name__)
+
+RULES_MARK = "ingestd-rules"
+EVENT_MARK = "ingestd-event"
+SOURCE_MARK = "ingestd-source"
+
+
+class Fate(StrEnum):
+    """What became of one object."""
+
+    DELETED = "deleted"
+    MOVED = "moved"
+    GONE = "gone"  # it was not there any more
+    SUPERSEDED = "superseded"  # a newer upload has taken the name: not ours to touch
+
+
+OBJECTS = Counter("ingestd_action_objects", "Objects that post-actions handled, by fate.", ["action", "fate"])
+for _action, _fates in {"delete": (Fate.DELETED,), "move": (Fate.MOVED,)}.items():
+    for _fate in (*_fates, Fate.GONE, Fate.SUPERSEDED):
+        OBJECTS.labels(_action, _fate)
+
+
+def refs(urls: Iterable[str]) -> list[ObjectRef]:
+    """The objects these URLs name, each once, in order."""
+    found: dict[ObjectRef, None] = {}
+    for url in urls:
+        try:
+            ref = ObjectRef.parse(url.strip())
+        except ValueError as error:
+            raise BadInput(str(error)) from error
+        if not ref.name:
+            raise BadInput(f"{url!r} names a bucket, not an object")
+        found[ref] = None
+    return list(found)
+
+
+async def each(
+    ctx: ActionContext, step: Step, objects: Iterable[ObjectRef], work: Callable[[ObjectRef], Awaitable[Fate]]
+) -> dict[str, int]:
+    """Do `work` for every object, a bounded number at a time. All get their turn; the first failure is raised then."""
+    slots = asyncio.Semaphore(ctx.settings.max_concurrency)
+
+    async def one(ref: ObjectRef) -> Fate:
+        async with slots:
+            fate = await work(ref)
+        OBJECTS.labels(step.action, fate).inc()
+        if fate is Fate.SUPERSEDED:
+            log.warning("action.object_superseded", action=step.action, object=ref.url, event_id=ctx.event_id)
+        return fate
+
+    results = await asyncio.gather(*(one(ref) for ref in objects), return_exceptions=True)
+    counts: dict[str, int] = {}
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+        counts[result] = counts.get(result, 0) + 1
+    return counts
+
+
+def loop_guard(metadata: Mapping[str, str]) -> set[str]:
+    """The keys of the rules that have moved this object: none of them may ingest it again."""
+    return {unquote(key) for key in metadata.get(RULES_MARK, "").split(",") if key}
+
+
+def marks(ctx: ActionContext, metadata: Mapping[str, str], source_key: str) -> dict[str, str]:
+    """What a moved object carries: who moved it (after earlier movers), for which batch, and what it was."""
+    keys = sorted(loop_guard(metadata) | ({ctx.rule_key} if ctx.rule_key else set()))
+    found = {EVENT_MARK: ctx.event_id, SOURCE_MARK: quote(source_key, safe="/#:.=@-_")}
+    if keys:
+        found[RULES_MARK] = ",".join(quote(key, safe="/:.#-_") for key in keys)
+    return found

@@ -1,0 +1,70 @@
+"""`query`: run a statement, optionally into a table."""
+
+import re
+from typing import Any
+
+from ingestd.actions.context import ActionContext, Outcome, Step
+from ingestd.actions.jobs import create_from_template, location_of, run_job, write_disposition
+from ingestd.actions.values import job_response
+from ingestd.model.errors import BadInput
+from ingestd.model.jobs import JobKind, JobState
+from ingestd.model.objects import ObjectRef
+from ingestd.model.tables import TableName
+from ingestd.rules.actions import InsertRequest, QueryRequest
+from ingestd.rules.sql import expand_sql
+
+_COMMENTS = re.compile(r"--[^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL)
+_SELECTS = re.compile(r"[\s(]*(SELECT|WITH|FROM)\b", re.IGNORECASE)
+
+
+async def run(ctx: ActionContext, step: Step, request: QueryRequest) -> Outcome:
+    sql = await statement(ctx, step, request)
+    configuration: dict[str, Any] = {"query": sql, "useLegacySql": request.use_legacy}
+    dest: TableName | None = None
+    if request.dest and returns_rows(sql):
+        dest = ctx.table(request.dest)
+        configuration["destinationTable"] = dest.rest
+        configuration["writeDisposition"] = write_disposition(append=request.append)
+        if request.template:
+            await create_from_template(ctx, dest, ctx.table(request.template))
+        else:
+            configuration["createDisposition"] = "CREATE_IF_NEEDED"
+        if request.use_legacy:
+            configuration["allowLargeResults"] = True
+    job = await run_query(ctx, step, configuration, request.dataset_id, dest)
+    return Outcome(job_response(job), job)
+
+
+async def run_query(
+    ctx: ActionContext, step: Step, configuration: dict[str, Any], dataset: str | None, dest: TableName | None
+) -> JobState:
+    """Run the statement where its destination or default dataset lives."""
+    default: TableName | None = None
+    if dataset:
+        project, _, name = dataset.replace(":", ".").rpartition(".")
+        default = TableName(project or ctx.settings.project, name, "_")
+        configuration["defaultDataset"] = {"projectId": default.project, "datasetId": name}
+    location = await location_of(ctx, dest, default, ctx.table(ctx.dest) if ctx.dest else None)
+    return await run_job(ctx, step, JobKind.QUERY, configuration, location)
+
+
+async def statement(ctx: ActionContext, step: Step, request: QueryRequest | InsertRequest) -> str:
+    """The SQL, from the rule (already filled in) or from a file, whose variables are filled in here."""
+    if request.sql:
+        return request.sql
+    if not request.sql_url:
+        raise BadInput(f"{step.action}: SQL is empty")
+    try:
+        ref = ObjectRef.parse(request.sql_url)
+    except ValueError as error:
+        raise BadInput(f"{step.action}: SQLURL: {error}") from error
+    data, _ = await ctx.store.read(ref)
+    try:
+        return expand_sql(data.decode(), step.values, legacy=request.use_legacy)
+    except ValueError as error:
+        raise BadInput(f"{step.action}: {ref}: {error}") from error
+
+
+def returns_rows(sql: str) -> bool:
+    """Whether the statement yields rows that a destination table can take; DML and scripts write by themselves."""
+    return _SELECTS.match(_COMMENTS.sub(" ", sql)) is not None
