@@ -11,6 +11,7 @@ import duckdb
 FILE_NAME = "bigquery.duckdb"
 
 _SETTINGS = (
+    "SET GLOBAL threads = 1",
     "SET GLOBAL TimeZone = 'UTC'",
     "SET GLOBAL preserve_insertion_order = true",
     "SET GLOBAL default_null_order = 'nulls_first_on_asc_last_on_desc'",  # GoogleSQL: NULLs are the smallest values

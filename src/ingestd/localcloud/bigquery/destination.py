@@ -142,14 +142,17 @@ class Written:
 
 def write(catalog: Catalog, destination: Destination, staged: Staged) -> Written:
     """Apply staged rows to the destination in the catalog's transaction."""
-    existing = catalog.find_table(destination.ref)
+    return write_to(catalog, destination, staged, catalog.find_table(destination.ref))
+
+
+def write_to(catalog: Catalog, destination: Destination, staged: Staged, existing: Table | None) -> Written:
+    """`write` for a caller that has read the table in this transaction already."""
     table = (
         _create(catalog, destination, staged) if existing is None else _prepare(catalog, destination, staged, existing)
     )
     _check_partitions(catalog, destination, staged, table)
     rows = _insert(catalog, destination, staged, table)
-    catalog.touch(table.ref)
-    return Written(table, rows, existing is None)
+    return Written(catalog.update_table(table), rows, existing is None)
 
 
 def _create(catalog: Catalog, destination: Destination, staged: Staged) -> Table:

@@ -21,6 +21,25 @@ from ingestd.localcloud.bigquery.settings import BigQuerySettings
 from ingestd.model.clock import Clock
 
 
+class WriterLock:
+    """Held by whoever changes rows or metadata. `generation` moves whenever someone has held it."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._depth = 0
+        self.generation = 0
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self.generation += 1
+        self._lock.release()
+
+
 class Cancelled(Exception):  # noqa: N818 - a wish granted, not a defect
     """The job was asked to stop before its work was committed."""
 
@@ -45,7 +64,7 @@ class Run:
     objects: Objects
     clock: Clock
     settings: BigQuerySettings
-    data_lock: RLock
+    data_lock: WriterLock
     quotas: Quotas
     on_done: Callable[[duckdb.DuckDBPyConnection, Job], None]  # inside the transaction that ends the job
     jobs: Callable[[], Iterable[Mapping[str, Any]]]  # the project's jobs, for INFORMATION_SCHEMA.JOBS

@@ -32,9 +32,19 @@ _JOB_ID = re.compile(r"^[A-Za-z0-9_\-]{1,1024}$")
 _REQUEST_MEMORY = timedelta(minutes=15)
 # Fields of a jobs.query request that are fields of the job's query configuration.
 _QUERY_FIELDS = (
-    "query", "useLegacySql", "defaultDataset", "maximumBytesBilled", "parameterMode", "queryParameters",
-    "createSession", "connectionProperties", "destinationEncryptionConfiguration", "continuous", "useQueryCache", "preserveNulls",
-)  # fmt: skip
+    "query",
+    "useLegacySql",
+    "defaultDataset",
+    "maximumBytesBilled",
+    "parameterMode",
+    "queryParameters",
+    "createSession",
+    "connectionProperties",
+    "destinationEncryptionConfiguration",
+    "continuous",
+    "useQueryCache",
+    "preserveNulls",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +102,7 @@ class JobApi:
                 )
                 if job.dry_run:
                     return Inserted(self._dry_run(catalog, job))
-                if store.find(job.key) is not None:
+                if self._runner.current(job.key) is not None:
                     raise BigQueryError("duplicate", f"Already Exists: Job {job.key}")
                 if kind is JobType.LOAD:
                     self._runner.quotas.check_project_loads(catalog.conn, project)
@@ -119,7 +129,7 @@ class JobApi:
             named.append(DatasetRef.from_rest(default, project))
         found = [dataset for ref in named if (dataset := catalog.find_dataset(ref))]
         if given:
-            location = given.upper() if given.upper() in MULTI_REGIONS else given.lower()
+            location = _canonical(given)
             for dataset in found:
                 if dataset.location.lower() != location.lower():
                     raise BigQueryError(
@@ -142,12 +152,13 @@ class JobApi:
 
     def _find(self, project: str, job_id: str, location: str | None) -> Job:
         places = (location,) if location else MULTI_REGIONS
+        keys = [JobKey(project, _canonical(place), job_id) for place in places]
+        for key in keys:
+            if job := self._runner.current(key):
+                return job
         with self._cursor_store() as (_, store):
-            for place in places:
-                canonical = place.upper() if place.upper() in MULTI_REGIONS else place.lower()
-                key = JobKey(project, canonical, job_id)
-                job = self._runner.current(key) or store.find(key)
-                if job is not None:
+            for key in keys:
+                if job := store.find(key):
                     return job
         named = f"{project}:{location}.{job_id}" if location else f"{project}:{job_id}"
         raise BigQueryError("notFound", f"Not found: Job {named}")
@@ -194,6 +205,7 @@ class JobApi:
                 raise BigQueryError("invalid", f"Cannot delete a child job: {job.key}")
             with self._cursor_store() as (_, store):
                 store.delete(job.key)
+            self._runner.forget(job.key)
 
     def start_query(self, project: str, request: Mapping[str, Any]) -> Inserted:
         """The first half of jobs.query: the job, new or (for a repeated requestId) the one already there."""
@@ -282,6 +294,11 @@ class JobApi:
     def _cursor_store(self) -> Iterator[tuple[Catalog, JobStore]]:
         with self._reading() as catalog:
             yield catalog, JobStore(catalog.conn)
+
+
+def _canonical(location: str) -> str:
+    """Multi-regions are written in capitals, regions in small letters."""
+    return location.upper() if location.upper() in MULTI_REGIONS else location.lower()
 
 
 def _kind(configuration: Mapping[str, Any]) -> JobType:

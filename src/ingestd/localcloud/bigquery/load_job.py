@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ingestd.localcloud.bigquery.destination import Destination, Staged, WriteDisposition, write
+from ingestd.localcloud.bigquery.destination import Destination, Staged, WriteDisposition, write_to
 from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
 from ingestd.localcloud.bigquery.execution import Outcome, Run
 from ingestd.localcloud.bigquery.files.load import LoadOutcome, load_files
@@ -40,21 +40,25 @@ def run(run: Run) -> None:
     options = LoadOptions.from_rest(load)
     declared = schema_from_rest(load.get("schema"))
     uris = [run.job.upload] if run.job.upload else [str(uri) for uri in load["sourceUris"]]
-    run.catalog.dataset(destination.ref.project, destination.ref.dataset)
     check_load_bytes(sum(item.size for uri in uris for item in run.objects.match(uri)))
     for _ in range(_MAX_ATTEMPTS):
+        generation = run.data_lock.generation
         before = run.catalog.find_table(destination.ref)
+        if before is None:
+            run.catalog.dataset(destination.ref.project, destination.ref.dataset)
         schema = declared or _schema_of_destination(before, destination, options)
         outcome = load_files(run.conn, run.objects, options, uris, schema, _STAGING)
         run.check_cancelled()
         with run.writing() as catalog:
-            after = catalog.find_table(destination.ref)
             # The files were read for the schema the table had; another job may have changed it meanwhile.
+            unchanged = run.data_lock.generation == generation
+            after = before if unchanged else catalog.find_table(destination.ref)
             if (after.schema if after else None) == (before.schema if before else None):
                 run.quotas.check_table(
                     run.conn, destination.ref, partitioned=bool(after and after.partitioned), daily=True
                 )
-                written = write(catalog, destination, Staged(_STAGING, outcome.schema, declared=bool(declared)))
+                staged = Staged(_STAGING, outcome.schema, declared=bool(declared))
+                written = write_to(catalog, destination, staged, after)
                 run.quotas.record(run.conn, destination.ref, daily=True)
                 run.finish(Outcome(_statistics(run, outcome, written.rows), outcome.errors))
                 return

@@ -8,10 +8,11 @@ start-up is run again. Half of `job_latency` a job waits, half of it it "runs" b
 import heapq
 import itertools
 import queue
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from threading import Condition, RLock, Thread
+from threading import Condition, Thread
 from typing import Any
 
 import duckdb
@@ -21,7 +22,7 @@ from ingestd.localcloud.bigquery import copy_job, extract_job, load_job, query_j
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.database import Database
 from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.execution import Cancelled, Run, as_bigquery, rollback
+from ingestd.localcloud.bigquery.execution import Cancelled, Run, WriterLock, as_bigquery, rollback
 from ingestd.localcloud.bigquery.files.objects import Objects
 from ingestd.localcloud.bigquery.jobs import Job, JobKey, JobState, JobStore, JobType
 from ingestd.localcloud.bigquery.outbox import Outbox
@@ -40,6 +41,7 @@ _KINDS: Mapping[JobType, Callable[[Run], None]] = {
     JobType.EXTRACT: extract_job.run,
 }
 _CONFLICT_RETRIES = 5
+_REMEMBERED = 1_000
 _STOPPED = "Job execution was cancelled: User requested cancellation"
 
 
@@ -75,9 +77,10 @@ class JobRunner:
         self._objects = objects
         self._settings = settings
         self._outbox = outbox
-        self.data_lock = RLock()
+        self.data_lock = WriterLock()
         self.quotas = Quotas(clock, settings.enforce_quotas)
         self._live: dict[JobKey, _Live] = {}
+        self._finished: OrderedDict[JobKey, Job] = OrderedDict()  # DONE never changes, so these cannot be stale
         self._changed = Condition()
         self._queue: queue.SimpleQueue[JobKey | None] = queue.SimpleQueue()
         self._timers: list[tuple[datetime, int, JobKey]] = []
@@ -143,10 +146,14 @@ class JobRunner:
                 self._changed.notify_all()
 
     def current(self, key: JobKey) -> Job | None:
-        """An unfinished job as it stands; None when it is DONE or unknown."""
+        """A job as it stands, if it is unfinished or ended lately."""
         with self._changed:
             live = self._live.get(key)
-            return live.job if live else None
+            return live.job if live else self._finished.get(key)
+
+    def forget(self, key: JobKey) -> None:
+        with self._changed:
+            self._finished.pop(key, None)
 
     def unfinished(self) -> list[Job]:
         with self._changed:
@@ -283,12 +290,12 @@ class JobRunner:
             if live.cancelled:
                 run.cancel()
         try:
-            self._attempts(run)
+            done = self._attempts(run)
         finally:
             cursor.close()
-        self._settle(key)
+        self._settle(key, done)
 
-    def _attempts(self, run: Run) -> None:
+    def _attempts(self, run: Run) -> Job:
         """Do the work; when it cannot be done, say why. Either way the job is DONE and stored."""
         for attempt in itertools.count(1):
             try:
@@ -311,11 +318,12 @@ class JobRunner:
                 log.exception("bigquery.job_failed", job=str(run.job.key))
                 error = BigQueryError("internalError", f"{type(defect).__name__}: {defect}")
             else:
-                return
+                return run.finished
             rollback(run.conn)
             done = run.job.done(self._clock.now(), error=error, statistics=self._failed_statistics(run))
             self._finish(run.conn, done)
-            return
+            return done
+        raise AssertionError("unreachable")
 
     def _renewed(self, run: Run) -> duckdb.DuckDBPyConnection:
         """The same cursor without the temporary tables of the failed attempt."""
@@ -352,9 +360,12 @@ class JobRunner:
         ref = TableRef.from_rest(target, done.key.project)
         self.quotas.record(cursor, replace(ref, table=split_decorator(ref.table)[0]), daily=True)
 
-    def _settle(self, key: JobKey) -> None:
+    def _settle(self, key: JobKey, done: Job) -> None:
         with self._changed:
             live = self._live.pop(key)
+            self._finished[key] = done
+            if len(self._finished) > _REMEMBERED:
+                self._finished.popitem(last=False)
             self._changed.notify_all()
         for callback in live.callbacks:
             callback()
