@@ -7,9 +7,10 @@ rows into another dataset or project than the rule's author wrote.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Protocol
+from datetime import UTC
+from typing import Any
 
+from ingestd.model.objects import FileVersion
 from ingestd.model.tables import InvalidTableName, TableName, parse_table
 from ingestd.rules.expansion import Scope, format_instant, render
 from ingestd.rules.functions import ExpressionError, parse_expression
@@ -18,27 +19,6 @@ from ingestd.rules.references import Reference, find_references
 from ingestd.rules.rule import Rule
 
 _SEPARATORS = str.maketrans(dict.fromkeys(".:`[]$", "_"))
-
-
-class SourceFile(Protocol):
-    """What a destination depends on. `time` is the file's event time."""
-
-    @property
-    def bucket(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def time(self) -> datetime: ...
-
-
-@dataclass(frozen=True, slots=True)
-class NamedFile:
-    """A file by its parts, for callers without a richer value at hand."""
-
-    bucket: str
-    name: str
-    time: datetime
-    generation: int = 0
 
 
 class DestinationError(ValueError):
@@ -59,22 +39,21 @@ class Destination:
         return self.table.partition(self.partition) if self.partition else self.table
 
 
-def file_values(file: SourceFile) -> dict[str, Any]:
+def file_values(file: FileVersion) -> dict[str, Any]:
     """The variables that every file brings."""
-    time = file.time.astimezone(UTC)
-    url = f"gs://{file.bucket}/{file.name}"
+    time, ref = file.event_time.astimezone(UTC), file.ref
     return {
         "Date": f"{time:%Y%m%d}",
         "Hour": f"{time:%H}",
-        "TriggerBucket": file.bucket,
-        "Source": {"URL": url, "Time": format_instant(time), "Bucket": file.bucket, "Name": file.name},
-        "SourceURI": url,
+        "TriggerBucket": ref.bucket,
+        "Source": {"URL": ref.url, "Time": format_instant(time), "Bucket": ref.bucket, "Name": ref.name},
+        "SourceURI": ref.url,
     }
 
 
-def expand_destination(rule: Rule, file: SourceFile, values: Mapping[str, Any] | None = None) -> Destination:
+def expand_destination(rule: Rule, file: FileVersion, values: Mapping[str, Any] | None = None) -> Destination:
     """The destination of a file. `values` adds what the caller knows (`EventID`, `ProjectID`, `GroupID`…)."""
-    groups = rule.matcher.groups(path_of(file.name))
+    groups = rule.matcher.groups(path_of(file.ref.name))
     known = {"RuleURL": rule.url, **file_values(file), **(values or {})}
     destination = _expand(rule, file, known, groups)
     tame = tuple(group.translate(_SEPARATORS) for group in groups)
@@ -85,24 +64,23 @@ def expand_destination(rule: Rule, file: SourceFile, values: Mapping[str, Any] |
     return destination
 
 
-def parameters(rule: Rule, file: SourceFile, values: Mapping[str, Any], groups: Sequence[str]) -> dict[str, Any]:
+def parameters(rule: Rule, file: FileVersion, values: Mapping[str, Any], groups: Sequence[str]) -> dict[str, Any]:
     """The rule's named parameters; each may use the groups and the parameters before it."""
     known = dict(values)
     found: dict[str, Any] = {}
-    url = f"gs://{file.bucket}/{file.name}"
     for parameter in rule.spec.dest.parameters:
-        scope = Scope(known, groups, url, prefixes=("Date", "Hour"))
+        scope = Scope(known, groups, file.ref.url, prefixes=("Date", "Hour"))
         try:
-            value = parse_expression(parameter.expression).evaluate(scope, file.time)
+            value = parse_expression(parameter.expression).evaluate(scope, file.event_time)
         except ExpressionError as error:
             raise DestinationError(f"rule {rule.name}: parameter {parameter.name}: {error}") from error
         found[parameter.name] = known[parameter.name] = value
     return found
 
 
-def _expand(rule: Rule, file: SourceFile, known: Mapping[str, Any], groups: Sequence[str]) -> Destination:
+def _expand(rule: Rule, file: FileVersion, known: Mapping[str, Any], groups: Sequence[str]) -> Destination:
     params = parameters(rule, file, known, groups)
-    scope = Scope({**known, **params}, groups, f"gs://{file.bucket}/{file.name}", prefixes=("Date", "Hour"))
+    scope = Scope({**known, **params}, groups, file.ref.url, prefixes=("Date", "Hour"))
     dest = rule.spec.dest
     name = _filled(rule, "Dest.Table", dest.table, scope)
     try:

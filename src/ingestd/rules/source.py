@@ -44,13 +44,13 @@ class FolderSource:
         folder = self._path if not self._path.is_file() else self._path.parent
         return f"{folder.as_posix().rstrip('/')}/"
 
-    async def list(self) -> list[SourceEntry]:
-        return await asyncio.to_thread(self._list)
+    async def list(self) -> Sequence[SourceEntry]:
+        return await asyncio.to_thread(self._scan)
 
     async def read(self, url: str) -> bytes:
         return await asyncio.to_thread(Path(url).read_bytes)
 
-    def _list(self) -> list[SourceEntry]:
+    def _scan(self) -> Sequence[SourceEntry]:
         if self._path.is_file():
             return [_entry(self._path)]
         if not self._path.is_dir():
