@@ -37,6 +37,10 @@ class RouteBook:
         specs = [RouteSpec.model_validate(document) for document in documents]
         return cls([Route.of(spec, "settings", index) for index, spec in enumerate(specs)])
 
+    def extended(self, routes: Sequence[Route]) -> "RouteBook":
+        """These routes together with those of the rule files."""
+        return RouteBook((*self._routes, *routes)) if routes else self
+
     def __bool__(self) -> bool:
         return bool(self._routes)
 

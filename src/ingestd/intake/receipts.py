@@ -63,7 +63,7 @@ class Desk:
         self._full = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        name = subscription.name
+        self.name = name = subscription.name
         self._acked = SETTLED.labels(name, "ack")
         self._returned = SETTLED.labels(name, "retry")
         self._gauge = IN_FLIGHT.labels(name)

@@ -1,0 +1,227 @@
+"""The composition root: settings in, a running daemon out.
+
+One task group of named root tasks. A root task that dies takes the daemon down loudly; Kubernetes starts it again, and
+everything under way is durable. SIGTERM drains: pulling stops, what is in flight is finished or handed over.
+"""
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from ingestd import __version__
+from ingestd.batch.acting import PostActions
+from ingestd.batch.journal import Journal
+from ingestd.batch.loading import Destinations
+from ingestd.batch.runner import BatchRunner, Parts
+from ingestd.batch.tasks import DeferredTasks
+from ingestd.dispatch.dispatcher import Dispatcher
+from ingestd.dispatch.reconciler import Reconciler
+from ingestd.dispatch.routes import RouteBook
+from ingestd.gcp.connect import Clients, connect
+from ingestd.intake.arrivals import Arrivals
+from ingestd.intake.deadletters import DeadLetters
+from ingestd.intake.puller import Puller, PullLimits
+from ingestd.model.clock import Clock, SystemClock
+from ingestd.ops.http import OpsServer
+from ingestd.ops.logging import configure
+from ingestd.rules.bucket import rule_source
+from ingestd.rules.loading import RuleLoader
+from ingestd.settings import Settings
+from ingestd.settings_loader import load_settings
+from ingestd.warehouse.jobs import Completions, JobRunner
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class App:
+    """A daemon that is put together; `run` runs it until `stop`."""
+
+    settings: Settings
+    rules: RuleLoader
+    pullers: tuple[Puller, ...]
+    reconciler: Reconciler
+    clock: Clock
+    ops: OpsServer | None = None
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _running: bool = False
+
+    def stop(self) -> None:
+        """Drain and end: what SIGTERM asks for."""
+        self._stopping.set()
+
+    def reload_rules(self) -> None:
+        """Look for edited rules now: what SIGHUP asks for."""
+        self.rules.wake()
+
+    async def run(self) -> None:
+        await self.rules.refresh()
+        if self.ops is not None:
+            await self.ops.start()
+        try:
+            async with asyncio.TaskGroup() as roots:
+                steady = [
+                    roots.create_task(self.reconciler.run(), name="reconciler"),
+                    roots.create_task(self.rules.watch(self.settings.rules.check_every), name="rules"),
+                ]
+                pulling = [
+                    roots.create_task(puller.run(), name=f"intake:{puller.desk.name}") for puller in self.pullers
+                ]
+                self._running = True
+                log.info("daemon.started", version=__version__, rules=len(self.rules.book.rules))
+                await self._stopping.wait()
+                self._running = False
+                await self._drain(pulling)
+                for task in steady:
+                    task.cancel()
+        finally:
+            if self.ops is not None:
+                await self.ops.stop()
+        log.info("daemon.stopped")
+
+    async def _drain(self, pulling: list[asyncio.Task[None]]) -> None:
+        log.info("daemon.draining", in_flight=sum(puller.desk.in_flight for puller in self.pullers))
+        for puller in self.pullers:
+            puller.stop()
+        _, late = await asyncio.wait(pulling, timeout=self.settings.drain.total_seconds())
+        for task in late:
+            # Cancelled batches give their lease back, so that another replica continues them at once.
+            log.warning("daemon.handing_over", task=task.get_name())
+            task.cancel()
+
+    def missing(self) -> list[str]:
+        """What keeps the daemon from taking work; empty when it is ready."""
+        reasons = []
+        if not self._running:
+            reasons.append("starting or draining")
+        return reasons
+
+    async def status(self) -> dict[str, Any]:
+        book = self.rules.book
+        return {
+            "version": __version__,
+            "project": self.settings.project,
+            "ready": not self.missing(),
+            "rules": [{"name": rule.name, "hash": rule.content_hash[:12]} for rule in book.rules],
+            "rule_problems": [str(problem) for problem in book.problems],
+            "in_flight": {puller.desk.name: puller.desk.in_flight for puller in self.pullers},
+        }
+
+
+@asynccontextmanager
+async def build(
+    settings: Settings, *, clients: Clients | None = None, clock: Clock | None = None
+) -> AsyncIterator[App]:
+    """Put the daemon together; Google's clients are opened here and closed at the end, unless given."""
+    clock = clock or SystemClock()
+    if clients is None:
+        async with connect(settings.project, clock=clock) as opened:
+            yield _assemble(settings, opened, clock)
+    else:
+        yield _assemble(settings, clients, clock)
+
+
+def _assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
+    owner = settings.replica or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+    journal = Journal(clients.store, settings.journal, clock, owner=owner, lease=settings.recovery.lease)
+    tasks = DeferredTasks(clients.store, settings.tasks, project=settings.project)
+    completions = Completions()
+    jobs = JobRunner(
+        clients.warehouse,
+        completions,
+        clock,
+        poll_every=settings.jobs.poll_every,
+        max_attempts=settings.jobs.max_attempts,
+        pause=settings.jobs.retry_pause,
+        throttle_pause=settings.jobs.throttle_pause,
+    )
+    acting = PostActions(
+        store=clients.store,
+        warehouse=clients.warehouse,
+        publisher=clients.publisher,
+        http=clients.http,
+        jobs=jobs,
+        journal=journal,
+        settings=settings,
+    )
+    runner = BatchRunner(
+        Parts(
+            store=clients.store,
+            warehouse=clients.warehouse,
+            journal=journal,
+            tasks=tasks,
+            jobs=jobs,
+            preparation=Destinations(clients.warehouse, clock),
+            acting=acting,
+            clock=clock,
+            settings=settings,
+        )
+    )
+    dead_letters = DeadLetters(
+        clients.publisher,
+        clients.store,
+        clock,
+        topic=settings.subscriptions.dead_letter_topic,
+        folder=settings.errors,
+    )
+    rules = RuleLoader(rule_source(settings.rules.url, clients.store), clock)
+    settled = RouteBook.from_settings(settings.routes)
+    arrivals = Arrivals(
+        subscription=settings.subscriptions.notifications,
+        route=lambda name: rules.book.route(name),
+        runner=runner,
+        store=clients.store,
+        dead_letters=dead_letters,
+        errors=settings.errors,
+        project=settings.project,
+        clock=clock,
+        remember=settings.intake.remember,
+    )
+    dispatcher = Dispatcher(
+        subscription=settings.subscriptions.completions,
+        warehouse=clients.warehouse,
+        journal=journal,
+        tasks=tasks,
+        runner=runner,
+        completions=completions,
+        routes=lambda: settled.extended(rules.book.routes),
+        dead_letters=dead_letters,
+        clock=clock,
+    )
+    limits = PullLimits(
+        concurrent_pulls=settings.intake.concurrent_pulls,
+        messages_per_pull=settings.intake.messages_per_pull,
+        max_messages=settings.intake.max_messages,
+        max_bytes=settings.intake.max_bytes,
+        lease=settings.intake.ack_deadline,
+        silence=settings.intake.silence,
+    )
+    pullers = (
+        Puller(clients.subscription(settings.subscriptions.notifications), arrivals.handle, clock, limits),
+        Puller(clients.subscription(settings.subscriptions.completions), dispatcher.handle, clock, limits),
+    )
+    reconciler = Reconciler(journal, tasks, runner, dispatcher, clock, settings)
+    app = App(settings, rules, pullers, reconciler, clock)
+    app.ops = OpsServer(settings.http.host, settings.http.port, ready=app.missing, status=app.status)
+    return app
+
+
+async def serve(config: Path | None) -> None:
+    """`ingestd run`: the daemon with its signals."""
+    settings = load_settings(Settings, config, os.environ)
+    configure(settings.logging.format, settings.logging.level)
+    async with build(settings) as app:
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, app.stop)
+        loop.add_signal_handler(signal.SIGHUP, app.reload_rules)
+        await app.run()

@@ -1,0 +1,33 @@
+"""Rules in a bucket: the same folder, on the object-store port. An object's generation is its version."""
+
+from pathlib import Path
+
+from ingestd.model.objects import ObjectRef
+from ingestd.ports import ObjectStore
+from ingestd.rules.source import FolderSource, RuleSource, SourceEntry
+
+
+class BucketSource:
+    def __init__(self, store: ObjectStore, url: str) -> None:
+        self._store = store
+        self._prefix = ObjectRef.parse(url.rstrip("/") + "/")
+
+    @property
+    def root(self) -> str:
+        return self._prefix.url
+
+    async def list(self) -> list[SourceEntry]:
+        return [
+            SourceEntry(info.ref.url, str(info.generation))
+            async for info in self._store.list(self._prefix)
+            if not info.ref.name.endswith("/")
+        ]
+
+    async def read(self, url: str) -> bytes:
+        data, _ = await self._store.read(ObjectRef.parse(url))
+        return data
+
+
+def rule_source(url: str, store: ObjectStore) -> RuleSource:
+    """The source a setting names: `gs://bucket/prefix`, or a folder."""
+    return BucketSource(store, url) if url.startswith("gs://") else FolderSource(Path(url))
