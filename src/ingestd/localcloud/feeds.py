@@ -1,0 +1,94 @@
+"""How the three services reach one another, as Google's do behind the scenes.
+
+Storage publishes notifications, a log sink publishes BigQuery's job completions, and BigQuery reads and writes
+objects. All of it goes through the cores, so faults and counters apply as to any other caller.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+import structlog
+
+from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.localcloud.bigquery.files.objects import SourceObject, split_uri
+from ingestd.localcloud.faults import FaultInjected, ResponseLost
+from ingestd.localcloud.pubsub.core import PubSubCore
+from ingestd.localcloud.pubsub.errors import Code, PubSubError
+from ingestd.localcloud.storage.core import StorageCore
+from ingestd.localcloud.storage.errors import StorageError
+
+log = structlog.get_logger(__name__)
+
+
+class Notifications:
+    """Storage's way into Pub/Sub. A topic that is gone is a `LookupError`; anything else is worth another try."""
+
+    def __init__(self, pubsub: PubSubCore) -> None:
+        self._pubsub = pubsub
+
+    def __call__(self, topic: str, data: bytes, attributes: dict[str, str]) -> None:
+        try:
+            self._pubsub.publish(topic, [(data, attributes, "")])
+        except PubSubError as error:
+            if error.code is Code.NOT_FOUND:
+                raise LookupError(topic) from error
+            raise
+
+
+class AuditSink:
+    """A log sink: every completion goes to one topic, and is lost while that topic does not exist, as Google's are."""
+
+    def __init__(self, pubsub: PubSubCore, topic: str) -> None:
+        self._pubsub = pubsub
+        self._topic = topic
+
+    def __call__(self, entry: dict[str, Any]) -> None:
+        attributes = {"logging.googleapis.com/timestamp": entry["timestamp"]}
+        try:
+            self._pubsub.publish(self._topic, [(orjson.dumps(entry), attributes, "")])
+        except PubSubError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+            log.debug("localcloud.completion_dropped", topic=self._topic)
+
+
+class StoredObjects:
+    """The objects BigQuery loads from and extracts to."""
+
+    def __init__(self, storage: StorageCore) -> None:
+        self._storage = storage
+
+    def match(self, uri: str) -> list[SourceObject]:
+        bucket, pattern = split_uri(uri)
+        try:
+            with _as_bigquery(uri):
+                found = self._storage.glob(bucket, pattern) if "*" in pattern else [self._storage.stat(bucket, pattern)]
+        except BigQueryError as error:
+            if error.reason == "notFound":
+                return []
+            raise
+        return [SourceObject(f"gs://{bucket}/{one.name}", one.size, one.generation) for one in found]
+
+    def read(self, uri: str) -> bytes:
+        with _as_bigquery(uri):
+            return self._storage.read(*split_uri(uri))
+
+    def write(self, uri: str, data: bytes, content_type: str) -> None:
+        with _as_bigquery(uri):
+            self._storage.write(*split_uri(uri), data, content_type)
+
+
+@contextmanager
+def _as_bigquery(uri: str) -> Iterator[None]:
+    """What Storage refuses, as BigQuery tells it: a missing file by name, the rest as its own backend's trouble."""
+    try:
+        yield
+    except StorageError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            raise BigQueryError("notFound", f"Not found: URI {uri}", uri) from error
+        raise BigQueryError("backendError", f"{error.message} ({uri})", uri) from error
+    except (FaultInjected, ResponseLost) as error:
+        raise BigQueryError("backendError", f"{error} ({uri})", uri) from error

@@ -1,0 +1,142 @@
+"""A local cloud for the whole session, Google's real clients pointed at it, and names of one's own for each test."""
+
+import asyncio
+import os
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from ingestd.localcloud.cloud import LocalCloud
+    from ingestd.localcloud.faults import FaultPlan
+
+PROJECT = "test-project"
+
+# A developer's own cloud must never be reached by a test, nor sourced settings change one.
+for name in list(os.environ):
+    if name.endswith("_EMULATOR_HOST") or name.startswith(("INGESTD_", "CLOUDSDK_", "GOOGLE_CLOUD_PROJECT")):
+        del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator["LocalCloud"]:
+    """A running local cloud in a thread of its own, so that blocking clients can call it."""
+    from ingestd.localcloud.cloud import LocalCloud
+
+    running = LocalCloud(tmp_path_factory.mktemp("cloud"), PROJECT)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="local-cloud")
+    thread.start()
+
+    def call(coroutine: Any) -> None:
+        asyncio.run_coroutine_threadsafe(coroutine, loop).result(30)
+
+    try:
+        call(running.__aenter__())
+        try:
+            running.provision()
+            yield running
+        finally:
+            call(running.__aexit__(None, None, None))
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+@pytest.fixture
+def faults(cloud: "LocalCloud") -> Iterator["FaultPlan"]:
+    """Rehearsed failures, gone after the test."""
+    yield cloud.faults
+    cloud.faults.clear()
+
+
+@pytest.fixture
+def emulators(cloud: "LocalCloud", monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of a terminal that sourced `env.sh`."""
+    for variable, value in cloud.endpoints.environ().items():
+        monkeypatch.setenv(variable, value)
+
+
+@pytest.fixture(scope="session")
+def storage_client(cloud: "LocalCloud") -> Iterator[Any]:
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import storage
+
+    client = storage.Client(
+        project=PROJECT,
+        credentials=AnonymousCredentials(),
+        client_options={"api_endpoint": cloud.endpoints.storage},
+    )
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def bigquery_client(cloud: "LocalCloud") -> Iterator[Any]:
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import bigquery
+
+    client = bigquery.Client(
+        project=PROJECT,
+        credentials=AnonymousCredentials(),
+        client_options={"api_endpoint": cloud.endpoints.bigquery},
+    )
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def publisher(cloud: "LocalCloud") -> Iterator[Any]:
+    import grpc
+    from google.pubsub_v1 import PublisherClient
+    from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
+
+    with grpc.insecure_channel(cloud.endpoints.pubsub) as channel:
+        yield PublisherClient(transport=PublisherGrpcTransport(channel=channel))
+
+
+@pytest.fixture(scope="session")
+def subscriber(cloud: "LocalCloud") -> Iterator[Any]:
+    import grpc
+    from google.pubsub_v1 import SubscriberClient
+    from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
+
+    with grpc.insecure_channel(cloud.endpoints.pubsub) as channel:
+        yield SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
+
+
+@pytest.fixture
+def unique() -> str:
+    """A name no other test uses."""
+    return f"t{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def bucket(storage_client: Any, unique: str) -> str:
+    """The name of an empty bucket."""
+    storage_client.create_bucket(unique)
+    return unique
+
+
+@pytest.fixture
+def dataset(bigquery_client: Any, unique: str) -> str:
+    """The name of an empty dataset."""
+    bigquery_client.create_dataset(unique)
+    return unique
+
+
+@pytest.fixture
+def topic(publisher: Any, unique: str) -> str:
+    """The full name of a topic."""
+    return str(publisher.create_topic(name=f"projects/{PROJECT}/topics/{unique}").name)
+
+
+@pytest.fixture
+def subscription(subscriber: Any, topic: str, unique: str) -> str:
+    """The full name of a subscription to `topic`."""
+    name = f"projects/{PROJECT}/subscriptions/{unique}"
+    return str(subscriber.create_subscription(name=name, topic=topic).name)

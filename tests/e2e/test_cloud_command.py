@@ -1,0 +1,381 @@
+"""`ingestd cloud` as a user meets it: a process, a folder, Google's clients."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import grpc
+import httpx
+import pytest
+from google.api_core.exceptions import GoogleAPIError
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import bigquery, storage
+from google.pubsub_v1 import PublisherClient, SubscriberClient
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
+
+pytestmark = pytest.mark.xdist_group("cloud-command")
+
+
+@dataclass
+class Clients:
+    """Google's own clients, pointed at one cloud."""
+
+    endpoints: dict[str, str]
+    stack: ExitStack = field(default_factory=ExitStack)
+
+    def __post_init__(self) -> None:
+        project, anonymous = self.endpoints["project"], AnonymousCredentials()
+        self.storage = storage.Client(
+            project, credentials=anonymous, client_options={"api_endpoint": self.endpoints["storage"]}
+        )
+        self.stack.callback(self.storage.close)
+        self.bigquery = bigquery.Client(
+            project, credentials=anonymous, client_options={"api_endpoint": self.endpoints["bigquery"]}
+        )
+        self.stack.callback(self.bigquery.close)
+        channel = self.stack.enter_context(grpc.insecure_channel(self.endpoints["pubsub"]))
+        self.publisher = PublisherClient(transport=PublisherGrpcTransport(channel=channel))
+        self.subscriber = SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stack.close()
+
+    def pull(self, subscription: str, wanted: Callable[[Any], bool], seconds: float = 20) -> Any:
+        """The first message that fits; the others are acknowledged and forgotten."""
+        path = f"projects/{self.endpoints['project']}/subscriptions/{subscription}"
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            pulled = self.subscriber.pull(subscription=path, max_messages=10, timeout=15).received_messages
+            if pulled:
+                self.subscriber.acknowledge(subscription=path, ack_ids=[one.ack_id for one in pulled])
+            for one in pulled:
+                if wanted(one.message):
+                    return one.message
+        pytest.fail(f"no fitting message on {subscription} within {seconds} s")
+
+
+@dataclass
+class Command:
+    """A running `ingestd cloud`."""
+
+    process: subprocess.Popen[str]
+    state: Path
+    started: float
+
+    @property
+    def endpoints(self) -> dict[str, str]:
+        shown: dict[str, str] = json.loads((self.state / "endpoints.json").read_text())
+        return shown
+
+    def wait_until_ready(self) -> float:
+        """Seconds until the process has said where it is."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if "Ctrl-C" in line:
+                return time.monotonic() - self.started
+        pytest.fail(f"the cloud ended with {self.process.wait(10)}")
+
+
+@contextmanager
+def cloud_command(state: Path, *options: str) -> Iterator[Command]:
+    command = [sys.executable, "-m", "ingestd", "cloud", "--state", str(state), "--project", "play", *options]
+    started = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        running = Command(process, state, started)
+        try:
+            running.wait_until_ready()
+            yield running
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+    with cloud_command(tmp_path_factory.mktemp("cloud"), "--provision") as running:
+        yield running
+
+
+@pytest.fixture
+def clients(command: Command) -> Iterator[Clients]:
+    with Clients(command.endpoints) as connected:
+        yield connected
+
+
+def test_it_is_ready_within_two_seconds(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    command = [sys.executable, "-m", "ingestd", "cloud", "--state", str(tmp_path)]
+    seconds = []
+    for _ in range(3):  # the best of three: other tests use the machine too
+        started = time.monotonic()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            running = Command(process, tmp_path, started)
+            seconds.append(running.wait_until_ready())
+            assert (
+                httpx.get(f"{running.endpoints['storage']}/_ingestd/health", trust_env=False).json()["status"] == "ok"
+            )
+            process.terminate()
+    record_property("ready_seconds", min(seconds))
+    print(f"ready in {min(seconds):.2f} s")
+    assert min(seconds) < 5  # under 2 s on a quiet machine
+
+
+def test_endpoints_json_and_env_sh_say_the_same(command: Command) -> None:
+    endpoints = command.endpoints
+    assert endpoints["project"] == "play"
+    assert endpoints["storage"].startswith("http://127.0.0.1:")
+    assert endpoints["bigquery"].startswith("http://127.0.0.1:")
+    assert endpoints["pubsub"].startswith("127.0.0.1:")
+    names = "$STORAGE_EMULATOR_HOST $PUBSUB_EMULATOR_HOST $BIGQUERY_EMULATOR_HOST $GOOGLE_CLOUD_PROJECT"
+    script = f". {command.state}/env.sh && echo {names}"
+    shown = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert shown == [endpoints[name] for name in ("storage", "pubsub", "bigquery", "project")]
+
+
+def test_it_listens_on_loopback_only(command: Command) -> None:
+    """Every listening socket of the process, as the kernel tells it."""
+    own = set()
+    for descriptor in Path(f"/proc/{command.process.pid}/fd").iterdir():
+        try:
+            target = str(descriptor.readlink())
+        except OSError:  # closed meanwhile
+            continue
+        if target.startswith("socket:["):
+            own.add(target[8:-1])
+    listening = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{command.process.pid}/net/{table}").read_text().splitlines()[1:]:
+            local, state, inode = line.split()[1], line.split()[3], line.split()[9]
+            if state == "0A" and inode in own:
+                listening.append(local.partition(":")[0])
+    assert len(listening) >= 3
+    assert set(listening) == {"0100007F"}  # 127.0.0.1, and no IPv6 socket at all
+
+
+def test_a_second_cloud_on_the_same_folder_is_refused(command: Command) -> None:
+    second = subprocess.run(
+        [sys.executable, "-m", "ingestd", "cloud", "--state", str(command.state)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert second.returncode == 1
+    assert f"another local cloud (process {command.process.pid}) uses {command.state}" in second.stderr
+    assert len(second.stderr.splitlines()) == 1
+
+
+def test_a_busy_port_is_one_readable_line(tmp_path: Path) -> None:
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = str(busy.getsockname()[1])
+        for option in ("--storage-port", "--pubsub-port", "--bigquery-port"):
+            ended = subprocess.run(
+                [sys.executable, "-m", "ingestd", "cloud", "--state", str(tmp_path), option, port],
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
+            )
+            assert ended.returncode == 1, option
+            assert f"cannot listen on 127.0.0.1:{port}" in ended.stderr
+            assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly_and_at_once(tmp_path: Path, number: signal.Signals) -> None:
+    with cloud_command(tmp_path, "--provision") as running, Clients(running.endpoints) as clients:
+        clients.storage.bucket("play-trigger").blob("kept").upload_from_string("x")  # a connection stays open
+        asked = time.monotonic()
+        running.process.send_signal(number)
+        assert running.process.wait(20) == 0
+        assert time.monotonic() - asked < 8
+
+
+def test_a_waiting_pull_does_not_delay_the_stop(tmp_path: Path) -> None:
+    with cloud_command(tmp_path, "--provision") as running, Clients(running.endpoints) as clients:
+        subscription = "projects/play/subscriptions/ingestd-notifications"
+
+        def wait_for_nothing() -> None:
+            with pytest.raises(GoogleAPIError):
+                clients.subscriber.pull(subscription=subscription, max_messages=1, timeout=60, retry=None)
+
+        waiting = threading.Thread(target=wait_for_nothing)
+        waiting.start()
+        time.sleep(0.5)
+        asked = time.monotonic()
+        running.process.terminate()
+        assert running.process.wait(20) == 0
+        assert time.monotonic() - asked < 8
+        waiting.join(20)
+
+
+def test_an_upload_is_announced_and_its_load_job_reported(command: Command, clients: Clients) -> None:
+    blob = clients.storage.bucket("play-trigger").blob("data/people.json")
+    blob.upload_from_string('{"name": "Ada", "born": 1815}\n{"name": "Grace", "born": 1906}\n')
+    announced = clients.pull("ingestd-notifications", lambda m: m.attributes.get("objectId") == "data/people.json")
+    assert announced.attributes["eventType"] == "OBJECT_FINALIZE"
+    assert announced.attributes["bucketId"] == "play-trigger"
+    assert announced.attributes["objectGeneration"] == str(blob.generation)
+    assert json.loads(announced.data)["size"] == str(blob.size)
+
+    clients.bigquery.create_dataset("people", exists_ok=True)
+    job = clients.bigquery.load_table_from_uri(
+        "gs://play-trigger/data/people.json",
+        "people.all",
+        job_id="load-people",
+        job_config=bigquery.LoadJobConfig(source_format="NEWLINE_DELIMITED_JSON", autodetect=True),
+    )
+    assert job.result().output_rows == 2
+    entry = json.loads(clients.pull("ingestd-completions", lambda m: b"load-people" in m.data).data)
+    change = entry["protoPayload"]["metadata"]["jobChange"]
+    assert change["after"] == "DONE"
+    assert change["job"]["jobName"] == "projects/play/jobs/load-people"
+    assert sorted(row["name"] for row in clients.bigquery.query("SELECT name FROM people.all").result()) == [
+        "Ada",
+        "Grace",
+    ]
+
+
+def test_a_completion_carries_the_attribute_a_log_sink_sets(command: Command, clients: Clients) -> None:
+    clients.bigquery.query("SELECT 1", job_id="one").result()
+    message = clients.pull("ingestd-completions", lambda m: b"projects/play/jobs/one" in m.data)
+    assert message.attributes["logging.googleapis.com/timestamp"] == json.loads(message.data)["timestamp"]
+
+
+def test_ports_and_everything_else_survive_a_restart(tmp_path: Path) -> None:
+    with cloud_command(tmp_path) as running:
+        before = running.endpoints
+        with Clients(before) as clients:
+            clients.storage.create_bucket("kept").blob("a").upload_from_string("1")
+            clients.publisher.create_topic(name="projects/play/topics/kept")
+            clients.bigquery.create_dataset("kept")
+        running.process.terminate()
+        assert running.process.wait(20) == 0
+    with cloud_command(tmp_path) as again, Clients(again.endpoints) as clients:
+        assert again.endpoints == before
+        assert clients.storage.bucket("kept").blob("a").download_as_text() == "1"
+        assert clients.publisher.get_topic(topic="projects/play/topics/kept").name
+        assert clients.bigquery.get_dataset("kept").dataset_id == "kept"
+
+
+class Writer(threading.Thread):
+    """Writes as fast as it can and remembers what was acknowledged, until the cloud is gone."""
+
+    def __init__(self, write: Callable[[int], None]) -> None:
+        super().__init__()
+        self._write = write
+        self.acknowledged: list[int] = []
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        number = 0
+        while True:
+            try:
+                self._write(number)
+            except Exception as error:  # noqa: BLE001 - the cloud was killed: whatever the client makes of it
+                self.error = error
+                return
+            self.acknowledged.append(number)
+            number += 1
+
+
+def test_a_kill_in_the_middle_of_writes_loses_none_that_was_acknowledged(tmp_path: Path) -> None:
+    with cloud_command(tmp_path) as running, Clients(running.endpoints) as clients:
+        bucket = clients.storage.create_bucket("writes")
+        topic = clients.publisher.create_topic(name="projects/play/topics/writes").name
+        subscription = clients.subscriber.create_subscription(
+            name="projects/play/subscriptions/writes", topic=topic, ack_deadline_seconds=10
+        ).name
+        clients.bigquery.create_dataset("writes")
+        clients.bigquery.create_table(bigquery.Table("play.writes.rows", [bigquery.SchemaField("n", "INTEGER")]))
+
+        def upload(number: int) -> None:
+            bucket.blob(f"o{number:06}").upload_from_string(b"x" * (number % 7) * 20_000, timeout=5, retry=None)
+
+        def publish(number: int) -> None:
+            messages = [{"data": str(number).encode()}]
+            clients.publisher.publish(topic=topic, messages=messages, retry=None, timeout=5)
+
+        def insert(number: int) -> None:
+            rows = [json.dumps({"n": number}).encode()]
+            config = bigquery.LoadJobConfig(source_format="NEWLINE_DELIMITED_JSON")
+            with ExitStack() as stack:
+                file = stack.enter_context((tmp_path / "row.json").open("w+b"))
+                file.writelines(rows)
+                file.seek(0)
+                job = clients.bigquery.load_table_from_file(
+                    file, "writes.rows", job_config=config, timeout=5, num_retries=0
+                )
+            job.result(timeout=5, retry=None)
+
+        writers = [Writer(upload), Writer(publish), Writer(insert)]
+        for writer in writers:
+            writer.start()
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and min(len(writer.acknowledged) for writer in writers) < 15:
+            time.sleep(0.02)
+        running.process.kill()
+        for writer in writers:
+            writer.join(60)
+            assert not writer.is_alive()
+    uploads, messages, rows = (writer.acknowledged for writer in writers)
+    assert min(len(uploads), len(messages), len(rows)) >= 15, [writer.error for writer in writers]
+
+    with cloud_command(tmp_path) as again, Clients(again.endpoints) as clients:
+        stored = {blob.name: blob for blob in clients.storage.list_blobs("writes")}
+        assert {f"o{number:06}" for number in uploads} <= set(stored)
+        for number in uploads:
+            assert stored[f"o{number:06}"].download_as_bytes() == b"x" * (number % 7) * 20_000
+        received: set[int] = set()
+        deadline = time.monotonic() + 30
+        while not set(messages) <= received and time.monotonic() < deadline:
+            pulled = clients.subscriber.pull(subscription=subscription, max_messages=1000, timeout=15).received_messages
+            received |= {int(one.message.data) for one in pulled}
+        assert set(messages) <= received
+        counts = {
+            row["n"]: row["c"] for row in clients.bigquery.query("SELECT n, COUNT(*) AS c FROM writes.rows GROUP BY n")
+        }
+        assert set(rows) <= set(counts)
+        assert set(counts.values()) == {1}
+
+
+def test_it_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
+    """As the child of `ingestd local`: an orphan would keep the folder and the ports."""
+    code = (
+        "import os, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-m', 'ingestd', 'cloud', '--state', sys.argv[1], '--parent',"
+        " str(os.getpid())], stdout=subprocess.PIPE)\n"
+        "child.stdout.readline()\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while _alive(child):
+        assert time.monotonic() < deadline, "the cloud outlived its parent"
+        time.sleep(0.05)
+
+
+def _alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"  # a zombie waits for a parent that is gone
