@@ -44,10 +44,8 @@ class Database:
 
     def _register_functions(self) -> None:
         # Imported here: the functions belong to the SQL package, which imports this package's catalog.
-        try:
-            from ingestd.localcloud.bigquery.sql.functions import register
-        except ImportError:
-            return
+        from ingestd.localcloud.bigquery.sql.functions import register
+
         register(self._connection)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:

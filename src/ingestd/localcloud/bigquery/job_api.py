@@ -148,9 +148,9 @@ class JobApi:
 
     def get(self, project: str, job_id: str, location: str | None = None) -> Job:
         with self._hooks.operation("jobs.get", f"{project}/{job_id}"):
-            return self._find(project, job_id, location)
+            return self.find(project, job_id, location)
 
-    def _find(self, project: str, job_id: str, location: str | None) -> Job:
+    def find(self, project: str, job_id: str, location: str | None) -> Job:
         places = (location,) if location else MULTI_REGIONS
         keys = [JobKey(project, _canonical(place), job_id) for place in places]
         for key in keys:
@@ -190,15 +190,15 @@ class JobApi:
 
     def cancel(self, project: str, job_id: str, location: str | None = None) -> Job:
         with self._hooks.operation("jobs.cancel", f"{project}/{job_id}"):
-            job = self._find(project, job_id, location)
+            job = self.find(project, job_id, location)
             if job.state is not JobState.DONE:
                 self._runner.cancel(job.key)
-                job = self._find(project, job_id, job.key.location)
+                job = self.find(project, job_id, job.key.location)
             return job
 
     def delete(self, project: str, job_id: str, location: str | None = None) -> None:
         with self._hooks.operation("jobs.delete", f"{project}/{job_id}"):
-            job = self._find(project, job_id, location)
+            job = self.find(project, job_id, location)
             if job.state is not JobState.DONE:
                 raise BigQueryError("invalid", f"Cannot delete a job that is not DONE: {job.key}")
             if job.parent:
@@ -236,7 +236,7 @@ class JobApi:
             "maxResults": request.get("maxResults"),
             "formatOptions.useInt64Timestamp": options.get("useInt64Timestamp"),
         }
-        answer = self._results(self._find(key.project, key.job_id, key.location), parameters)
+        answer = self._results(self.find(key.project, key.job_id, key.location), parameters)
         return answer | {"kind": "bigquery#queryResponse", "queryId": key.job_id}
 
     def dry_run_response(self, job: Job) -> dict[str, Any]:
@@ -253,7 +253,7 @@ class JobApi:
     def query_results(self, project: str, job_id: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """jobs.getQueryResults, without the waiting."""
         with self._hooks.operation("jobs.getQueryResults", f"{project}/{job_id}"):
-            job = self._find(project, job_id, parameters.get("location"))
+            job = self.find(project, job_id, parameters.get("location"))
             if job.type is not JobType.QUERY:
                 raise BigQueryError("invalid", f"Cannot get query results of a {job.type} job: {job.key}")
             return self._results(job, parameters) | {"kind": "bigquery#getQueryResultsResponse"}
