@@ -12,15 +12,15 @@ from google.api_core import exceptions as api
 from google.cloud import bigquery
 
 from ingestd.gcp.errors import translated
-from ingestd.gcp.jobs import resource_of, state_of
 from ingestd.gcp.threads import Threads
 from ingestd.model.clock import Clock, SystemClock
-from ingestd.model.errors import BadInput, Throttled, Transient
+from ingestd.model.errors import BadInput, Transient
 from ingestd.model.jobs import JobKind, JobRef, JobRequest, JobState
 from ingestd.model.tables import TableName
 from ingestd.ports import TableInfo
 from ingestd.retry import Retrier
-from ingestd.warehouse.errors import Kind, kind_of
+from ingestd.warehouse.errors import refused_rows
+from ingestd.warehouse.resources import job_state
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class BigQueryWarehouse:
     async def insert_job(self, request: JobRequest) -> JobState:
         def submit() -> JobState:
             try:
-                return state_of(resource_of(self._submit(request)))
+                return job_state(_resource(self._submit(request)))
             except api.Conflict:
                 existing = self._fetch(request.ref)
                 if existing is None:  # the service knows the id before it shows the job
@@ -152,7 +152,7 @@ class BigQueryWarehouse:
                 self._ref(name), rows, row_ids=list(ids), retry=None, timeout=self._timeout
             )
             if refused:
-                raise _refusal(name, refused)
+                raise refused_rows(str(name), refused)
 
         await self._call("insert_rows", str(name), stream)
 
@@ -169,7 +169,7 @@ class BigQueryWarehouse:
             )
         except api.NotFound:
             return None
-        return state_of(resource_of(job))
+        return job_state(_resource(job))
 
     def _ref(self, name: TableName) -> bigquery.TableReference:
         return bigquery.DatasetReference(name.project or self.project, name.dataset).table(name.table)
@@ -227,22 +227,9 @@ def _table_info(name: TableName, table: bigquery.Table) -> TableInfo:
     return TableInfo(name, str(table.location or ""), table.to_api_repr())
 
 
-def _refusal(name: TableName, refused: Sequence[Mapping[str, Any]]) -> Exception:
-    """The verdict on refused rows: `stopped` rows are bystanders of the row that was really refused."""
-    faults = [
-        (item.get("index"), fault.get("reason", ""), fault.get("message", ""), fault.get("location", ""))
-        for item in refused
-        for fault in item.get("errors", ())
-    ]
-    guilty = [fault for fault in faults if fault[1] != "stopped"] or faults
-    index, reason, message, location = guilty[0] if guilty else (None, "", "no reason given", "")
-    text = f"insert_rows {name}: {len(refused)} rows refused, row {index} ({reason} {location}): {message}"
-    match kind_of(reason):
-        case Kind.TRANSIENT:
-            return Transient(text)
-        case Kind.RATE:
-            return Throttled(text)
-        case Kind.QUOTA:
-            return Throttled(text, quota=True)
-        case _:
-            return BadInput(text)
+def _resource(job: Any) -> dict[str, Any]:
+    """The whole resource of a client library job.
+
+    `to_api_repr()` leaves out status and statistics for most kinds of job, and no public attribute has them all.
+    """
+    return dict(job._properties)

@@ -17,12 +17,8 @@ from google.api_core import exceptions as api
 from google.auth import exceptions as auth
 from google.cloud.storage.exceptions import DataCorruption
 
-from ingestd.model.errors import BadInput, Fatal, IngestError, NotFound, PreconditionFailed, Throttled, Transient
-from ingestd.warehouse.errors import Kind, kind_of
-
-_PERMISSION = "grant the daemon's service account access to it"
-_MISSING = "create it, or correct its name in the rule or settings"
-_CREDENTIALS = "check the application default credentials"
+from ingestd.model.errors import Fatal, IngestError, Transient
+from ingestd.warehouse.errors import from_status
 
 # The same request may pass in a moment, whatever the service calls it.
 _NETWORK_ERRORS: tuple[type[BaseException], ...] = (
@@ -66,7 +62,7 @@ def translate(error: Exception, doing: str, resource: str) -> IngestError:
     if isinstance(error, auth.GoogleAuthError):
         if isinstance(error, auth.TransportError) or getattr(error, "retryable", False):
             return Transient(f"{where}: could not authenticate: {error}")
-        return Fatal(f"{where}: could not authenticate: {error}; {_CREDENTIALS}")
+        return Fatal(f"{where}: could not authenticate: {error}; check the application default credentials")
     # requests' invalid-URL errors are OSErrors too, and no retry makes a URL valid.
     if isinstance(error, requests.RequestException) and not isinstance(error, _NETWORK_ERRORS[:4]):
         return Fatal(f"{where}: {error}")
@@ -78,42 +74,11 @@ def translate(error: Exception, doing: str, resource: str) -> IngestError:
 def _from_service(error: api.GoogleAPICallError, where: str) -> IngestError:
     code = int(error.code or 0)
     message = f"{where}: {code} {error.message}"
-    headers = _headers(error)
-    match kind_of(reason_of(error)):
-        case Kind.RATE:
-            return Throttled(message, retry_after(headers))
-        case Kind.QUOTA:
-            return Throttled(message, retry_after(headers), quota=True)
-        case Kind.TRANSIENT:
-            return Transient(message)
-        case _:
-            pass  # the status says it as well or better
     if isinstance(error, api.FailedPrecondition):
         return Fatal(message)
     if isinstance(error, api.Aborted):
         return Transient(message)
-    return from_status(code, message, headers)
-
-
-def from_status(code: int, message: str, headers: Mapping[str, str] | None = None) -> IngestError:
-    """The kind an HTTP status stands for."""
-    if code == 429:
-        return Throttled(message, retry_after(headers or {}))
-    if code == 404:
-        return NotFound(f"{message}; {_MISSING}")
-    if code in (409, 412):
-        return PreconditionFailed(message)
-    if code == 403:
-        return Fatal(f"{message}; no permission: {_PERMISSION}")
-    if code == 401:
-        return Fatal(f"{message}; {_CREDENTIALS}")
-    if code == 501:
-        return Fatal(message)
-    if code in (408, 499) or code >= 500:
-        return Transient(message)
-    if 400 <= code < 500:
-        return BadInput(message)
-    return Fatal(message)
+    return from_status(code, message, reason=reason_of(error), until=retry_after(_headers(error)))
 
 
 def reason_of(error: api.GoogleAPICallError) -> str:

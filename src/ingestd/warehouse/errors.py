@@ -3,9 +3,12 @@
 Used for REST errors (by the adapter) and for the `errorResult` of finished jobs, so both agree.
 """
 
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
-from ingestd.model.errors import BadInput, Fatal, IngestError, NotFound, Throttled, Transient
+from ingestd.model.errors import BadInput, Fatal, IngestError, NotFound, PreconditionFailed, Throttled, Transient
 from ingestd.model.jobs import JobError, JobKind, JobState
 
 
@@ -52,6 +55,54 @@ _KINDS = {
 def kind_of(reason: str) -> Kind | None:
     """The kind a reason stands for; None when the reason says nothing (use the HTTP status then)."""
     return _KINDS.get(reason)
+
+
+def from_status(code: int, message: str, *, reason: str = "", until: datetime | None = None) -> IngestError:
+    """The kind an HTTP answer stands for: by its reason where that tells more than the status, else by the status."""
+    match kind_of(reason):
+        case Kind.RATE:
+            return Throttled(message, until)
+        case Kind.QUOTA:
+            return Throttled(message, until, quota=True)
+        case Kind.TRANSIENT:
+            return Transient(message)
+        case _:
+            pass
+    match code:
+        case 429:
+            return Throttled(message, until)
+        case 404:
+            return NotFound(f"{message}; create it, or correct its name in the rule or settings")
+        case 409 | 412:
+            return PreconditionFailed(message)
+        case 403:
+            return Fatal(f"{message}; no permission: grant the daemon's service account access to it")
+        case 401:
+            return Fatal(f"{message}; check the application default credentials")
+        case 501:
+            return Fatal(message)
+        case 408 | 499:
+            return Transient(message)
+        case _ if code >= 500:
+            return Transient(message)
+        case _ if 400 <= code < 500:
+            return BadInput(message)
+        case _:
+            return Fatal(message)
+
+
+def refused_rows(table: str, refused: Sequence[Mapping[str, Any]]) -> IngestError:
+    """The verdict on `insertErrors`: `stopped` rows are bystanders of the row that was really refused."""
+    faults = [
+        (item.get("index"), fault.get("reason", ""), fault.get("message", ""), fault.get("location", ""))
+        for item in refused
+        for fault in item.get("errors", ())
+    ]
+    guilty = [fault for fault in faults if fault[1] != "stopped"] or faults
+    index, reason, message, location = guilty[0] if guilty else (None, "", "no reason given", "")
+    return from_status(
+        400, f"{table}: {len(refused)} rows refused, row {index} ({reason} {location}): {message}", reason=reason
+    )
 
 
 def job_failure(job: JobState) -> IngestError | None:

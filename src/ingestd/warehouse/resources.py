@@ -7,15 +7,7 @@ from typing import Any
 from ingestd.model.jobs import JobError, JobKind, JobRef, JobState
 
 
-def resource_of(job: Any) -> dict[str, Any]:
-    """The whole resource of a client library job.
-
-    `to_api_repr()` leaves out status and statistics for most kinds of job, and no public attribute has them all.
-    """
-    return dict(job._properties)
-
-
-def state_of(resource: Mapping[str, Any]) -> JobState:
+def job_state(resource: Mapping[str, Any]) -> JobState:
     reference = resource.get("jobReference", {})
     configuration = resource.get("configuration", {})
     status = resource.get("status", {})
