@@ -1,6 +1,8 @@
 """Types of rule fields that check what they hold: patterns, table names, SQL with variables, choices in any case."""
 
+from collections.abc import Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Any
 
 import re2
@@ -10,7 +12,10 @@ from ingestd.model.tables import InvalidTableName, parse_table
 from ingestd.rules.functions import ExpressionError, parse_expression
 from ingestd.rules.references import find_references
 
+_SET_MEMORY = 256 << 20
 
+
+@lru_cache(maxsize=50_000)
 def compile_pattern(pattern: str) -> Any:
     """An RE2 pattern; raises ValueError with RE2's own reason. Quiet: RE2 would also write to standard error."""
     options = re2.Options()
@@ -20,6 +25,48 @@ def compile_pattern(pattern: str) -> Any:
     except re2.error as error:
         reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else error.args[0]
         raise ValueError(f"{pattern!r} is no RE2 pattern: {reason}") from None
+
+
+class PatternSet:
+    """Patterns searched for together, in one pass over the text.
+
+    Also for a single pattern: RE2's Python face builds a match object with every search, and most callers only ask
+    whether there is one.
+    """
+
+    __slots__ = ("_patterns", "_set")
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns = tuple(patterns)
+        self._set: Any = None
+        options = re2.Options()
+        options.log_errors = False
+        options.max_mem = _SET_MEMORY
+        together = re2.Set.SearchSet(options)
+        for pattern in (*self._patterns, ""):
+            together.Add(pattern)
+        try:
+            together.Compile()
+        except re2.error:  # too large together: searched one by one
+            return
+        self._set = together
+
+    def search(self, text: str) -> list[int]:
+        """Which of the patterns match, in no particular order."""
+        if self._set is not None:
+            hits: list[int] = self._set.Match(text.encode("utf-8", "surrogatepass")) or []
+            # The last member matches every text. Its absence means the automaton ran out of memory, which RE2 reports
+            # only by an empty answer: then every pattern is tried.
+            everything = len(self._patterns)
+            if everything in hits:
+                return [hit for hit in hits if hit != everything]
+        return [at for at, pattern in enumerate(self._patterns) if compile_pattern(pattern).search(text)]
+
+
+@lru_cache(maxsize=50_000)
+def pattern_set(*patterns: str) -> PatternSet:
+    """A shared set: rules often repeat the same exclusion."""
+    return PatternSet(patterns)
 
 
 def _check_pattern(pattern: str) -> str:

@@ -9,16 +9,12 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import re2
-
+from ingestd.rules.fields import PatternSet
 from ingestd.rules.rule import Rule
 
-# Below this many patterns, trying them one by one is as fast as a set and needs no memory.
-_SET_FROM = 6
+# Up to this many suffixes, trying each is as fast as bisection.
 _SUFFIXES_BY_TRIAL = 4
-_SET_MEMORY = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,43 +164,18 @@ class _BySuffix:
 class _ByPattern:
     """Rules that share prefix and suffix, with or without a pattern."""
 
-    __slots__ = ("_plain", "_set", "_with_pattern")
+    __slots__ = ("_patterns", "_plain", "_with_pattern")
 
     def __init__(self, rules: list[Rule]) -> None:
         self._plain = [rule for rule in rules if not rule.matcher.pattern]
         self._with_pattern = [rule for rule in rules if rule.matcher.pattern]
-        self._set: Any = None
-        if len(self._with_pattern) >= _SET_FROM:
-            self._set = _compile_set([rule.matcher.pattern for rule in self._with_pattern])
+        patterns = [rule.matcher.pattern for rule in self._with_pattern]
+        self._patterns = PatternSet(patterns) if patterns else None
 
     def collect(self, path: str, found: list[Rule]) -> None:
-        if self._plain:
-            found.extend([rule for rule in self._plain if not rule.matcher.excludes(path)])
-        if self._with_pattern:
-            found.extend([rule for rule in self._fitting(path) if not rule.matcher.excludes(path)])
-
-    def _fitting(self, path: str) -> list[Rule]:
-        rules = self._with_pattern
-        if self._set is not None:
-            hits = self._set.Match(path.encode("utf-8", "surrogatepass")) or ()
-            # The last member matches every text. Its absence means the set ran out of memory, which RE2 reports only
-            # by an empty answer: then every pattern is tried.
-            if len(rules) in hits:
-                return [rules[hit] for hit in hits if hit < len(rules)]
-        return [rule for rule in rules if rule.matcher.fits(path)]
-
-
-def _compile_set(patterns: list[str]) -> Any:
-    """One automaton for all patterns, or None when they do not fit into memory together."""
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _SET_MEMORY
-    together = re2.Set.SearchSet(options)
-    for pattern in patterns:
-        together.Add(pattern)
-    together.Add("")
-    try:
-        together.Compile()
-    except re2.error:
-        return None
-    return together
+        for rule in self._plain:
+            if not (rule.matcher.exclusion and rule.matcher.excludes(path)):
+                found.append(rule)  # noqa: PERF401 - almost always one rule
+        if self._patterns is not None:
+            fitting = [self._with_pattern[hit] for hit in self._patterns.search(path)]
+            found.extend([rule for rule in fitting if not rule.matcher.excludes(path)])

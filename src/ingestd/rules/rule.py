@@ -9,27 +9,26 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from ingestd.documents import Document
-from ingestd.rules.fields import compile_pattern
+from ingestd.rules.fields import compile_pattern, pattern_set
 from ingestd.rules.schema import RuleSpec
 
 SCHEMA_VERSION = 1
 
 
 class Matcher:
-    """The compiled conditions of a rule."""
+    """The conditions of a rule."""
 
-    __slots__ = ("_exclusion", "_filter", "_groups", "never", "pattern", "prefix", "suffix")
+    __slots__ = ("_groups", "exclusion", "never", "pattern", "prefix", "suffix")
 
     def __init__(self, spec: RuleSpec) -> None:
         when, pattern = spec.when, spec.dest.pattern or ""
         self.prefix = when.prefix
         self.suffix = when.suffix
         self.pattern = when.filter or pattern
+        self.exclusion = when.exclusion
         self.never = bool(when.directory)
         """`Directory: true` asks for folders, and only files arrive."""
-        self._filter = compile_pattern(self.pattern) if self.pattern else None
-        self._exclusion = compile_pattern(when.exclusion) if when.exclusion else None
-        self._groups = compile_pattern(pattern) if pattern else None
+        self._groups = pattern
 
     def accepts(self, path: str) -> bool:
         """Whether all conditions hold."""
@@ -37,19 +36,21 @@ class Matcher:
             not self.never
             and path.startswith(self.prefix)
             and path.endswith(self.suffix)
-            and self.fits(path)
+            and (not self.pattern or bool(pattern_set(self.pattern).search(path)))
             and not self.excludes(path)
         )
 
-    def fits(self, path: str) -> bool:
-        return self._filter is None or self._filter.search(path) is not None
-
     def excludes(self, path: str) -> bool:
-        return self._exclusion is not None and self._exclusion.search(path) is not None
+        return bool(self.exclusion) and bool(pattern_set(self.exclusion).search(path))
+
+    @property
+    def group_count(self) -> int:
+        """How many capture groups `Dest.Pattern` has."""
+        return compile_pattern(self._groups).groups if self._groups else 0
 
     def groups(self, path: str) -> tuple[str, ...]:
         """The capture groups of `Dest.Pattern`, empty when there is none or it does not match."""
-        found = self._groups.search(path) if self._groups is not None else None
+        found = compile_pattern(self._groups).search(path) if self._groups else None
         return tuple(group or "" for group in found.groups()) if found else ()
 
 

@@ -1,0 +1,187 @@
+"""What will hurt: everything that is refused at load, and warnings about rules that load but surprise."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ingestd.documents import DocumentError, Place, Problem, Severity, dotted, locate
+from ingestd.rules.actions import Action, CallRequest, CopyRequest, NotifyRequest, QueryRequest
+from ingestd.rules.catalogue import Context, names
+from ingestd.rules.expansion import unknown_variables
+from ingestd.rules.functions import parse_expression, references_of
+from ingestd.rules.load_options import LoadOptions, SourceFormat
+from ingestd.rules.parsing import ParsedRule, is_rule_file, parse_file
+from ingestd.rules.rule import Rule, plain
+from ingestd.rules.source import FolderSource, RuleSource
+
+_CSV_ONLY = ("field_delimiter", "quote", "skip_leading_rows", "allow_jagged_rows", "allow_quoted_newlines")
+_DISCARDED = {
+    "on_load": "OnLoad is accepted for compatibility and never runs; use OnSuccess",
+    "counter_url": "CounterURL is accepted for compatibility and does nothing",
+}
+
+
+async def lint(source: RuleSource) -> list[Problem]:
+    """Every problem of every rule file, errors and warnings, in the order of files and lines."""
+    problems: list[Problem] = []
+    parsed: list[ParsedRule] = []
+    for url, _ in sorted(await source.list()):
+        if not is_rule_file(url):
+            continue
+        try:
+            file = await parse_file(url, await source.read(url), source.root, source.read)
+        except DocumentError as error:
+            problems += error.problems
+            continue
+        parsed += file.rules
+        for rule in file.rules:
+            problems += _warnings(rule)
+    problems += _overlaps(parsed)
+    return sorted(problems)
+
+
+def lint_path(path: Path) -> list[Problem]:
+    """Lint a folder or one file; for callers outside an event loop."""
+    return asyncio.run(lint(FolderSource(path)))
+
+
+def report(problems: Iterable[Problem]) -> str:
+    """Lines for a terminal, one per problem, and a summary."""
+    found = list(problems)
+    errors = sum(problem.severity is Severity.ERROR for problem in found)
+    warnings = len(found) - errors
+    lines = [str(problem) for problem in found]
+    summary = f"{errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
+    return "\n".join([*lines, summary if found else "no problems"])
+
+
+def _warnings(parsed: ParsedRule) -> Iterator[Problem]:
+    rule = parsed.rule
+    for path, message in [*_rule_warnings(rule), *_variable_warnings(rule), *_action_warnings(rule)]:
+        place, found, _ = locate(parsed.document, path, Place(rule.url, 1, 1))
+        yield Problem.at(place, dotted(found), message, Severity.WARNING)
+
+
+def _rule_warnings(rule: Rule) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    spec, when = rule.spec, rule.spec.when
+    if when.prefix and not when.prefix.startswith("/"):
+        yield (
+            ("When", "Prefix"),
+            f"paths start with '/', so {when.prefix!r} matches nothing; write {'/' + when.prefix!r}",
+        )
+    if when.directory:
+        yield ("When", "Directory"), "only files arrive, so this rule never matches"
+    if not (when.prefix or when.suffix or when.filter or spec.dest.pattern):
+        yield ("When",), "without Prefix, Suffix or Filter the rule takes every file"
+    if not spec.on_failure:
+        yield (), "there is no OnFailure: a load that finally fails leaves its files where they are, and tells no one"
+    for field, message in _DISCARDED.items():
+        if getattr(spec, field) is not None:
+            yield (type(spec).model_fields[field].alias or field,), message
+    if spec.dest.source_format not in {None, SourceFormat.CSV}:
+        for field in _CSV_ONLY:
+            if getattr(spec.dest, field) is not None:
+                alias = LoadOptions.model_fields[field].alias or field
+                yield ("Dest", alias), f"{alias} applies to CSV only, and SourceFormat is {spec.dest.source_format}"
+
+
+def _variable_warnings(rule: Rule) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    dest = rule.spec.dest
+    groups = rule.matcher.group_count
+    params = [parameter.name for parameter in dest.parameters]
+    known = names(Context.DESTINATION) | set(params)
+    for key, text in (("Table", dest.table), ("Partition", dest.partition or "")):
+        for variable in unknown_variables(text, known | _prefixed(text), groups=groups):
+            yield ("Dest", key), f"{variable} is no variable known here; it would be left as it is"
+    used = set(unknown_variables(plain(rule.spec), frozenset()))
+    for index, parameter in enumerate(dest.parameters):
+        before = names(Context.DESTINATION) | set(params[:index])
+        texts = [text for text, _ in references_of(parse_expression(parameter.expression))]
+        for variable in unknown_variables(texts, before, groups=groups):
+            yield ("Dest", "Parameters", index, "Expression"), f"{variable} is no variable known here"
+        if f"${parameter.name}" not in used:
+            yield ("Dest", "Parameters", index), f"parameter {parameter.name} is never used"
+
+
+def _prefixed(text: str) -> frozenset[str]:
+    """Names that bqtail reads as `$Date` or `$Hour` followed by text."""
+    found = (variable.removeprefix("$") for variable in unknown_variables(text, frozenset()))
+    return frozenset(name for name in found if name.startswith(("Date", "Hour")))
+
+
+def _action_warnings(rule: Rule) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    for key, actions in (("OnSuccess", rule.spec.on_success), ("OnFailure", rule.spec.on_failure)):
+        yield from _list_warnings(actions, (key,), rule, failed=key == "OnFailure")
+
+
+def _list_warnings(
+    actions: tuple[Action, ...], path: tuple[str | int, ...], rule: Rule, *, failed: bool, chained: bool = False
+) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    params = {parameter.name for parameter in rule.spec.dest.parameters}
+    for index, action in enumerate(actions):
+        here = (*path, index)
+        request = action.body
+        contexts = (
+            [Context.ACTION, Context.GROUP] + [Context.FAILURE] * failed + [Context.CHAINED] * bool(chained or index)
+        )
+        if isinstance(request, CopyRequest) and request.multi_partition:
+            contexts.append(Context.PARTITION_COPY)
+        known = names(*contexts) | params | (_JOB_FIELDS if chained or index else frozenset())
+        for variable in unknown_variables(plain(request), known):
+            yield (*here, "Request"), f"{variable} is no variable known here; it would be left as it is"
+        yield from ((((*here, "Request"), message)) for message in _request_warnings(request))
+        yield from _list_warnings(action.on_success, (*here, "OnSuccess"), rule, failed=failed, chained=True)
+        yield from _list_warnings(action.on_failure, (*here, "OnFailure"), rule, failed=True, chained=True)
+
+
+_JOB_FIELDS = frozenset({"Id", "Status", "Statistics", "JobReference", "Configuration"})
+
+
+def _request_warnings(request: object) -> Iterator[str]:
+    writes = isinstance(request, CopyRequest) or (isinstance(request, QueryRequest) and request.dest)
+    if writes and isinstance(request, (CopyRequest, QueryRequest)) and "append" not in request.model_fields_set:
+        yield f"Append is not given, so {request.dest} is replaced; write Append: true to add, or false to say so"
+    if isinstance(request, NotifyRequest) and request.token:
+        yield "a Token in a rule file is readable by everyone who reads rules; use Credentials or the settings"
+    if isinstance(request, CallRequest) and request.url.startswith("http://") and request.auth:
+        yield "Auth sends an identity token, and http:// sends it unencrypted; use https://"
+
+
+def _overlaps(rules: list[ParsedRule]) -> Iterator[Problem]:
+    """Pairs of enabled rules without patterns where one's files are surely also the other's."""
+    open_rules = [
+        parsed
+        for parsed in rules
+        if not parsed.rule.spec.disabled and not parsed.rule.matcher.pattern and not parsed.rule.spec.when.exclusion
+    ]
+    by_suffix: dict[str, list[ParsedRule]] = defaultdict(list)
+    for parsed in open_rules:
+        by_suffix[parsed.rule.matcher.suffix].append(parsed)
+    for parsed in open_rules:
+        matcher = parsed.rule.matcher
+        # A longer suffix of the same files: `.json.gz` under `.gz`.
+        suffixes = {matcher.suffix[start:] for start in range(len(matcher.suffix) + 1)}
+        for suffix in sorted(suffixes & by_suffix.keys()):
+            for other in by_suffix[suffix]:
+                if other is not parsed and _covers(other.rule, parsed.rule):
+                    yield _overlap(parsed, other)
+
+
+def _covers(wide: Rule, narrow: Rule) -> bool:
+    """Whether every file of `narrow` is one of `wide`; of two equal rules only one covers the other."""
+    one, two = wide.matcher, narrow.matcher
+    if (one.prefix, one.suffix) == (two.prefix, two.suffix):
+        return (wide.url, wide.index) < (narrow.url, narrow.index)
+    return two.prefix.startswith(one.prefix) and two.suffix.endswith(one.suffix)
+
+
+def _overlap(parsed: ParsedRule, other: ParsedRule) -> Problem:
+    place, path, _ = locate(parsed.document, ("When",), Place(parsed.rule.url, 1, 1))
+    return Problem.at(
+        place,
+        dotted(path),
+        f"files of this rule also match {other.rule.name} ({other.document.place}), and a file two rules match is"
+        " refused; narrow one of them with Prefix, Filter or Exclusion",
+        Severity.WARNING,
+    )
