@@ -14,8 +14,8 @@ HERE = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """Every module here that is a benchmark by itself; `localcloud_storage` and the like are parts of one."""
-    found = sorted(path.stem for path in HERE.glob("*.py") if not path.stem.startswith("_"))
+    """Every module here that can be run; `localcloud_storage` and the like are parts of another."""
+    found = sorted(path.stem for path in HERE.glob("[a-z]*.py") if "__main__" in path.read_text())
     return [name for name in found if not any(name.startswith(f"{whole}_") for whole in found)]
 
 

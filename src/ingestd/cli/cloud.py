@@ -18,6 +18,7 @@ from ingestd.cli.terminal import duration, output
 
 if TYPE_CHECKING:
     from ingestd.localcloud.cloud import LocalCloud
+    from ingestd.localcloud.provision import Names
     from ingestd.localcloud.statefolder import Endpoints
 
 DEFAULT_PROJECT = "local"
@@ -52,6 +53,9 @@ def cloud(
     enforce_quotas: Annotated[
         bool, typer.Option("--enforce-quotas", help="Refuse what BigQuery's quotas and Storage's write rate refuse.")
     ] = False,
+    notifications_subscription: Annotated[str, typer.Option(hidden=True)] = "ingestd-notifications",
+    completions_subscription: Annotated[str, typer.Option(hidden=True)] = "ingestd-completions",
+    bucket: Annotated[list[str] | None, typer.Option(hidden=True, help="A further bucket to create.")] = None,
     parent: Annotated[int, typer.Option(hidden=True, help="Process id whose end ends this one.")] = 0,
 ) -> None:
     """Serve Cloud Storage, Pub/Sub and BigQuery on loopback until stopped.
@@ -59,6 +63,7 @@ def cloud(
     Google's clients and command lines work unchanged: [cyan]source DIR/env.sh[/] points them here.
     """
     from ingestd.localcloud.cloud import CloudSettings, LocalCloud
+    from ingestd.localcloud.provision import Names
     from ingestd.localcloud.statefolder import Ports
 
     if parent:
@@ -70,18 +75,24 @@ def cloud(
         audit_topic=audit_topic,
     )
     ports = Ports(storage=storage_port, pubsub=pubsub_port, bigquery=bigquery_port)
-    asyncio.run(
-        _serve(LocalCloud(state, project, ports=ports, settings=settings), provision, announce_json=parent != 0)
+    names = Names(
+        project,
+        completions_topic=audit_topic,
+        notifications_subscription=notifications_subscription,
+        completions_subscription=completions_subscription,
+        further_buckets=tuple(bucket or ()),
     )
+    cloud = LocalCloud(state, project, ports=ports, settings=settings)
+    asyncio.run(_serve(cloud, names if provision else None, announce_json=parent != 0))
 
 
-async def _serve(cloud: "LocalCloud", provision: bool, announce_json: bool) -> None:
+async def _serve(cloud: "LocalCloud", names: "Names | None", announce_json: bool) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with cloud:
-        if provision:
-            cloud.provision()
+        if names is not None:
+            cloud.provision(names)
         if announce_json:
             sys.stdout.write(orjson.dumps(cloud.endpoints.environ()).decode() + "\n")
             sys.stdout.flush()

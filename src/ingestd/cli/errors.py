@@ -10,6 +10,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from ingestd.cli.terminal import errors
+from ingestd.documents.problems import DocumentError
 from ingestd.model.errors import IngestError
 
 FAILED = 1
@@ -35,7 +36,7 @@ class ReadableErrors(TyperGroup):
             if ctx.params.get("debug"):
                 raise
             error = _first(raised)
-            if isinstance(error, CommandError | IngestError | OSError):
+            if isinstance(error, CommandError | DocumentError | IngestError | OSError):
                 errors.print(f"[bold red]error:[/] {escape(str(error))}")
                 raise typer.Exit(FAILED) from None
             errors.print(f"[bold red]error:[/] unexpected {type(error).__name__}: {escape(str(error))}")

@@ -20,15 +20,18 @@ import typer
 from rich.panel import Panel
 from rich.table import Table
 
-from ingestd.cli.cloud import DEFAULT_PROJECT, Project, StateFolder
+from ingestd.cli.cloud import DEFAULT_PROJECT, StateFolder
 from ingestd.cli.daemon import ConfigFile
+from ingestd.cli.errors import CommandError
 from ingestd.cli.files import show_rows
-from ingestd.cli.terminal import duration, output
+from ingestd.cli.terminal import duration, errors, output
 
 if TYPE_CHECKING:
+    from ingestd.app import App
     from ingestd.cli.samples import Outcome
     from ingestd.gcp.connect import Clients
     from ingestd.localcloud.statefolder import Endpoints
+    from ingestd.settings import Settings
 
 RulesFolder = Annotated[
     Path | None,
@@ -40,29 +43,23 @@ SampleFolder = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where and with what the daemon runs."""
-
-    state: Path
-    project: str
-    rules: Path | None
-    config: Path | None
-
-
 def local(
     state: StateFolder,
     rules: RulesFolder = None,
     config: ConfigFile = None,
-    project: Project = DEFAULT_PROJECT,
+    project: Annotated[
+        str | None, typer.Option(metavar="ID", help="The project to play. [dim]Default: the settings', else local.[/]")
+    ] = None,
     samples: SampleFolder = None,
 ) -> None:
     """Run the daemon on a local cloud of its own, until stopped.
 
     Buckets, topics and subscriptions that are missing are created. The state folder keeps everything; the next start
-    continues where this one ended.
+    continues where this one ended. Without --rules and --config, rules are read from gs://PROJECT-config/rules.
     """
-    asyncio.run(_stay(_Place(state, project, rules, config), samples))
+    settings = local_settings(config, project, rules)
+    _configure_logging(settings, settings.logging.level)
+    asyncio.run(_stay(state, settings, samples))
 
 
 def demo(
@@ -73,54 +70,110 @@ def demo(
     ] = timedelta(seconds=60),
 ) -> None:
     """Watch sample files become rows, in a throw-away folder, then exit."""
+    settings = local_settings(None, None, rules)
+    _configure_logging(settings, "warning")
     with tempfile.TemporaryDirectory(prefix="ingestd-demo-") as folder:
-        asyncio.run(_show_once(_Place(Path(folder), DEFAULT_PROJECT, rules, None), samples, patience))
+        asyncio.run(_show_once(Path(folder), settings, samples, patience))
 
 
-async def _stay(place: _Place, samples: Path | None) -> None:
+def local_settings(config: Path | None, project: str | None, rules: Path | None) -> "Settings":
+    """The settings of a daemon on this machine: the command line wins over the environment, that over the file."""
+    from ingestd.settings import Http, Settings
+    from ingestd.settings_loader import load_settings
+
+    given = dict(os.environ)
+    if project is not None:
+        given["INGESTD_PROJECT"] = project
+    elif config is None:
+        given.setdefault("INGESTD_PROJECT", DEFAULT_PROJECT)
+    if rules is not None:
+        given["INGESTD_RULES__URL"] = str(rules)
+    elif config is None:
+        given.setdefault("INGESTD_RULES__URL", f"gs://{given['INGESTD_PROJECT']}-config/rules")
+    settings = load_settings(Settings, config, given)
+    if "http" not in settings.model_fields_set:  # a laptop has other things on 9090, and no probes from outside
+        settings = settings.model_copy(update={"http": Http(host="127.0.0.1", port=0)})
+    return settings
+
+
+def _configure_logging(settings: "Settings", level: str) -> None:
+    from ingestd.ops.logging import configure
+
+    configure("console" if settings.logging.format == "auto" else settings.logging.format, level)
+
+
+async def _stay(state: Path, settings: "Settings", samples: Path | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with _running(place) as (clients, endpoints):
-        if samples is not None:
-            _report(await _drop(clients, place, samples))
-        _welcome(endpoints, place)
+    async with _running(state, settings) as running:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, running.app.reload_rules)
+        greeting = asyncio.create_task(_greet(running, samples))
         await stop.wait()
+        greeting.cancel()
         output.print("[dim]stopping; the next start continues from here[/]")
 
 
-async def _show_once(place: _Place, samples: Path, patience: timedelta) -> None:
-    async with _running(place) as (clients, _):
-        _report(await _drop(clients, place, samples, patience))
+async def _greet(running: "_Running", samples: Path | None) -> None:
+    if samples is not None:
+        try:
+            _report(await running.drop(samples))
+        except CommandError as error:  # the daemon is fine without its samples
+            errors.print(f"[bold yellow]warning:[/] {error}")
+    _welcome(running)
+
+
+async def _show_once(state: Path, settings: "Settings", samples: Path, patience: timedelta) -> None:
+    async with _running(state, settings) as running:
+        _report(await running.drop(samples, patience))
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A cloud and the daemon on it."""
+
+    app: "App"
+    clients: "Clients"
+    endpoints: "Endpoints"
+    state: Path
+
+    async def drop(self, samples: Path, patience: timedelta = timedelta(seconds=60)) -> "Outcome":
+        from ingestd.cli.samples import Dropper
+
+        dropper = Dropper(self.clients.store, self.clients.warehouse, self.endpoints.project)
+        return await dropper.drop(samples, patience)
 
 
 @asynccontextmanager
-async def _running(place: _Place) -> AsyncIterator[tuple["Clients", "Endpoints"]]:
+async def _running(state: Path, settings: "Settings") -> AsyncIterator[_Running]:
     """Cloud and daemon, as long as the block runs; when either ends by itself, so does the block, with the reason."""
-    from ingestd.cli import minimal
+    from ingestd.app import build
     from ingestd.cli.child import cloud_process, watch
     from ingestd.gcp.connect import connect
 
-    async with cloud_process(place.state, place.project) as (process, endpoints):
+    async with cloud_process(state, settings.project, _needs(settings)) as (process, endpoints):
         os.environ.update(endpoints.environ())
-        async with connect(place.project) as clients, asyncio.TaskGroup() as tasks:
-            background = [
-                tasks.create_task(watch(process), name="cloud"),
-                tasks.create_task(minimal.run(clients, "ingestd-notifications", place.rules), name="daemon"),
-            ]
-            yield clients, endpoints
-            for task in background:
-                task.cancel()
+        async with (
+            connect(settings.project) as clients,
+            build(settings, clients=clients) as app,
+            asyncio.TaskGroup() as tasks,
+        ):
+            watching = tasks.create_task(watch(process), name="cloud")
+            daemon = tasks.create_task(app.run(), name="daemon")
+            yield _Running(app, clients, endpoints, state)
+            app.stop()
+            await daemon
+            watching.cancel()
 
 
-async def _drop(
-    clients: "Clients", place: _Place, samples: Path, patience: timedelta = timedelta(seconds=60)
-) -> "Outcome":
-    from ingestd.cli.samples import Dropper
-
-    dropper = Dropper(clients.store, clients.warehouse, place.project)
-    with output.status("dropping sample files and waiting for their rows"):
-        return await dropper.drop(samples, patience)
+def _needs(settings: "Settings") -> list[str]:
+    """What the settings name and the cloud has to have."""
+    urls = [settings.journal.url, settings.errors.url, settings.tasks.url, settings.rules.url]
+    urls += [settings.corrupted_file_url, settings.invalid_schema_url]
+    buckets = {url.removeprefix("gs://").partition("/")[0] for url in urls if url.startswith("gs://")}
+    options = ["--notifications-subscription", settings.subscriptions.notifications]
+    options += ["--completions-subscription", settings.subscriptions.completions]
+    return options + [f"--bucket={bucket}" for bucket in sorted(buckets)]
 
 
 def _report(outcome: "Outcome") -> None:
@@ -136,7 +189,8 @@ def _report(outcome: "Outcome") -> None:
     show_rows(outcome.shown)
 
 
-def _welcome(endpoints: "Endpoints", place: _Place) -> None:
+def _welcome(running: _Running) -> None:
+    endpoints, state = running.endpoints, running.state
     command, trigger = _command(), f"gs://{endpoints.project}-trigger"
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
@@ -144,14 +198,16 @@ def _welcome(endpoints: "Endpoints", place: _Place) -> None:
     grid.add_row("Storage", endpoints.storage)
     grid.add_row("Pub/Sub", endpoints.pubsub)
     grid.add_row("BigQuery", endpoints.bigquery)
-    grid.add_row("State", str(place.state))
+    if running.app.ops is not None:
+        grid.add_row("Daemon", f"http://127.0.0.1:{running.app.ops.port}/status  /metrics  /readyz")
+    grid.add_row("State", str(state))
     grid.add_row("", "")
     grid.add_row("Upload a file", f"[cyan]{command} cp FILE {trigger}/orders/[/]")
     grid.add_row("Query a table", f"[cyan]{command} query 'SELECT * FROM shop.orders'[/]")  # noqa: S608 - shown
     grid.add_row("Test a notification", f"[cyan]{command} publish {trigger}/customers/customers.csv[/]")
     grid.add_row("Rehearse a failure", f"[cyan]{command} faults add bigquery jobs.insert fail --times 3[/]")
     grid.add_row("", "")
-    grid.add_row("With gcloud and bq", f"[cyan]source {place.state / 'env.sh'}[/]")
+    grid.add_row("With gcloud and bq", f"[cyan]source {state / 'env.sh'}[/]")
     grid.add_row("", f"[cyan]gcloud storage cp FILE {trigger}/orders/[/]")
     grid.add_row("", "[cyan]bq --api $BIGQUERY_EMULATOR_HOST query --nouse_legacy_sql 'SELECT …'[/]")
     output.print(Panel(grid, title="ingestd is running", subtitle="Ctrl-C stops it", border_style="green"))

@@ -82,9 +82,9 @@ class LocalCloud:
     ) -> None:
         await self._running.aclose()
 
-    def provision(self) -> None:
+    def provision(self, names: Names | None = None) -> None:
         """Create what the daemon expects to find in its project, where it is missing."""
-        ensure_resources(self._names, self.storage, self.pubsub)
+        ensure_resources(names or self._names, self.storage, self.pubsub)
 
     def _open_cores(self, stack: AsyncExitStack) -> None:
         settings = self._settings

@@ -30,6 +30,7 @@ class Names:
     notifications_subscription: str = "ingestd-notifications"
     completions_subscription: str = "ingestd-completions"
     dead_letter_subscription: str = "ingestd-dead-letter"
+    further_buckets: tuple[str, ...] = ()
 
     @property
     def trigger_bucket(self) -> str:
@@ -37,13 +38,14 @@ class Names:
 
     @property
     def buckets(self) -> tuple[str, ...]:
-        return self.trigger_bucket, f"{self.project}-ops", f"{self.project}-config"
+        usual = self.trigger_bucket, f"{self.project}-ops", f"{self.project}-config"
+        return *usual, *(bucket for bucket in self.further_buckets if bucket not in usual)
 
     def topic(self, name: str) -> str:
         return f"projects/{self.project}/topics/{name}"
 
     def subscription(self, name: str) -> str:
-        return f"projects/{self.project}/subscriptions/{name}"
+        return name if name.startswith("projects/") else f"projects/{self.project}/subscriptions/{name}"
 
 
 def ensure_resources(names: Names, storage: StorageCore, pubsub: PubSubCore) -> None:

@@ -1,0 +1,205 @@
+"""`ingestd local`: cloud and daemon in one command, the samples, and the commands the README shows."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_newcomer import newcomers_environment
+
+pytestmark = pytest.mark.xdist_group("local-command")
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+ENVIRON = {**newcomers_environment(), "COLUMNS": "200"}
+
+
+def ingestd(*arguments: str, cwd: Path, fails: bool = False) -> str:
+    ended = subprocess.run(
+        [BIN / "ingestd", *arguments], cwd=cwd, env=ENVIRON, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode != 0) == fails, ended.stdout + ended.stderr
+    return ended.stderr if fails else ended.stdout
+
+
+@dataclass
+class Local:
+    """A running `ingestd local` in a folder with the repository's config."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+    said: str = ""
+
+    def rows(self, sql: str) -> list[dict[str, object]]:
+        shown = ingestd("query", "--json", sql, cwd=self.folder)
+        return [json.loads(line) for line in shown.splitlines()]
+
+    def wait_for(self, sql: str, expected: list[dict[str, object]], seconds: float = 40) -> None:
+        deadline = time.monotonic() + seconds
+        while (found := self.rows(sql)) != expected:
+            assert time.monotonic() < deadline, f"{sql} still gives {found}"
+            time.sleep(0.3)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+        assert self.process.wait(40) == 0
+
+
+@contextmanager
+def running_local(folder: Path, *options: str) -> Iterator[Local]:
+    if not (folder / "config").exists():
+        shutil.copytree(ROOT / "config", folder / "config")
+    command = [BIN / "ingestd", "local", "--state", ".state", "--rules", "config/rules", *options]
+    with (
+        (folder / "errors.log").open("a") as errors,
+        subprocess.Popen(command, cwd=folder, env=ENVIRON, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            local = Local(process, folder)
+            for line in process.stdout:
+                local.said += line
+                if "Ctrl-C" in line:
+                    break
+            else:
+                pytest.fail(local.said + (folder / "errors.log").read_text())
+            yield local
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
+    with running_local(tmp_path_factory.mktemp("local"), "--samples", "config/samples") as running:
+        yield running
+
+
+def test_the_samples_are_rows_when_it_says_so(local: Local) -> None:
+    assert "shop.orders has 7 rows" in local.said
+    assert "shop.customers has 4 rows" in local.said
+    assert local.rows("SELECT COUNT(*) AS n FROM shop.orders") == [{"n": 7}]
+
+
+def test_it_shows_where_everything_is_and_what_to_do_next(local: Local) -> None:
+    endpoints = json.loads((local.folder / ".state" / "endpoints.json").read_text())
+    for service in ("storage", "pubsub", "bigquery"):
+        assert endpoints[service] in local.said
+    for command in (
+        "cp FILE gs://local-trigger",
+        "query 'SELECT",
+        "publish gs://local-trigger",
+        "source .state/env.sh",
+    ):
+        assert command in local.said
+
+
+def test_an_uploaded_file_becomes_rows_and_is_deleted(local: Local, tmp_path: Path) -> None:
+    order = {"order_id": 200, "customer": "Ada", "ordered_at": "2024-07-01T00:00:00Z", "total": "1.5", "items": []}
+    (tmp_path / "july.json").write_text(json.dumps(order) + "\n")
+    shown = ingestd("cp", str(tmp_path / "july.json"), "gs://local-trigger/orders/", cwd=local.folder)
+    assert "gs://local-trigger/orders/july.json" in shown
+    local.wait_for(
+        "SELECT customer, total FROM shop.orders WHERE order_id = 200", [{"customer": "Ada", "total": "1.5"}]
+    )
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            ingestd("cp", "gs://local-trigger/orders/july.json", str(tmp_path / "back"), cwd=local.folder, fails=True)
+            break
+        except AssertionError:
+            assert time.monotonic() < deadline, "the source of a loaded file is still there"
+            time.sleep(0.3)
+
+
+def test_a_published_notification_loads_the_object_it_names(local: Local, tmp_path: Path) -> None:
+    """The object is in a bucket nobody watches, so only the test notification can have brought it in."""
+    order = {"order_id": 201, "customer": "Grace", "ordered_at": "2024-07-02T00:00:00Z", "total": "2", "items": []}
+    (tmp_path / "quiet.json").write_text(json.dumps(order) + "\n")
+    ingestd("cp", str(tmp_path / "quiet.json"), "gs://local-ops/orders/quiet.json", cwd=local.folder)
+    complaint = ingestd("publish", "gs://local-ops/orders/quiet.json", cwd=local.folder, fails=True)
+    assert "give one with --topic" in complaint
+    shown = ingestd("publish", "--topic", "storage-notifications", "gs://local-ops/orders/quiet.json", cwd=local.folder)
+    assert "storage-notifications" in shown
+    local.wait_for("SELECT customer FROM shop.orders WHERE order_id = 201", [{"customer": "Grace"}])
+
+
+def test_a_failing_query_is_one_line(local: Local) -> None:
+    complaint = ingestd("query", "SELECT * FROM nowhere.nothing", cwd=local.folder, fails=True)
+    assert complaint.startswith("error: ")
+    assert "nowhere" in complaint
+    assert len(complaint.splitlines()) == 1
+
+
+def test_faults_are_added_shown_and_cleared(local: Local) -> None:
+    assert "no faults" in ingestd("faults", "list", cwd=local.folder)
+    ingestd("faults", "add", "storage", "buckets.list", "fail", "--status", "429", "--times", "2", cwd=local.folder)
+    assert re.search(r"storage.*buckets\.list.*fail.*429", ingestd("faults", "list", cwd=local.folder))
+    refused = ingestd("faults", "add", "storage", "x", "explode", cwd=local.folder, fails=True)
+    assert "unknown kind 'explode'" in refused
+    ingestd("faults", "clear", cwd=local.folder)
+    assert "no faults" in ingestd("faults", "list", cwd=local.folder)
+
+
+def runnable_blocks() -> list[str]:
+    """Every code block of README and docs that promises to run, in reading order."""
+    found = []
+    for file in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        found += re.findall(r"^```sh runnable\n(.*?)^```", file.read_text(), re.MULTILINE | re.DOTALL)
+    return found
+
+
+def test_the_documented_commands_work(local: Local) -> None:
+    blocks = runnable_blocks()
+    assert len(blocks) >= 3
+    environ = {**ENVIRON, "PATH": f"{BIN}{os.pathsep}{ENVIRON['PATH']}"}
+    for block in blocks:
+        ended = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", block],
+            cwd=local.folder,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert ended.returncode == 0, f"{block}\n{ended.stdout}{ended.stderr}"
+
+
+def test_the_second_run_continues_where_the_first_ended(tmp_path: Path) -> None:
+    with running_local(tmp_path, "--samples", "config/samples") as first:
+        endpoints = (tmp_path / ".state" / "endpoints.json").read_text()
+        first.stop(signal.SIGINT)
+    with running_local(tmp_path, "--samples", "config/samples") as second:
+        assert "nothing new" in second.said
+        assert (tmp_path / ".state" / "endpoints.json").read_text() == endpoints
+        time.sleep(1)  # a sample dropped again would be loaded by now
+        assert second.rows("SELECT COUNT(*) AS n FROM shop.orders") == [{"n": 7}]
+        assert second.rows("SELECT COUNT(*) AS n FROM shop.customers") == [{"n": 4}]
+        second.stop()
+
+
+def test_the_cloud_goes_when_the_daemon_is_killed(tmp_path: Path) -> None:
+    with running_local(tmp_path) as local:
+        local.process.kill()
+        local.process.wait(10)
+    with running_local(tmp_path) as again:  # the folder is free, and so are the ports
+        again.stop()
+
+
+def test_a_demo_whose_rows_do_not_come_fails_and_says_so(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    (tmp_path / "config" / "rules" / "orders.yaml").unlink()
+    complaint = ingestd("demo", "--patience", "3s", cwd=tmp_path, fails=True)
+    assert "shop.orders has 0 of 7 rows" in complaint
+    assert "Traceback" not in complaint
