@@ -59,7 +59,9 @@ class Database:
     """SQL in one place. Callers hold the core's lock."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+        self._connection = sqlite3.connect(
+            path, timeout=1.0, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
         self.execute = self._connection.execute
         try:
             self._open()
@@ -216,21 +218,23 @@ class Database:
     def read_payload(self, payload: int) -> bytes:
         return bytes(self.execute("SELECT data FROM payloads WHERE id = ?", (payload,)).fetchone()[0])
 
-    def scan(self, bucket: str, start: str, after_generation: int, stop: str | None, limit: int) -> list[ObjectVersion]:
-        """Versions in (name, generation) order from `start` on; of `start` itself only those above the generation."""
+    def scan(self, bucket: str, start: str, after_generation: int, stop: str | None) -> Iterator[ObjectVersion]:
+        """Versions in (name, generation) order from `start` on; of `start` itself only those above the generation.
+
+        Rows are read as they are asked for, so a caller that stops early pays for what it took.
+        """
         if stop is None:
             rows = self.execute(
-                "SELECT * FROM objects WHERE bucket = ? AND (name, generation) > (?, ?)"
-                " ORDER BY name, generation LIMIT ?",
-                (bucket, start, after_generation, limit),
+                "SELECT * FROM objects WHERE bucket = ? AND (name, generation) > (?, ?) ORDER BY name, generation",
+                (bucket, start, after_generation),
             )
         else:
             rows = self.execute(
                 "SELECT * FROM objects WHERE bucket = ? AND (name, generation) > (?, ?) AND name < ?"
-                " ORDER BY name, generation LIMIT ?",
-                (bucket, start, after_generation, stop, limit),
+                " ORDER BY name, generation",
+                (bucket, start, after_generation, stop),
             )
-        return [object_from_row(row) for row in rows]
+        return map(object_from_row, rows)
 
     def referenced_files(self) -> set[str]:
         return {name for (name,) in self.execute("SELECT file FROM objects WHERE file IS NOT NULL")}

@@ -81,10 +81,8 @@ def list_page(database: Database, bucket: str, query: ListQuery) -> ListPage:
         start = max(start, resumed) if start is not None and resumed is not None else None
 
     while start is not None:
-        wanted = min(limit - len(items) - len(prefixes) + 1, MAX_PAGE)
-        batch = database.scan(bucket, *start, stop, wanted)
-        start = (batch[-1].name, batch[-1].generation) if len(batch) == wanted else None
-        for version in batch:
+        position, start = start, None
+        for version in database.scan(bucket, *position, stop):
             if not (version.live or query.versions):
                 continue
             folder = _folder(version.name, prefix, query.delimiter)
