@@ -30,6 +30,8 @@ from ingestd.gcp.connect import Clients, connect
 from ingestd.intake.arrivals import Arrivals
 from ingestd.intake.deadletters import DeadLetters
 from ingestd.intake.puller import Puller, PullLimits
+from ingestd.intake.refusals import Refusals
+from ingestd.intake.router import Router
 from ingestd.model.clock import Clock, SystemClock
 from ingestd.ops.http import OpsServer
 from ingestd.ops.logging import configure
@@ -175,16 +177,16 @@ def _assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
     )
     rules = RuleLoader(rule_source(settings.rules.url, clients.store), clock)
     settled = RouteBook.from_settings(settings.routes)
+    refusals = Refusals(clients.store, settings.errors)
     arrivals = Arrivals(
+        runner=runner, refusals=refusals, project=settings.project, clock=clock, remember=settings.intake.remember
+    )
+    router = Router(
         subscription=settings.subscriptions.notifications,
         route=lambda name: rules.book.route(name),
-        runner=runner,
-        store=clients.store,
+        deliver=arrivals.deliver,
         dead_letters=dead_letters,
-        errors=settings.errors,
-        project=settings.project,
-        clock=clock,
-        remember=settings.intake.remember,
+        refusals=refusals,
     )
     dispatcher = Dispatcher(
         subscription=settings.subscriptions.completions,
@@ -206,7 +208,7 @@ def _assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
         silence=settings.intake.silence,
     )
     pullers = (
-        Puller(clients.subscription(settings.subscriptions.notifications), arrivals.handle, clock, limits),
+        Puller(clients.subscription(settings.subscriptions.notifications), router.handle, clock, limits),
         Puller(clients.subscription(settings.subscriptions.completions), dispatcher.handle, clock, limits),
     )
     reconciler = Reconciler(journal, tasks, runner, dispatcher, clock, settings)

@@ -10,9 +10,10 @@ from urllib.parse import unquote
 from ingestd.batch.journal import Entry, Journal
 from ingestd.batch.loading import new_record
 from ingestd.batch.record import Record
+from ingestd.intake.refusals import Refusals
 from ingestd.model.clock import Clock
 from ingestd.model.errors import BadInput
-from ingestd.model.objects import EPOCH, FileVersion, Generation, ObjectInfo, ObjectRef, event_id
+from ingestd.model.objects import EPOCH, FileVersion, Generation, ObjectInfo, ObjectRef
 from ingestd.ports import ObjectStore, Warehouse
 from ingestd.rules.destination import DestinationError, expand_destination
 from ingestd.rules.matching import Ambiguous, Disabled, Match, Routing
@@ -55,14 +56,14 @@ class Explainer:
         clock: Clock,
         *,
         project: str,
-        errors: ObjectRef,
+        refusals: Refusals,
     ) -> None:
         self._store = store
         self._warehouse = warehouse
         self._journal = journal
         self._clock = clock
         self._project = project
-        self._errors = errors
+        self._refusals = refusals
 
     async def explain(self, ref: ObjectRef, routing: Routing) -> Explanation:
         found = await self._store.stat(ref)
@@ -126,8 +127,7 @@ class Explainer:
         )
 
     async def _add_refusal(self, explanation: Explanation, found: ObjectInfo) -> None:
-        key = FileVersion(found.ref, found.generation).key
-        place = self._errors / f"unrouted/{event_id(key)}.json"
+        place = self._refusals.place(FileVersion(found.ref, found.generation))
         if await self._store.stat(place) is not None:
             explanation.plan.append(f"it was refused when it arrived: see {place.url}")
 

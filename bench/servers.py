@@ -1,0 +1,45 @@
+"""Local-cloud servers in processes of their own, for benchmarks: the client under test has its core to itself."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_PUBSUB = """
+import asyncio, sys
+from pathlib import Path
+from ingestd.localcloud.faults import Hooks
+from ingestd.localcloud.pubsub.core import PubSubCore
+from ingestd.localcloud.pubsub.server import PubSubServer
+from ingestd.model.clock import SystemClock
+
+async def main():
+    core = PubSubCore(Path(sys.argv[1]), clock=SystemClock(), hooks=Hooks("pubsub"))
+    server = PubSubServer(core)
+    await server.start()
+    print(server.grpc_port, flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    await server.stop()
+    core.close()
+
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def pubsub_server() -> Iterator[str]:
+    """The endpoint of a Pub/Sub server with its log on disk; it ends with the block."""
+    with tempfile.TemporaryDirectory() as root:
+        server = subprocess.Popen(
+            [sys.executable, "-c", _PUBSUB, str(Path(root) / "pubsub")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert server.stdin is not None
+        assert server.stdout is not None
+        try:
+            yield f"127.0.0.1:{int(server.stdout.readline())}"
+        finally:
+            server.stdin.close()
+            server.wait(20)
+            server.stdout.close()
