@@ -7,13 +7,16 @@ import duckdb
 
 from ingestd.localcloud.bigquery.errors import BigQueryError, ErrorProto
 from ingestd.localcloud.bigquery.files import delimited, ndjson
+from ingestd.localcloud.bigquery.files.avro import read_avro
+from ingestd.localcloud.bigquery.files.binary import FileColumns, UnreadableFileError, fit, reading
+from ingestd.localcloud.bigquery.files.columnar import read_orc, read_parquet
 from ingestd.localcloud.bigquery.files.convert import JsonRules
 from ingestd.localcloud.bigquery.files.detect import CsvShape, detect_csv, detect_json
 from ingestd.localcloud.bigquery.files.hive import partition_columns
 from ingestd.localcloud.bigquery.files.objects import Objects, SourceObject, check_source_uri
 from ingestd.localcloud.bigquery.files.options import LoadOptions, SourceFormat
 from ingestd.localcloud.bigquery.files.problems import READING, Tally
-from ingestd.localcloud.bigquery.files.rowload import Codec, Part, RowLoader, SourceFile
+from ingestd.localcloud.bigquery.files.rowload import Codec, Part, RowLoader, SourceFile, TableWriter
 from ingestd.localcloud.bigquery.files.staging import Staging
 from ingestd.localcloud.bigquery.files.textfiles import CorruptGzipError, gunzip
 from ingestd.localcloud.bigquery.types import Field, Schema, Type
@@ -221,4 +224,59 @@ class _Job:
             raise BigQueryError("invalid", "Schema has no fields.")
 
     def _run_binary(self) -> Schema:
-        raise BigQueryError("notImplemented", "binary formats yet")
+        schema = self._given()
+        if schema is None:
+            schema = self._schema_of_files()
+        with Staging(self._conn, self._name, (*schema, *self._constants)).open() as staging:
+            writer = TableWriter(staging, self._constants)
+            for file in self._files:
+                columns = self._read_binary(file.uri)
+                if columns is None:
+                    continue
+                try:
+                    table = fit(
+                        columns,
+                        schema,
+                        self._options.source_format,
+                        ignore_unknown=self._options.ignore_unknown_values,
+                    )
+                except UnreadableFileError as error:
+                    self._tally.unreadable(file.uri, reading(str(error), file.uri))
+                    continue
+                self._tally.good(file.uri, table.num_rows)
+                if not self._tally.failed:
+                    writer.add(file, table)
+            self._tally.raise_if_failed()
+            writer.flush()
+        return schema
+
+    def _schema_of_files(self) -> Schema:
+        """The schema of the reference file, or of the last file by name, as BigQuery takes it."""
+        if reference := self._options.reference_schema_uri:
+            if not self._objects.match(reference):
+                raise BigQueryError("notFound", f"Not found: URI {reference}", reference)
+            columns = self._read_binary(reference)
+            self._tally.raise_if_failed()
+            return columns.schema if columns else ()
+        for file in sorted(self._files, key=lambda file: file.uri, reverse=True):
+            if columns := self._read_binary(file.uri):
+                return columns.schema
+        self._tally.raise_if_failed()
+        raise BigQueryError("invalid", "Schema has no fields.")
+
+    def _read_binary(self, uri: str) -> FileColumns | None:
+        """A file's columns, or None for an empty object and for one that cannot be read (which is noted)."""
+        data = self._objects.read(uri)
+        if not data:
+            return None
+        try:
+            match self._options.source_format:
+                case SourceFormat.AVRO:
+                    return read_avro(data, self._options)
+                case SourceFormat.PARQUET:
+                    return read_parquet(data, self._options)
+                case _:
+                    return read_orc(data, self._options)
+        except UnreadableFileError as error:
+            self._tally.unreadable(uri, reading(str(error), uri))
+            return None

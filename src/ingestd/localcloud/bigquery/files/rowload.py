@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_ROWS = 20_000
+BATCH_TABLES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,38 @@ class Codec(Protocol):
         ...
 
 
+def with_constants(table: "pa.Table", constants: Schema, runs: Sequence[tuple[SourceFile, int]]) -> "pa.Table":
+    """The table and, after its own columns, those that each file's path decides."""
+    for position, item in enumerate(constants):
+        values = [value for file, count in runs for value in [file.constants[position]] * count]
+        table = table.append_column(item.name, values_array(item, values))
+    return table
+
+
+class TableWriter:
+    """Collects the tables of small files and writes them together."""
+
+    def __init__(self, staging: Staging, constants: Schema) -> None:
+        self._staging = staging
+        self._constants = constants
+        self._tables: list[pa.Table] = []
+        self._pending = 0
+
+    def add(self, file: SourceFile, table: "pa.Table") -> None:
+        self._tables.append(with_constants(table, self._constants, [(file, table.num_rows)]))
+        self._pending += table.num_rows
+        if self._pending >= BATCH_ROWS or len(self._tables) >= BATCH_TABLES:
+            self.flush()
+
+    def flush(self) -> None:
+        if not self._tables:
+            return
+        import pyarrow as pa
+
+        tables, self._tables, self._pending = self._tables, [], 0
+        self._staging.append_table(pa.concat_tables(tables))
+
+
 class RowLoader:
     """Collects parts into batches and writes them."""
 
@@ -97,7 +130,8 @@ class RowLoader:
         self.flush()
         self._tally.good(part.file.uri, table.num_rows)
         if not self._tally.failed:
-            self._staging.append_table(self._with_constants(table, [(part.file, table.num_rows)]))
+            runs = [(part.file, table.num_rows)]
+            self._staging.append_table(with_constants(table, self._constants, runs))
         return True
 
     def flush(self) -> None:
@@ -111,9 +145,8 @@ class RowLoader:
                 for part in parts:
                     self._tally.good(part.file.uri, len(part.rows))
                 if not self._tally.failed:
-                    self._staging.append_table(
-                        self._with_constants(table, [(part.file, len(part.rows)) for part in parts])
-                    )
+                    runs = [(part.file, len(part.rows)) for part in parts]
+                    self._staging.append_table(with_constants(table, self._constants, runs))
                 return
         rows: list[dict[str, Any]] = []
         for part in parts:
@@ -134,9 +167,3 @@ class RowLoader:
             else:
                 into.append(row | constants if constants else row)
                 self._tally.good(uri, 1)
-
-    def _with_constants(self, table: "pa.Table", runs: Sequence[tuple[SourceFile, int]]) -> "pa.Table":
-        for position, item in enumerate(self._constants):
-            values = [value for file, count in runs for value in [file.constants[position]] * count]
-            table = table.append_column(item.name, values_array(item, values))
-        return table

@@ -6,7 +6,10 @@ from typing import Any
 
 import duckdb
 
-from ingestd.localcloud.bigquery.errors import ErrorProto, not_implemented
+from ingestd.localcloud.bigquery.errors import ErrorProto
+from ingestd.localcloud.bigquery.files.convert import BadValueError, Fault, JsonRules, row_reader
+from ingestd.localcloud.bigquery.files.problems import streamed_value_text
+from ingestd.localcloud.bigquery.files.staging import Staging
 from ingestd.localcloud.bigquery.types import Schema
 
 
@@ -31,4 +34,20 @@ def insert_rows(
 
     Without `skip_invalid_rows`, one bad row stops them all: the good ones are answered with reason `stopped`.
     """
-    raise not_implemented("insertAll yet")
+    rules = JsonRules(ignore_unknown=ignore_unknown_values, exact=False, json_as_text=True)
+    read = row_reader(schema, rules)
+    good: list[dict[str, Any]] = []
+    errors: dict[int, tuple[ErrorProto, ...]] = {}
+    for index, row in enumerate(rows):
+        try:
+            good.append(read(row if type(row) is dict else dict(row)))
+        except BadValueError as bad:
+            location = "" if bad.fault is Fault.MISSING else bad.path
+            errors[index] = (ErrorProto("invalid", streamed_value_text(bad), location),)
+    if errors and not skip_invalid_rows:
+        good = []
+        for index in range(len(rows)):
+            errors.setdefault(index, (ErrorProto("stopped", ""),))
+    with Staging(conn, staging, schema).open() as table:
+        table.append_rows(good)
+    return InsertOutcome(len(good), dict(sorted(errors.items())))

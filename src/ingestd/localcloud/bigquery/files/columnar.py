@@ -1,0 +1,228 @@
+"""Parquet and ORC files: the schema as BigQuery maps it, and the rows as Arrow columns.
+
+https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-parquet#parquet_conversions: a LIST is a record
+`list` of records `element` unless `enableListInference` is set; a MAP is a repeated record `key_value`.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ingestd.localcloud.bigquery.files.binary import FileColumns, UnreadableFileError, decimal_type
+from ingestd.localcloud.bigquery.files.columns import arrow_type
+from ingestd.localcloud.bigquery.files.detect import column_name
+from ingestd.localcloud.bigquery.files.options import LoadOptions
+from ingestd.localcloud.bigquery.types import Field, Mode, Type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def read_parquet(data: bytes, options: LoadOptions) -> FileColumns:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if len(data) < 12 or data[:4] not in (b"PAR1", b"PARE") or data[-4:] not in (b"PAR1", b"PARE"):
+        raise UnreadableFileError("Input file is not in Parquet format.")
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
+        table = file.read(columns=_projection(file.schema_arrow.names, options))
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableFileError(f"The Apache Parquet library failed to read data: {error}") from None
+    leaves = [file.schema.column(index) for index in range(len(file.schema))]
+    physical = {_plain_path(leaf.path).lower(): leaf.physical_type for leaf in leaves}
+    groups = {leaf.path.split(".")[0].lower(): leaf.path.split(".") for leaf in leaves}
+    enums = {leaf.path.lower() for leaf in leaves if leaf.logical_type.type == "ENUM"}
+    # INT96 is how Hive and Spark wrote instants, before Parquet could say so.
+    instants = {leaf.path.lower() for leaf in leaves if leaf.physical_type == "INT96"}
+    shape = _Shape(options, groups, enums, (Type.NUMERIC,), instants)
+    return _columns(table, shape, physical)
+
+
+def read_orc(data: bytes, options: LoadOptions) -> FileColumns:
+    import pyarrow as pa
+    from pyarrow import orc
+
+    if not data.startswith(b"ORC"):
+        raise UnreadableFileError("The Apache Orc library failed to parse metadata: Not an ORC file.")
+    try:
+        file = orc.ORCFile(pa.BufferReader(data))
+        table = file.read(columns=_projection(file.schema.names, options))
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableFileError(f"The Apache Orc library failed to read data: {error}") from None
+    shape = _Shape(options, {}, set(), (Type.NUMERIC, Type.STRING), set(), orc=True)
+    return _columns(table, shape, {})
+
+
+def _projection(names: list[str], options: LoadOptions) -> list[str] | None:
+    wanted = {name.lower() for name in options.projection_fields}
+    return [name for name in names if name.lower() in wanted] if wanted else None
+
+
+def _plain_path(path: str) -> str:
+    """A leaf's path without the groups that only say that something repeats."""
+    parts = path.split(".")
+    return ".".join(part for part in parts if part not in ("list", "element", "key_value", "bag", "array")) or parts[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What decides how Arrow's types read."""
+
+    options: LoadOptions
+    groups: dict[str, list[str]]
+    enums: set[str]
+    default_decimals: tuple[Type, ...]
+    instants: set[str]
+    orc: bool = False
+
+    def is_instant(self, path: str) -> bool:
+        """Whether a timestamp without a zone means UTC."""
+        return self.orc or path.lower() in self.instants
+
+
+def _columns(table: "pa.Table", shape: _Shape, physical: dict[str, str]) -> FileColumns:
+    import pyarrow as pa
+
+    fields, arrays = [], []
+    for index, item in enumerate(table.schema):
+        chunks = table.column(index).chunks
+        whole = pa.concat_arrays(chunks) if chunks else pa.array([], item.type)
+        field, array = _convert(item.name, item, whole, shape, item.name)
+        fields.append(field)
+        arrays.append(array)
+    return FileColumns(tuple(fields), tuple(arrays), physical, table.num_rows)
+
+
+def _convert(name: str, item: "pa.Field", array: "pa.Array", shape: _Shape, path: str) -> tuple[Field, "pa.Array"]:
+    import pyarrow as pa
+
+    kind = item.type
+    name = column_name(name, shape.options.character_map)
+    mode = Mode.NULLABLE if item.nullable else Mode.REQUIRED
+    if isinstance(kind, pa.DictionaryType):
+        array, kind = array.cast(kind.value_type), kind.value_type
+    if pa.types.is_map(kind):
+        return _map(name, mode, kind, array, shape, path)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _list(name, mode, kind, array, shape, path)
+    if pa.types.is_struct(kind):
+        return _struct(name, mode, kind, array, shape, path)
+    field, scalar = _scalar(name, mode, kind, array, shape, path)
+    return field, scalar
+
+
+def _struct(name: str, mode: Mode, kind: Any, array: "pa.Array", shape: _Shape, path: str) -> tuple[Field, "pa.Array"]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not kind.num_fields:
+        raise UnreadableFileError(f"Unsupported empty struct type for field '{path}'")
+    # `field` looks through the record's own nulls; `flatten` would too, but copies.
+    members = [
+        _convert(member.name, member, array.field(index), shape, f"{path}.{member.name}")
+        for index, member in enumerate(kind)
+    ]
+    field = Field(name, Type.STRUCT, mode, tuple(member for member, _ in members))
+    mask = pc.is_null(array) if array.null_count else None
+    arrays = [values for _, values in members]
+    return field, pa.StructArray.from_arrays(arrays, fields=list(arrow_type(field)), mask=mask)
+
+
+def _dense_list(array: "pa.Array") -> "pa.Array":
+    """A 32-bit list array without offset in which a null takes no elements."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    elements = array.flatten()
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_pylist()
+    offsets = [0]
+    for length in lengths:
+        offsets.append(offsets[-1] + length)
+    mask = pc.is_null(array) if array.null_count else None
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements, mask=mask)
+
+
+def _list(name: str, mode: Mode, kind: Any, array: "pa.Array", shape: _Shape, path: str) -> tuple[Field, "pa.Array"]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    dense = _dense_list(array)
+    inner = kind.value_field
+    infer = shape.orc or shape.options.parquet_list_inference
+    element, values = _convert(name if infer else inner.name, inner, dense.values, shape, path)
+    if infer:
+        if element.mode is Mode.REPEATED:
+            raise UnreadableFileError(f"Nested arrays are not supported. Field: {path}")
+        if values.null_count:
+            raise UnreadableFileError(f"Null elements are not supported in arrays. Field: {path}")
+        repeated = Field(name, element.type, Mode.REPEATED, element.fields)
+        return repeated, pa.ListArray.from_arrays(dense.offsets, values, type=arrow_type(repeated))
+    group = shape.groups.get(path.lower(), [])
+    middle = group[1] if len(group) > 2 else "list"
+    holder = Field(middle, Type.STRUCT, Mode.REPEATED, (element,))
+    record = Field(name, Type.STRUCT, mode, (holder,))
+    structs = pa.StructArray.from_arrays([values], fields=list(arrow_type(holder).value_type))
+    lists = pa.ListArray.from_arrays(dense.offsets, structs, type=arrow_type(holder))
+    mask = pc.is_null(array) if array.null_count else None
+    return record, pa.StructArray.from_arrays([lists], fields=list(arrow_type(record)), mask=mask)
+
+
+def _map(name: str, mode: Mode, kind: Any, array: "pa.Array", shape: _Shape, path: str) -> tuple[Field, "pa.Array"]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    pairs = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+    dense = _dense_list(pairs)
+    key, keys = _convert("key", kind.key_field, dense.values.field(0), shape, f"{path}.key")
+    value, values = _convert("value", kind.item_field, dense.values.field(1), shape, f"{path}.value")
+    direct = shape.orc or shape.options.parquet_map_as_list
+    holder = Field(name if direct else "key_value", Type.STRUCT, Mode.REPEATED, (key, value))
+    structs = pa.StructArray.from_arrays([keys, values], fields=list(arrow_type(holder).value_type))
+    lists = pa.ListArray.from_arrays(dense.offsets, structs, type=arrow_type(holder))
+    if direct:
+        return holder, lists
+    record = Field(name, Type.STRUCT, mode, (holder,))
+    mask = pc.is_null(array) if array.null_count else None
+    return record, pa.StructArray.from_arrays([lists], fields=list(arrow_type(record)), mask=mask)
+
+
+def _scalar(name: str, mode: Mode, kind: Any, array: "pa.Array", shape: _Shape, path: str) -> tuple[Field, "pa.Array"]:
+    import pyarrow as pa
+
+    if pa.types.is_decimal(kind):
+        targets = shape.options.decimal_targets or shape.default_decimals
+        field = Field(name, decimal_type(kind.precision, kind.scale, targets), mode)
+    else:
+        field = Field(name, _type_of(kind, shape, path), mode)
+    try:
+        if field.type is Type.STRING and pa.types.is_decimal(kind):
+            texts = [None if value is None else f"{value:f}" for value in array.to_pylist()]
+            return field, pa.array(texts, pa.string())
+        if field.type is Type.BYTES and pa.types.is_fixed_size_binary(kind):
+            return field, array.cast(pa.binary())
+        # BigQuery documents that it drops what an ORC timestamp has below the microsecond; elsewhere that is refused.
+        return field, array.cast(arrow_type(field), safe=not (shape.orc and pa.types.is_timestamp(kind)))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise UnreadableFileError(f"Invalid value for column '{path}' of type {field.type.value}: {error}") from None
+
+
+def _type_of(kind: Any, shape: _Shape, path: str) -> Type:
+    import pyarrow.types as kinds
+
+    if kinds.is_boolean(kind):
+        return Type.BOOL
+    if kinds.is_integer(kind):
+        return Type.INT64
+    if kinds.is_floating(kind):
+        return Type.FLOAT64
+    if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_null(kind):
+        return Type.STRING
+    if kinds.is_binary(kind) or kinds.is_large_binary(kind) or kinds.is_fixed_size_binary(kind):
+        return Type.STRING if path.lower() in shape.enums and shape.options.parquet_enum_as_string else Type.BYTES
+    if kinds.is_date(kind):
+        return Type.DATE
+    if kinds.is_time(kind):
+        return Type.TIME
+    if kinds.is_timestamp(kind):
+        return Type.TIMESTAMP if kind.tz or shape.is_instant(path) else Type.DATETIME
+    raise UnreadableFileError(f"Unsupported type {kind} for column '{path}'")
