@@ -161,7 +161,8 @@ def test_it_listens_on_loopback_only(command: Command) -> None:
             if state == "0A" and inode in own:
                 listening.append(local.partition(":")[0])
     assert len(listening) >= 3
-    assert set(listening) == {"0100007F"}  # 127.0.0.1, and no IPv6 socket at all
+    loopback = {"0100007F", "0000000000000000FFFF00000100007F"}  # 127.0.0.1, and the same in IPv6 clothes
+    assert set(listening) <= loopback
 
 
 def test_a_second_cloud_on_the_same_folder_is_refused(command: Command) -> None:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-from tests.e2e.test_newcomer import newcomers_environment
+from tests.e2e.environment import newcomers_environment
 
 pytestmark = pytest.mark.xdist_group("local-command")
 

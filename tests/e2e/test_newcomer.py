@@ -1,23 +1,14 @@
 """What somebody meets who just cloned the repository: nothing installed, one command."""
 
-import os
 import shutil
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from tests.e2e.environment import newcomers_environment
 
 ROOT = Path(__file__).parents[2]
-
-# What a developer's shell and this test run have and a newcomer's has not.
-LEAKS = ("VIRTUAL_ENV", "PYTHON", "COV", "COVERAGE", "PYTEST", "INGESTD", "CLOUDSDK", "GOOGLE", "MAKE", "MFLAGS")
-
-
-def newcomers_environment() -> dict[str, str]:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(LEAKS)}
-    kept = [folder for folder in environ["PATH"].split(os.pathsep) if not folder.startswith(str(ROOT))]
-    return {**environ, "PATH": os.pathsep.join(kept)}
 
 
 @pytest.mark.newcomer

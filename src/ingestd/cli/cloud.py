@@ -48,7 +48,10 @@ def cloud(
         bool, typer.Option("--legacy-audit", help="Send completions in the legacy AuditData shape as well.")
     ] = False,
     job_latency: Annotated[
-        timedelta, typer.Option(parser=duration, metavar="DURATION", help="How long every BigQuery job takes at least.")
+        timedelta,
+        typer.Option(
+            parser=duration, metavar="DURATION", show_default="none", help="How long every BigQuery job takes at least."
+        ),
     ] = timedelta(),
     enforce_quotas: Annotated[
         bool, typer.Option("--enforce-quotas", help="Refuse what BigQuery's quotas and Storage's write rate refuse.")

@@ -66,7 +66,10 @@ def demo(
     rules: Annotated[Path, typer.Option(metavar="DIR", exists=True, file_okay=False)] = Path("config/rules"),
     samples: Annotated[Path, typer.Option(metavar="DIR", exists=True, file_okay=False)] = Path("config/samples"),
     patience: Annotated[
-        timedelta, typer.Option(parser=duration, metavar="DURATION", help="How long the rows may take to arrive.")
+        timedelta,
+        typer.Option(
+            parser=duration, metavar="DURATION", show_default="60s", help="How long the rows may take to arrive."
+        ),
     ] = timedelta(seconds=60),
 ) -> None:
     """Watch sample files become rows, in a throw-away folder, then exit."""

@@ -11,8 +11,10 @@ output = Console(soft_wrap=True, highlight=False)
 errors = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
-def duration(text: str) -> timedelta:
-    """A duration given on the command line: `250ms`, `1s`, `1h30m`."""
+def duration(text: str | timedelta) -> timedelta:
+    """A duration given on the command line: `250ms`, `1s`, `1h30m`. Typer sends an option's default through it too."""
+    if isinstance(text, timedelta):
+        return text
     try:
         return parse_duration(text)
     except ValueError as error:

@@ -119,9 +119,11 @@ class LocalCloud:
         storage = HttpServer(control.mounted_on(storage_handler(self.storage)), port=ports.storage)
         pubsub = PubSubServer(self.pubsub, grpc_port=ports.pubsub, rest_port=ports.pubsub_rest)
         bigquery = HttpServer(bigquery_handler(self.bigquery), port=ports.bigquery)
+        started: list[HttpServer | PubSubServer] = []
+        stack.push_async_callback(_stopped, started)
         for server in (storage, pubsub, bigquery):
             await server.start()
-            stack.push_async_callback(server.stop)
+            started.append(server)
         retry = asyncio.create_task(self._retry_notifications(), name="notifications")
         stack.push_async_callback(_cancelled, retry)
         return Ports(storage.port, pubsub.grpc_port, bigquery.port, pubsub.rest_port or 0)
@@ -131,6 +133,11 @@ class LocalCloud:
         while True:
             await asyncio.sleep(_NOTIFICATION_RETRY_SECONDS)
             await asyncio.to_thread(self.storage.deliver_notifications)
+
+
+async def _stopped(servers: list[HttpServer | PubSubServer]) -> None:
+    """End them together: each waits a moment for its open connections."""
+    await asyncio.gather(*(server.stop() for server in servers))
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:
