@@ -2,7 +2,7 @@
 
 `INGESTD_INTAKE__MAX_BYTES=64MiB` sets `intake.max_bytes`. Keys may be written `journal_url`, `journalUrl` or
 `JournalURL`. Whatever is unknown is refused with the place (file and line, or the variable's name) and a suggestion:
-a setting that silently does nothing is worse than none. Values are never repeated in messages; they may be secret.
+a setting that silently does nothing is worse than none. Messages do not repeat texts, which may be secret.
 """
 
 from collections.abc import Collection, Mapping

@@ -101,7 +101,7 @@ def native(value: Any) -> Any:
 
 
 def locate(root: object, loc: tuple[int | str, ...], fallback: Place) -> tuple[Place, list[str], object]:
-    """Follow a pydantic error location: its place, the path as the document spells it, and the innermost container.
+    """Follow a pydantic error location: its place, the path as the document spells it, and what holds the last key.
 
     Elements that name no key or index (union tags, the `0` of a scalar taken as a one-element list) are passed over.
     """
@@ -113,7 +113,7 @@ def locate(root: object, loc: tuple[int | str, ...], fallback: Place) -> tuple[P
         elif isinstance(node, LocatedList) and isinstance(element, int) and 0 <= element < len(node):
             place, container, node = node.item_places[element], node, node[element]
             path.append(f"[{element}]")
-    return place, path, node if isinstance(node, (LocatedDict, LocatedList)) else container
+    return place, path, container
 
 
 def dotted(path: list[str]) -> str:

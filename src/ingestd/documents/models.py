@@ -107,7 +107,12 @@ def validate(model: type[M], data: Any, file: str, context: Any = None) -> M:
 
 def problems_of(error: ValidationError, data: Any, file: str, *, show_input: bool = True) -> list[Problem]:
     fallback = Place(file, 1, 1)
-    found = [_problem(details, data, fallback, show_input) for details in error.errors(include_url=False)]
+    found = [
+        _problem(details, data, fallback, show_input)
+        for details in error.errors(include_url=False)
+        # A list whose elements were all refused is not also empty.
+        if not (details["type"] == "too_short" and details["input"])
+    ]
     # A misspelt required key is one mistake, not two.
     mended = {f"did you mean {problem.path.rpartition('.')[2]!r}?" for problem in found if _is_missing(problem)}
     if not mended:
@@ -139,9 +144,7 @@ def _problem(details: ErrorDetails, data: Any, fallback: Place, show_input: bool
 
 
 def _unknown_key(key: str, container: object) -> str:
-    holder = container if isinstance(container, LocatedDict) else None
-    if holder is not None and key not in holder:
-        holder = None
+    holder = container if isinstance(container, LocatedDict) and key in container else None
     known = holder.known if holder else ()
     if holder and (twin := next((n for k, n in holder.names.items() if k.lower() == key.lower()), None)):
         return f"key {key!r} repeats {twin!r}; keep one of them"

@@ -1,0 +1,232 @@
+"""Rules are validated when read: every field of bqtail's rules is known, every contradiction is refused with its line."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from ingestd.rules.rule import Rule, content_hash
+from ingestd.rules.schema import DEFAULT_WINDOW, CopyMethod, Engine
+from ingestd.rules.support import NOT_YET, unsupported
+from tests.unit.rules.helpers import refused, spec
+
+EVERY_FIELD = """
+When: {Prefix: /data/, Suffix: .json, Filter: 'x', Exclusion: 'tmp', Directory: false}
+Disabled: false
+Async: true
+Dest:
+  Table: proj:dataset.table_$1_$Mod(4)
+  Partition: $Date
+  Pattern: '/data/(\\w+)/'
+  Parameters:
+    - {Name: App, Expression: "$Replace($ToLower($1),'_','')"}
+  Override: true
+  Transient:
+    Dataset: temp
+    ProjectID: other
+    Region: EU
+    Alias: x
+    Template: ds.tmpl
+    CopyMethod: query
+    Criteria: x.id > 0
+    Balancer: {ProjectIDs: [a, b], Strategy: fallback, MaxLoadJobs: 10}
+  Schema:
+    Template: ds.template
+    Split:
+      Mapping: [{When: 'MOD(id, 2) = 0', Then: ds.even}, {When: 'MOD(id, 2) = 1', Then: ds.odd}]
+      ClusterColumns: [id]
+      TimeColumn: ts
+  UniqueColumns: [id]
+  Transform: {name: UPPER(t.name), batch: $EventID}
+  SideInputs: [{Table: ds.side, Alias: s, 'On': s.id = t.id, Inner: true}]
+  AllowFieldAddition: true
+  Expiry: 2hours
+  SourceFormat: newline_delimited_json
+  WriteDisposition: WRITE_TRUNCATE
+Batch:
+  Window: {DurationInSec: 30}
+  MultiPath: true
+  RollOver: false
+  MaxFiles: 100
+  MaxBytes: 1GiB
+  MaxDelayInSec: 5
+  UsePatternHash: true
+  Group: {DurationInSec: 60, OnDone: [{Action: notify, Request: {Channels: '#c', Title: done}}]}
+OnSuccess: [{Action: delete}]
+OnFailure: [{Action: notify, Request: {Channels: ['#c'], Title: failed, Message: $Error}}]
+Info: {Workflow: w, Description: d, ProjectURL: u, LeadEngineer: e, URL: x}
+Engine: spark
+Merge: {TargetFileSize: 256MiB}
+StalledThresholdInSec: 60
+CorruptedFileURL: gs://b/corrupted
+InvalidSchemaURL: gs://b/invalid
+CounterURL: gs://b/counter
+MaxReload: 3
+"""
+
+
+def test_every_field_of_a_bqtail_rule_is_known() -> None:
+    rule = spec(EVERY_FIELD)
+    assert rule.batch is not None
+    assert rule.batch.duration == timedelta(seconds=30)
+    assert rule.batch.max_bytes == 1024**3
+    assert rule.dest.transient is not None
+    assert rule.dest.transient.copy_method is CopyMethod.QUERY
+    assert rule.dest.expiry == timedelta(hours=2)
+    assert rule.engine is Engine.SPARK
+    assert rule.dest.side_inputs[0].on == "s.id = t.id"
+    assert not rule.dest.append
+
+
+def test_fields_that_are_not_acted_on_yet_are_named_one_by_one() -> None:
+    found = {".".join(path) for path, _ in unsupported(spec(EVERY_FIELD))}
+    assert found == NOT_YET.keys() - {"Dest.Merge", "Dest.OrderBy", "Dest.TransientDataset"}
+
+
+def test_what_works_now_is_not_refused() -> None:
+    rule = spec("""
+        When: {Prefix: /data/}
+        Async: true
+        Dest:
+          Table: ds.t_$1
+          Pattern: '/data/(\\w+)/'
+          Partition: $Date
+          Override: true
+          Schema: {Template: ds.template}
+          Parameters: {Name: A, Expression: $1}
+          SkipLeadingRows: 1
+        OnSuccess: {Action: delete}
+        """)
+    assert list(unsupported(rule)) == []
+
+
+def test_the_window_has_bqtails_default_and_takes_nanoseconds_or_units() -> None:
+    def window(text: str) -> timedelta:
+        batch = spec(f"Dest: {{Table: d.t}}\nBatch: {text}").batch
+        assert batch is not None
+        return batch.duration
+
+    assert window("{}") == DEFAULT_WINDOW
+    assert window("{Window: {Duration: 90s}}") == timedelta(seconds=90)
+    assert window("{Window: {Duration: 15000000000}}") == timedelta(seconds=15)
+    assert window("{Window: {DurationInSec: '15'}}") == timedelta(seconds=15)
+
+
+def test_lower_case_schema_with_fields_is_bigquerys_and_schema_is_the_rules() -> None:
+    rule = spec(
+        '{"Dest": {"Table": "d.t", "schema": {"fields": [{"name": "a", "type": "string", "mode": "required"}]},'
+        ' "Schema": {"Autodetect": false}}}',
+        "r.json",
+    )
+    assert rule.dest.load_configuration() == {
+        "schema": {"fields": [{"name": "a", "type": "STRING", "mode": "REQUIRED"}]}
+    }
+    assert spec("Dest: {Table: d.t, schema: {template: d.x}}").dest.schema_options.template == "d.x"
+
+
+def test_load_options_pass_through_in_bigquerys_own_names() -> None:
+    rule = spec("""
+        Dest:
+          table: d.t
+          skipLeadingRows: "1"
+          FieldDelimiter: ;
+          nullMarker: NA
+          schemaUpdateOptions: ALLOW_FIELD_ADDITION
+          TimePartitioning: {Type: hour, Field: ts, ExpirationMs: 86400000}
+          clustering: {fields: [a, b]}
+          rangePartitioning: ~
+          hivePartitioningOptions: {mode: auto, sourceUriPrefix: gs://b/x}
+          decimalTargetTypes: [numeric, STRING]
+          Encoding: utf-8
+        """)
+    assert rule.dest.load_configuration() == {
+        "skipLeadingRows": 1,
+        "fieldDelimiter": ";",
+        "nullMarker": "NA",
+        "schemaUpdateOptions": ["ALLOW_FIELD_ADDITION"],
+        "timePartitioning": {"type": "HOUR", "field": "ts", "expirationMs": "86400000"},
+        "clustering": {"fields": ["a", "b"]},
+        "hivePartitioningOptions": {"mode": "AUTO", "sourceUriPrefix": "gs://b/x"},
+        "decimalTargetTypes": ["NUMERIC", "STRING"],
+        "encoding": "UTF-8",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("When: {}", "r.yaml:1:1: Dest: required key 'Dest' is missing"),
+        ("Dest: {}", "r.yaml:1:1: Dest.Table: required key 'Table' is missing"),
+        ("Dest: {Table: t}", "names no dataset; write it as [project.]dataset.table"),
+        ("Dest: {Table: 'bad-ds.t'}", "'bad-ds' is not a dataset id"),
+        ("Dest: {Table: ''}", "Dest.Table: must not be empty"),
+        ("Dest: {Table: 'd.t;x'}", "is not a table id"),
+        ("Dest: {Table: d.t}\nWhen: {Filter: '(a'}", "r.yaml:2:8: When.Filter: '(a' is no RE2 pattern: missing )"),
+        ("Dest: {Table: d.t}\nWhen: {Exclusion: '(?=x)'}", "is no RE2 pattern"),
+        ("Dest: {Table: d.t, Pattern: '[z-a]'}", "r.yaml:1:20: Dest.Pattern: '[z-a]' is no RE2 pattern"),
+        ("Dest: {Table: d.t_$1}", "Table uses $1 but there is no Pattern"),
+        ("Dest: {Table: d.t_$2, Pattern: '(x)'}", "Table uses $2 but Pattern has 1 groups"),
+        ("Dest: {Table: d.t_$Mod(0)}", "Table uses $Mod(0)"),
+        ("Dest: {Table: d.t$20240101, Partition: $Date}", "Table already ends in a partition"),
+        ("Dest: {Table: d.t, Override: true, WriteDisposition: WRITE_APPEND}", "Override: true contradicts"),
+        ("Dest: {Table: d.t, Override: false, writeDisposition: write_truncate}", "Override: false contradicts"),
+        ("Dest: {Table: d.t, Schema: {Autodetect: true}, autodetect: false}", "contradicts Autodetect: false"),
+        (
+            "Dest: {Table: d.t, timePartitioning: {type: DAY}, rangePartitioning: {field: a,"
+            " range: {start: 0, end: 9, interval: 1}}}",
+            "TimePartitioning and RangePartitioning exclude each other",
+        ),
+        ("Dest: {Table: d.t, sourceFormat: CVS}", "must be one of CSV, NEWLINE_DELIMITED_JSON"),
+        ("Dest: {Table: d.t, Transient: {}}", "r.yaml:1:20: Dest.Transient.Dataset: required key"),
+        ("Dest: {Table: d.t, Transient: {Dataset: x, CopyMethod: MOVE}}", "must be one of COPY, QUERY, DML"),
+        ("Dest: {Table: d.t, Parameters: [{Name: A, Expression: '$Nope($1)'}]}", "unknown function $Nope()"),
+        ("Dest: {Table: d.t, Parameters: [{Name: A, Expression: '$ToLower($1'}]}", "$ToLower( is never closed"),
+        ("Dest: {Table: d.t, Parameters: [{Name: A, Expression: '$Replace(a,b)'}]}", "takes 3 arguments, not 2"),
+        ("Dest: {Table: d.t, SideInputs: [{Table: d.s, 'On': a}]}", "required key 'Alias' is missing"),
+        ("Dest: {Table: d.t, SideInputs: [{Alias: s, On: a}]}", "give either Table or From"),
+        ("Dest: {Table: d.t, Schema: {Split: {Mapping: []}}}", "Dest.Schema.Split.Mapping: must not be empty"),
+        ("Dest: {Table: d.t, Expiry: soon}", "is not a duration"),
+        ("Dest: {Table: d.t, Transform: {a: b}}\nEngine: bigquery", "needs Dest.Transient"),
+        ("Dest: {Table: d.t}\nBatch: {Window: {MultiPath: true}}", "unknown key 'MultiPath'"),
+        ("Dest: {Table: d.t}\nOnSucess: []", "r.yaml:2:1: OnSucess: unknown key 'OnSucess'; did you mean 'OnSuccess'?"),
+        ("Dest: {Table: d.t}\nMaxReload: -1", "MaxReload: must be greater than or equal to 0"),
+        ("Dest: [d.t]", "Dest: must be a mapping"),
+    ],
+)
+def test_mistakes_are_refused_at_load(text: str, problem: str) -> None:
+    assert problem in "\n".join(refused(text))
+
+
+def test_documented_aliases_are_accepted() -> None:
+    rule = spec("""
+        Dest: {Table: d.t, TempDataset: temp}
+        Batch: {Group: {DurationMs: 10}}
+        InvalidSchemaURLL: gs://b/x
+        """)
+    assert rule.dest.staging is not None
+    assert rule.dest.staging.dataset == "temp"
+    assert rule.batch is not None
+    assert rule.batch.group is not None
+    assert rule.batch.group.duration_in_sec == 10
+    assert rule.invalid_schema_url == "gs://b/x"
+
+
+def test_a_rule_survives_the_journal_unchanged() -> None:
+    rule = Rule.of(spec(EVERY_FIELD), "gs://c/rules/a.yaml", 2, "a#2")
+    stored = json.loads(json.dumps(rule.to_json()))
+    again = Rule.from_json(stored)
+    assert again == rule
+    assert again.spec == rule.spec
+    assert content_hash(again.spec) == rule.content_hash
+
+
+def test_a_journal_of_another_version_is_refused() -> None:
+    with pytest.raises(ValueError, match="schema version 99"):
+        Rule.from_json({**Rule.of(spec("Dest: {Table: d.t}"), "u").to_json(), "schema_version": 99})
+
+
+def test_the_hash_depends_on_what_a_rule_says_not_on_how() -> None:
+    one = spec("# a comment\nDest: {table: d.t, SkipLeadingRows: '1'}\nAsync: yes\nMaxReload: 15\n")
+    two = spec('{"async": true, "dest": {"Table": "d.t", "skipLeadingRows": 1}}', "r.json")
+    other = spec("Dest: {Table: d.t, SkipLeadingRows: 2}\nAsync: true\n")
+    assert content_hash(one) == content_hash(two) != content_hash(other)
