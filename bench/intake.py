@@ -1,9 +1,9 @@
 """Events per second of the daemon's intake and routing, beside a bare pull-and-ack loop on the same Pub/Sub server.
 
 50,000 notifications as GCS publishes them, one half for one of 200 rules, the other half for none. The daemon's side is
-the real puller, parser, rule index, destination expansion and batch record; what would follow (GCS, BigQuery) is cut
-off right behind. Both sides use Google's `SubscriberAsyncClient` with the same number of concurrent pulls. Rounds
-alternate, since machines are noisy. `python -m bench.intake` prints a table and, last, one line of JSON.
+the real puller, parser and rule index; a matched file's batch, which waits for GCS and BigQuery, is cut off. Both sides
+use Google's `SubscriberAsyncClient` with the same number of concurrent pulls. Rounds alternate, since machines are
+noisy. `python -m bench.intake` prints a table and, last, one line of JSON.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncI
 from google.pubsub_v1.types import PubsubMessage
 
 from bench.servers import pubsub_server
-from ingestd.batch.journal import Held
-from ingestd.batch.record import Phase, Record
 from ingestd.gcp.pubsub import PubSubSubscription
-from ingestd.intake.arrivals import Arrivals
+from ingestd.intake.notifications import ObjectEvent
 from ingestd.intake.puller import Puller, PullLimits
+from ingestd.intake.receipts import Receipt
+from ingestd.intake.router import Router
 from ingestd.model.clock import SystemClock
-from ingestd.model.objects import Generation, ObjectRef
+from ingestd.ports import Message
 from ingestd.retry import Retrier
 from ingestd.rules.loading import RuleBook
 from ingestd.rules.rule import Rule
@@ -41,20 +41,6 @@ TOPIC, BARE, DAEMON = (
     "projects/bench/subscriptions/bare",
     "projects/bench/subscriptions/daemon",
 )
-
-
-class _Sink:
-    """Where batches end in this benchmark: accepted at once, driven nowhere."""
-
-    def __init__(self) -> None:
-        self.accepted = 0
-
-    async def accept(self, record: Record) -> Held:
-        self.accepted += 1
-        return Held(record, Generation(1))
-
-    async def drive(self, held: Held, *, fresh: bool) -> None:
-        held.record = held.record.enter(Phase.MISSING)
 
 
 def notification(number: int) -> PubsubMessage:
@@ -128,27 +114,24 @@ async def bare(subscriber: SubscriberAsyncClient) -> float:
 
 
 async def daemon(subscriber: SubscriberAsyncClient, book: RuleBook) -> float:
-    clock, sink, seen = SystemClock(), _Sink(), 0
+    """The puller, the parser and the rule index; a matched file's batch would begin where `deliver` ends."""
+    clock, seen, matched = SystemClock(), 0, 0
     unused: Any = None
-    arrivals = Arrivals(
-        subscription=DAEMON,
-        route=book.route,
-        runner=sink,  # type: ignore[arg-type]
-        store=unused,
-        dead_letters=unused,
-        errors=ObjectRef("bench-ops", "errors"),
-        project="bench",
-        clock=clock,
-        remember=100_000,
-    )
     done = asyncio.Event()
 
-    def handle(message: Any, receipt: Any) -> Any:
+    def deliver(event: ObjectEvent, rule: Rule, receipt: Receipt) -> None:
+        nonlocal matched
+        matched += 1
+        receipt.ack()
+
+    router = Router(subscription=DAEMON, route=book.index.route, deliver=deliver, dead_letters=unused, refusals=unused)
+
+    def handle(message: Message, receipt: Receipt) -> Any:
         nonlocal seen
         seen += 1
         if seen == EVENTS:
             done.set()
-        return arrivals.handle(message, receipt)
+        return router.handle(message, receipt)
 
     subscription = PubSubSubscription(subscriber, DAEMON, Retrier())
     puller = Puller(subscription, handle, clock, PullLimits(concurrent_pulls=PULLS))
@@ -158,7 +141,7 @@ async def daemon(subscriber: SubscriberAsyncClient, book: RuleBook) -> float:
     puller.stop()
     await running  # everything is settled and acknowledged
     seconds = time.perf_counter() - start
-    assert sink.accepted == EVENTS // 2, sink.accepted
+    assert matched == EVENTS // 2, matched
     return EVENTS / seconds
 
 

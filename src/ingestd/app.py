@@ -183,7 +183,7 @@ def _assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
     )
     router = Router(
         subscription=settings.subscriptions.notifications,
-        route=lambda name: rules.book.route(name),
+        route=lambda name: rules.book.index.route(name),
         deliver=arrivals.deliver,
         dead_letters=dead_letters,
         refusals=refusals,

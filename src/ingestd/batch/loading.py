@@ -6,6 +6,7 @@ same job. What needs asking (does the table exist, where is its dataset) is aske
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 import structlog
@@ -62,7 +63,7 @@ def new_record(
         phase=Phase.ACCEPTED,
         dest=str(destination.table),
         files=(file,),
-        rule=plain(rule.spec),
+        rule=_pinned(rule),
         rule_url=rule.url,
         rule_name=rule.name,
         rule_hash=rule.content_hash,
@@ -74,6 +75,12 @@ def new_record(
         values=dict(destination.params),
         overwrote=overwrote,
     )
+
+
+@lru_cache(maxsize=1024)
+def _pinned(rule: Rule) -> dict[str, Any]:
+    """The rule as plain JSON data; the same for all its files, so it is made once."""
+    return plain(rule.spec)
 
 
 def load_configuration(dest: Dest, table: TableName, uris: list[str]) -> dict[str, Any]:

@@ -58,7 +58,6 @@ class DeadLetters:
             "Reason": reason,
             "Subscription": subscription,
             "MessageID": message.message_id,
-            "PublishTime": message.publish_time,
             "Attributes": dict(message.attributes),
             "Data": base64.b64encode(message.data).decode(),
             "Text": message.data.decode("utf-8", "replace"),

@@ -66,57 +66,53 @@ def parse_notification(data: bytes, attributes: Mapping[str, str]) -> ObjectEven
 
 
 def _from_attributes(kind: str, data: bytes, attributes: Mapping[str, str]) -> ObjectEvent:
-    kind = _EVENT_TYPES.get(kind, kind)
-    bucket, name = attributes.get("bucketId", ""), attributes["objectId"]
-    generation = _generation(attributes.get("objectGeneration"))
-    size, created, crc32c = 0, None, ""
-    metadata: dict[str, str] = {}
-    if data and attributes.get("payloadFormat", "JSON_API_V1") == "JSON_API_V1":
+    resource: dict[str, Any] = {}
+    if data and attributes.get("payloadFormat") != "NONE":
         resource = _object(data)
-        size, created, crc32c, metadata = _details(resource)
-        generation = generation or _generation(resource.get("generation"))
-        bucket = bucket or _text(resource, "bucket")
-    overwrote = attributes.get("overwroteGeneration")
-    return _event(kind, bucket, name, generation, size, created, crc32c, metadata, overwrote)
+    return _event(
+        _EVENT_TYPES.get(kind, kind),
+        attributes.get("bucketId") or resource.get("bucket"),
+        attributes["objectId"],
+        _generation(attributes.get("objectGeneration")) or _generation(resource.get("generation")),
+        resource,
+        attributes.get("overwroteGeneration"),
+    )
 
 
 def _from_resource(kind: str, resource: dict[str, Any], attributes: Mapping[str, str]) -> ObjectEvent:
-    size, created, crc32c, metadata = _details(resource)
     generation = _generation(resource.get("generation"))
     overwrote = attributes.get("overwroteGeneration")
-    bucket, name = _text(resource, "bucket"), _text(resource, "name")
-    return _event(kind, bucket, name, generation, size, created, crc32c, metadata, overwrote)
+    return _event(kind, resource.get("bucket"), resource.get("name"), generation, resource, overwrote)
 
 
 def _event(
     kind: str,
-    bucket: str,
-    name: str,
+    bucket: object,
+    name: object,
     generation: Generation | None,
-    size: int,
-    created: datetime | None,
-    crc32c: str,
-    metadata: dict[str, str],
+    resource: dict[str, Any],
     overwrote: str | None,
 ) -> ObjectEvent:
     if kind not in _KNOWN:
         raise Unreadable(f"unknown event type {kind!r}")
-    if not bucket or not name:
+    if not bucket or not name or not isinstance(bucket, str) or not isinstance(name, str):
         raise Unreadable("the event names no bucket or no object")
     if generation is None:
         raise Unreadable("the event carries no object generation")
-    file = FileVersion(ObjectRef(bucket, name), generation, size, created or generation_time(generation), crc32c)
-    return ObjectEvent(kind, file, _generation(overwrote), metadata)
-
-
-def _details(resource: dict[str, Any]) -> tuple[int, datetime | None, str, dict[str, str]]:
-    try:
-        size = int(resource.get("size") or 0)
-    except (TypeError, ValueError):
-        size = 0
+    created = _instant(resource.get("timeCreated")) or generation_time(generation)
+    file = FileVersion(
+        ObjectRef(bucket, name), generation, _size(resource.get("size")), created, _text(resource, "crc32c")
+    )
     metadata = resource.get("metadata")
     own = {str(key): str(value) for key, value in metadata.items()} if isinstance(metadata, dict) else {}
-    return size, _instant(resource.get("timeCreated")), _text(resource, "crc32c"), own
+    return ObjectEvent(kind, file, _generation(overwrote) if overwrote else None, own)
+
+
+def _size(value: object) -> int:
+    try:
+        return max(0, int(value)) if isinstance(value, str | int) else 0
+    except ValueError:
+        return 0
 
 
 def _object(data: bytes) -> dict[str, Any]:

@@ -128,7 +128,7 @@ class Puller:
             return
 
     def _handle(self, message: Message) -> None:
-        receipt = self.desk.admit(message)
+        receipt = Receipt(self.desk, message)
         try:
             work = self._handler(message, receipt)
         except Exception:  # noqa: BLE001 - one message must never stop the stream; _give_back logs and counts
@@ -136,6 +136,7 @@ class Puller:
             return
         if work is not None:
             assert self._tasks is not None
+            self.desk.track(receipt)
             self._tasks.create_task(self._finish(work, receipt), name=f"message:{message.message_id}")
 
     async def _finish(self, work: Coroutine[Any, Any, None], receipt: Receipt) -> None:

@@ -28,12 +28,13 @@ _MAX_DELAY = timedelta(seconds=600)  # Pub/Sub's longest ack deadline
 class Receipt:
     """What a handler holds for one message: settle it once, by `ack` or `retry_later`."""
 
-    __slots__ = ("_desk", "message", "size")
+    __slots__ = ("_desk", "message", "settled", "tracked")
 
     def __init__(self, desk: "Desk", message: Message) -> None:
         self._desk = desk
         self.message = message
-        self.size = len(message.data)
+        self.settled = False
+        self.tracked = False
 
     def ack(self) -> None:
         self._desk.settle(self, None)
@@ -61,39 +62,45 @@ class Desk:
         self._room = asyncio.Event()
         self._room.set()
         self._full = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._emptied: asyncio.Event | None = None
         self.name = name = subscription.name
         self._acked = SETTLED.labels(name, "ack")
         self._returned = SETTLED.labels(name, "retry")
         self._gauge = IN_FLIGHT.labels(name)
         self._gauge_bytes = IN_FLIGHT_BYTES.labels(name)
 
-    def admit(self, message: Message) -> Receipt:
-        receipt = Receipt(self, message)
-        self._open[message.ack_id] = receipt
-        self._bytes += receipt.size
-        if len(self._open) >= self._max_messages or self._bytes >= self._max_bytes:
+    def track(self, receipt: Receipt) -> None:
+        """Count a message whose handling takes time, and keep its lease until it is settled."""
+        receipt.tracked = True
+        self._open[receipt.message.ack_id] = receipt
+        self._bytes += len(receipt.message.data)
+        if self._full_up():
             self._room.clear()
-        self._idle.clear()
-        return receipt
 
     def settle(self, receipt: Receipt, delay: timedelta | None) -> None:
+        if receipt.settled:
+            return  # the first word counts
+        receipt.settled = True
         ack_id = receipt.message.ack_id
-        if self._open.get(ack_id) is not receipt:
-            return  # settled before: the first word counts
-        del self._open[ack_id]
-        self._bytes -= receipt.size
-        if not self._room.is_set() and len(self._open) < self._max_messages and self._bytes < self._max_bytes:
-            self._room.set()
+        if receipt.tracked:
+            self._untrack(receipt)
         if delay is None:
             self._acks.append(ack_id)
-            if len(self._acks) >= _FLUSH_AT:
+            if len(self._acks) == _FLUSH_AT:
                 self._full.set()
         else:
             self._delays.setdefault(delay, []).append(ack_id)
-        if not self._open:
-            self._idle.set()
+
+    def _untrack(self, receipt: Receipt) -> None:
+        del self._open[receipt.message.ack_id]
+        self._bytes -= len(receipt.message.data)
+        if not self._full_up():
+            self._room.set()
+        if self._emptied is not None and not self._open:
+            self._emptied.set()
+
+    def _full_up(self) -> bool:
+        return len(self._open) >= self._max_messages or self._bytes >= self._max_bytes
 
     async def wait_for_room(self) -> int:
         """Wait until more messages fit, and say how many."""
@@ -101,7 +108,10 @@ class Desk:
         return max(1, self._max_messages - len(self._open))
 
     async def drained(self) -> None:
-        await self._idle.wait()
+        """Wait until every message in flight is settled."""
+        if self._open:
+            self._emptied = asyncio.Event()
+            await self._emptied.wait()
 
     @property
     def in_flight(self) -> int:

@@ -466,7 +466,6 @@ class CoreSubscription:
                             one.data,
                             dict(one.attributes),
                             one.message_id,
-                            one.published,
                             one.delivery_attempt,
                         )
                         for one in received
