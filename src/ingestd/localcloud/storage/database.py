@@ -34,7 +34,7 @@ CREATE TABLE objects (bucket TEXT NOT NULL, name TEXT NOT NULL, generation INTEG
 CREATE TABLE payloads (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE notification_configs (bucket TEXT NOT NULL, id INTEGER NOT NULL, body BLOB NOT NULL,
     PRIMARY KEY (bucket, id)) WITHOUT ROWID;
-CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, resource TEXT NOT NULL, topic TEXT NOT NULL,
+CREATE TABLE outbox (id INTEGER PRIMARY KEY, resource TEXT NOT NULL, topic TEXT NOT NULL,
     data BLOB NOT NULL, attributes BLOB NOT NULL);
 CREATE TABLE uploads (id TEXT PRIMARY KEY, bucket TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL,
     created INTEGER NOT NULL, received INTEGER NOT NULL, total INTEGER, generation INTEGER,
@@ -239,10 +239,13 @@ class Database:
     def referenced_files(self) -> set[str]:
         return {name for (name,) in self.execute("SELECT file FROM objects WHERE file IS NOT NULL")}
 
-    # The generation counter is committed with each write, so numbers keep rising even if the wall clock steps back.
+    # Generations keep rising even if the wall clock steps back: the highest is in its object's row, or was saved when
+    # that row went.
 
     def last_generation(self) -> int:
-        return int(self.execute("SELECT value FROM counters WHERE name = 'generation'").fetchone()[0])
+        (saved,) = self.execute("SELECT value FROM counters WHERE name = 'generation'").fetchone()
+        (highest,) = self.execute("SELECT MAX(generation) FROM objects").fetchone()
+        return max(int(saved), int(highest or 0))
 
     def save_generation(self, generation: int) -> None:
-        self.execute("UPDATE counters SET value = ? WHERE name = 'generation'", (generation,))
+        self.execute("UPDATE counters SET value = MAX(value, ?) WHERE name = 'generation'", (generation,))

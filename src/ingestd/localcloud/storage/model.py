@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from ingestd.localcloud.storage.errors import invalid, not_modified, precondition_failed, unsupported
@@ -17,14 +18,19 @@ type_error = "Invalid value for field {field}: expected {expected}."
 NO_CUSTOM: Mapping[str, str] = {}
 
 
+@lru_cache(maxsize=1024)
+def _second(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
+
+
 def rfc3339(micros: int) -> str:
     """Milliseconds, as resources show times."""
-    return f"{datetime.fromtimestamp(micros // 1_000_000, UTC):%Y-%m-%dT%H:%M:%S}.{micros // 1000 % 1000:03d}Z"
+    return f"{_second(micros // 1_000_000)}.{micros // 1000 % 1000:03d}Z"
 
 
 def rfc3339_micros(micros: int) -> str:
     """Microseconds, as notification attributes show times."""
-    return f"{datetime.fromtimestamp(micros // 1_000_000, UTC):%Y-%m-%dT%H:%M:%S}.{micros % 1_000_000:06d}Z"
+    return f"{_second(micros // 1_000_000)}.{micros % 1_000_000:06d}Z"
 
 
 def _varint(value: int) -> bytes:
@@ -36,6 +42,7 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
+@lru_cache(maxsize=4096)
 def object_etag(generation: int, metageneration: int) -> str:
     """Google's own construction: both numbers as a tiny protocol buffer, in base64."""
     return base64.b64encode(b"\x08" + _varint(generation) + b"\x10" + _varint(metageneration)).decode()

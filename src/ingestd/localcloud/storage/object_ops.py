@@ -300,6 +300,7 @@ class Objects:
             change.emit(EventType.ARCHIVE, change.archive(target))
         else:
             change.remove(target)
+            self._state.database.save_generation(target.generation)
             change.emit(EventType.DELETE, target)
 
     def _selected(self, bucket: str, name: str, generation: int | None, conditions: Preconditions) -> ObjectVersion:

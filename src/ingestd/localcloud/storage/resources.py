@@ -4,6 +4,7 @@ Used by the server for answers and by the notifier for payloads; `base` is where
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -19,9 +20,14 @@ GOOGLE_API = "https://www.googleapis.com"
 GOOGLE_DOWNLOAD = "https://storage.googleapis.com"
 
 
+@lru_cache(maxsize=4096)
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
+
+
 def object_resource(version: ObjectVersion, base: str = GOOGLE_API, download: str = GOOGLE_DOWNLOAD) -> dict[str, Any]:
     meta = version.metadata
-    path = f"/storage/v1/b/{version.bucket}/o/{quote(version.name, safe='')}"
+    path = f"/storage/v1/b/{version.bucket}/o/{_quoted(version.name)}"
     created = rfc3339(version.created)
     resource: dict[str, Any] = {
         "kind": "storage#object",

@@ -93,7 +93,6 @@ class State:
     def next_generation(self, now: int) -> int:
         """Microseconds since the epoch, and always more than any number given before."""
         self._last_generation = max(now, self._last_generation + 1)
-        self.database.save_generation(self._last_generation)
         return self._last_generation
 
     def bucket(self, name: str) -> Bucket:
