@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ingestd.localcloud.bigquery.catalog import Catalog, partition_expression
+from ingestd.localcloud.bigquery.destination import source_partition
 from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
 from ingestd.localcloud.bigquery.paging import count, page
 from ingestd.localcloud.bigquery.quota import Quotas
@@ -112,8 +113,8 @@ class Metadata:
 
     def get_table(self, project: str, dataset: str, table: str) -> dict[str, Any]:
         with self._hooks.operation("tables.get", f"{project}/{dataset}/{table}"), self._reading() as catalog:
-            name, _ = split_decorator(table)
-            return self._table_rest(catalog, catalog.table(TableRef(project, dataset, name)))
+            name, decorator = split_decorator(table)
+            return self._table_rest(catalog, catalog.table(TableRef(project, dataset, name)), decorator)
 
     def list_tables(self, project: str, dataset: str, parameters: Mapping[str, str]) -> dict[str, Any]:
         with self._hooks.operation("tables.list", f"{project}/{dataset}"), self._reading() as catalog:
@@ -161,7 +162,8 @@ class Metadata:
         path = f"projects/{dataset.ref.project}/datasets/{dataset.ref.dataset}"
         return {"type": "DEFAULT", **dataset.rest(), "selfLink": f"https://bigquery.googleapis.com/bigquery/v2/{path}"}
 
-    def _table_rest(self, catalog: Catalog, table: Table) -> dict[str, Any]:
+    def _table_rest(self, catalog: Catalog, table: Table, decorator: str | None = None) -> dict[str, Any]:
+        """The resource with its sizes; with a decorator it is the partition that is counted and named."""
         ref = table.ref
         path = f"projects/{ref.project}/datasets/{ref.dataset}/tables/{ref.table}"
         resource = table.rest() | {
@@ -170,7 +172,10 @@ class Metadata:
         }
         rows, size = 0, 0
         if table.kind in (TableKind.TABLE, TableKind.SNAPSHOT):
-            rows, size = measure(catalog.conn, ref.physical, table.schema)
+            rows, size = measure(catalog.conn, source_partition(table, decorator), table.schema)
+        if decorator is not None:
+            resource["id"] = f"{ref}${decorator}"
+            resource["tableReference"] = {**ref.rest(), "tableId": f"{ref.table}${decorator}"}
         return resource | {
             "numRows": str(rows),
             "numBytes": str(size),

@@ -7,6 +7,7 @@ from datetime import timedelta
 @dataclass(frozen=True, slots=True)
 class BigQuerySettings:
     job_latency: timedelta = timedelta()  # half of it a job is PENDING, half of it RUNNING, before its work is done
+    poll_grace: timedelta = timedelta(milliseconds=50)  # jobs.get waits this long for a job that is about to be DONE
     workers: int = 4  # 0: nothing runs by itself; the owner calls `run_pending`
     enforce_quotas: bool = False  # the rate and daily limits; limits per job always hold
     legacy_audit: bool = False  # also publish the v1 shape of a completion
