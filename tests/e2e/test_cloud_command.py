@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +22,7 @@ from google.cloud import bigquery, storage
 from google.pubsub_v1 import PublisherClient, SubscriberClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
+from tests.e2e.cloud_process import Command, cloud_command
 
 pytestmark = pytest.mark.xdist_group("cloud-command")
 
@@ -67,42 +68,6 @@ class Clients:
         pytest.fail(f"no fitting message on {subscription} within {seconds} s")
 
 
-@dataclass
-class Command:
-    """A running `ingestd cloud`."""
-
-    process: subprocess.Popen[str]
-    state: Path
-    started: float
-
-    @property
-    def endpoints(self) -> dict[str, str]:
-        shown: dict[str, str] = json.loads((self.state / "endpoints.json").read_text())
-        return shown
-
-    def wait_until_ready(self) -> float:
-        """Seconds until the process has said where it is."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if "Ctrl-C" in line:
-                return time.monotonic() - self.started
-        pytest.fail(f"the cloud ended with {self.process.wait(10)}")
-
-
-@contextmanager
-def cloud_command(state: Path, *options: str) -> Iterator[Command]:
-    command = [sys.executable, "-m", "ingestd", "cloud", "--state", str(state), "--project", "play", *options]
-    started = time.monotonic()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        running = Command(process, state, started)
-        try:
-            running.wait_until_ready()
-            yield running
-        finally:
-            if process.poll() is None:
-                process.kill()
-
-
 @pytest.fixture(scope="module")
 def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     with cloud_command(tmp_path_factory.mktemp("cloud"), "--provision") as running:
@@ -118,7 +83,7 @@ def clients(command: Command) -> Iterator[Clients]:
 def test_it_is_ready_within_two_seconds(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     command = [sys.executable, "-m", "ingestd", "cloud", "--state", str(tmp_path)]
     seconds = []
-    for _ in range(3):  # the best of three: other tests use the machine too
+    for _ in range(3):  # the best of at most three: other tests use the machine too
         started = time.monotonic()
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             running = Command(process, tmp_path, started)
@@ -127,6 +92,8 @@ def test_it_is_ready_within_two_seconds(tmp_path: Path, record_property: Callabl
                 httpx.get(f"{running.endpoints['storage']}/_ingestd/health", trust_env=False).json()["status"] == "ok"
             )
             process.terminate()
+        if seconds[-1] < 2:
+            break
     record_property("ready_seconds", min(seconds))
     print(f"ready in {min(seconds):.2f} s")
     assert min(seconds) < 5  # under 2 s on a quiet machine

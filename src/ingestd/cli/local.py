@@ -212,7 +212,7 @@ def _welcome(running: _Running) -> None:
     grid.add_row("", "")
     grid.add_row("With gcloud and bq", f"[cyan]source {state / 'env.sh'}[/]")
     grid.add_row("", f"[cyan]gcloud storage cp FILE {trigger}/orders/[/]")
-    grid.add_row("", "[cyan]bq --api $BIGQUERY_EMULATOR_HOST query --nouse_legacy_sql 'SELECT …'[/]")
+    grid.add_row("", "[cyan]bq --oauth_access_token=local query --nouse_legacy_sql 'SELECT …'[/]")
     output.print(Panel(grid, title="ingestd is running", subtitle="Ctrl-C stops it", border_style="green"))
 
 

@@ -21,6 +21,7 @@ from ingestd.model.errors import Fatal
 
 ENDPOINTS_FILE = "endpoints.json"
 ENVIRONMENT_FILE = "env.sh"
+BQ_FILE = "bigqueryrc"
 _LOCK_FILE = "lock"
 _LOCK_PATIENCE_SECONDS = 1.0  # a predecessor that was just killed may need a moment to vanish
 
@@ -90,7 +91,9 @@ class Endpoints:
 
     def save(self, folder: Path) -> None:
         _replace(folder / ENDPOINTS_FILE, orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2) + b"\n")
-        lines = [f"export {name}={shlex.quote(value)}" for name, value in self.environ().items()]
+        _replace(folder / BQ_FILE, f"api = {self.bigquery}\nproject_id = {self.project}\n".encode())
+        environ = {**self.environ(), "BIGQUERYRC": str((folder / BQ_FILE).absolute())}
+        lines = [f"export {name}={shlex.quote(value)}" for name, value in environ.items()]
         _replace(folder / ENVIRONMENT_FILE, ("\n".join(lines) + "\n").encode())
 
 
