@@ -13,6 +13,8 @@ _DATASET = re.compile(r"[A-Za-z0-9_]{1,1024}")
 _DECORATOR = re.compile(r"[A-Za-z0-9_]{1,64}")
 _TABLE_CATEGORIES = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Zs"})
 _TABLE_BYTES = 1024
+# Back-ticks around the whole name or around some of its parts; elsewhere they are refused like any other character.
+_QUOTED = re.compile(r"(?:^|(?<=[.:]))`([^`]+)`(?=$|[.:$])")
 
 
 class InvalidTableName(ValueError):  # noqa: N818 - reads as the state of the name
@@ -84,7 +86,7 @@ def parse_table(text: str) -> TableName:
     name = text.strip()
     if name.startswith("[") and name.endswith("]"):
         name = name[1:-1]
-    name = name.replace("`", "")
+    name = _QUOTED.sub(r"\1", name)
     name, _, decorator = name.partition("$")
     if "$" in text and not decorator:
         raise InvalidTableName(f"{text!r} ends in '$' without a partition id")

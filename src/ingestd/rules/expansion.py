@@ -62,7 +62,9 @@ class Scope:
             value, end = self.values[reference.name], reference.name_end
             for step in reference.steps:
                 inner = _step(value, step.key)
-                if inner is None:
+                if inner is None and isinstance(value, (Mapping, list, tuple)):
+                    return None
+                if inner is None:  # `$EventID.json`: what follows a plain value is text
                     break
                 value, end = inner.value, step.end
             else:

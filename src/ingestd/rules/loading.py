@@ -137,32 +137,42 @@ class RuleLoader:
             references = known.good.references if known and known.good else ()
             version = (listed[url], *(listed.get(reference, "") for reference in references))
             if known is None or known.version != version:
-                await self._read(url, version, listed)
-                changed = True
+                changed |= await self._read(url, version, listed)
         return changed
 
-    async def _read(self, url: str, version: tuple[str, ...], listed: Mapping[str, str]) -> None:
+    async def _read(self, url: str, version: tuple[str, ...], listed: Mapping[str, str]) -> bool:
+        """Take in a new version; whether that changed anything."""
         file = self._files.setdefault(url, _File(()))
-        try:
-            data = await self._source.read(url)
-        except Exception as error:  # noqa: BLE001 - one unreadable file must not hold up the others
-            # The version is not recorded: the next refresh tries again.
-            self._refuse(file, url, (Problem(url, 0, 0, "", f"cannot be read: {error}"),))
-            return
-        file.version = version
-        try:
-            good = await parse_file(url, data, self._source.root, self._source.read)
-        except DocumentError as error:
-            self._refuse(file, url, error.problems)
-            return
-        self.counts["reloads"] += 1
-        file.good, file.problems = good, ()
-        file.version = (version[0], *(listed.get(reference, "") for reference in good.references))
-        log.info("rules.file_loaded", file=url, rules=len(good.rules), routes=len(good.routes))
+        unreadable = False
 
-    def _refuse(self, file: _File, url: str, problems: tuple[Problem, ...]) -> None:
+        async def fetch(target: str) -> bytes:
+            nonlocal unreadable
+            try:
+                return await self._source.read(target)
+            except Exception:
+                unreadable = True
+                raise
+
+        try:
+            data = await fetch(url)
+            good = await parse_file(url, data, self._source.root, fetch)
+        except DocumentError as error:
+            problems = error.problems
+        except Exception as error:  # noqa: BLE001 - one unreadable file must not hold up the others
+            problems = (Problem(url, 0, 0, "", f"cannot be read: {error}"),)
+        else:
+            self.counts["reloads"] += 1
+            file.good, file.problems = good, ()
+            file.version = (version[0], *(listed.get(reference, "") for reference in good.references))
+            log.info("rules.file_loaded", file=url, rules=len(good.rules), routes=len(good.routes))
+            return True
+        # What could not be read is tried again at the next refresh; what is wrong waits for an edit.
+        file.version = () if unreadable else version
+        return self._refuse(file, url, problems)
+
+    def _refuse(self, file: _File, url: str, problems: tuple[Problem, ...]) -> bool:
         if file.problems == problems:
-            return
+            return False
         self.counts["broken"] += 1
         file.problems = problems
         log.error(
@@ -171,6 +181,7 @@ class RuleLoader:
             kept_last_good=file.good is not None,
             problems=[str(problem) for problem in problems],
         )
+        return True
 
     def _publish(self) -> None:
         good = [file.good for file in self._files.values() if file.good]

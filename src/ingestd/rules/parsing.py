@@ -18,6 +18,7 @@ from ingestd.rules.support import unsupported
 RULE_SUFFIXES = (".json", ".yaml", ".yml")
 
 Fetch = Callable[[str], Awaitable[bytes]]
+Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +63,14 @@ async def parse_file(url: str, data: bytes, root: str, fetch: Fetch) -> ParsedFi
                     Route.of(spec, url, start + at, _name(url, root, start + at, 2)) for at, spec in enumerate(found)
                 ]
                 continue
-            spec = await _with_files(RuleSpec.model_validate(item), item, url, root, fetch, references)
+            spec = RuleSpec.model_validate(item)
         except ValidationError as error:
             problems += problems_of(error, item, url)
             continue
-        except DocumentError as error:
-            problems += error.problems
-            continue
-        problems += _not_yet(spec, item, url)
+        files = _Files(item, url, root, fetch)
+        spec = await files.fill(spec)
+        references += files.references
+        problems += [*files.problems, *_not_yet(spec, item, url)]
         specs.append((spec, item))
     if problems:
         raise DocumentError(sorted(problems))
@@ -104,46 +105,53 @@ def _not_yet(spec: RuleSpec, item: LocatedDict, url: str) -> list[Problem]:
     return problems
 
 
-async def _with_files(
-    spec: RuleSpec, item: LocatedDict, url: str, root: str, fetch: Fetch, references: list[str]
-) -> RuleSpec:
-    """The rule with SQL and bodies from files beside it; URLs elsewhere are left for the action to read."""
-    update: dict[str, Any] = {}
-    problems: list[Problem] = []
-    for field in ("on_success", "on_failure"):
-        actions = getattr(spec, field)
-        if actions:
-            filled = [await _fill(action, url, root, fetch, references, problems) for action in actions]
-            update[field] = tuple(filled)
-    if problems:
-        raise DocumentError(Problem.at(item.place, problem.path, problem.message) for problem in problems)
-    return spec.model_copy(update=update) if update else spec
+class _Files:
+    """Puts SQL and bodies from files beside a rule into its actions; URLs elsewhere are left for the action to read."""
 
+    def __init__(self, item: LocatedDict, url: str, root: str, fetch: Fetch) -> None:
+        self._item = item
+        self._url = url
+        self._root = root
+        self._fetch = fetch
+        self.references: list[str] = []
+        self.problems: list[Problem] = []
 
-async def _fill(
-    action: Any, url: str, root: str, fetch: Fetch, references: list[str], problems: list[Problem]
-) -> Action:
-    request = action.body
-    update: dict[str, Any] = {
-        "on_success": tuple([await _fill(a, url, root, fetch, references, problems) for a in action.on_success]),
-        "on_failure": tuple([await _fill(a, url, root, fetch, references, problems) for a in action.on_failure]),
-    }
-    wanted: tuple[str, str] | None = None
-    if isinstance(request, (QueryRequest, InsertRequest)) and request.sql_url and not request.sql:
-        wanted = "sql", request.sql_url
-    elif isinstance(request, CallRequest) and request.body_url and request.body is None:
-        wanted = "body", request.body_url
-    if wanted and (target := _within(wanted[1], url, root)):
-        key = "SQLURL" if wanted[0] == "sql" else "BodyURL"
+    async def fill(self, spec: RuleSpec) -> RuleSpec:
+        update = {
+            "on_success": await self._list(spec.on_success, ("OnSuccess",)),
+            "on_failure": await self._list(spec.on_failure, ("OnFailure",)),
+        }
+        return spec.model_copy(update={key: actions for key, actions in update.items() if actions})
+
+    async def _list(self, actions: tuple[Any, ...], path: Path) -> tuple[Any, ...]:
+        return tuple([await self._action(action, (*path, index)) for index, action in enumerate(actions)])
+
+    async def _action(self, action: Action, path: Path) -> Action:
+        request = action.body
+        update: dict[str, Any] = {
+            "on_success": await self._list(action.on_success, (*path, "OnSuccess")),
+            "on_failure": await self._list(action.on_failure, (*path, "OnFailure")),
+        }
+        if isinstance(request, (QueryRequest, InsertRequest)) and request.sql_url and not request.sql:
+            text = await self._read(request.sql_url, (*path, "Request", "SQLURL"))
+            update["request"] = request if text is None else request.model_copy(update={"sql": text})
+        elif isinstance(request, CallRequest) and request.body_url and request.body is None:
+            text = await self._read(request.body_url, (*path, "Request", "BodyURL"))
+            update["request"] = request if text is None else request.model_copy(update={"body": text})
+        return action.model_copy(update=update)
+
+    async def _read(self, target: str, path: Path) -> str | None:
+        absolute = _within(target, self._url, self._root)
+        if absolute is None:
+            return None
         try:
-            content = (await fetch(target)).decode()
+            text = (await self._fetch(absolute)).decode()
         except Exception as error:  # noqa: BLE001 - whatever the source raises, the rule cannot be read
-            problems.append(Problem(url, 0, 0, f"{action.name}.{key}", f"cannot read {target}: {error}"))
-        else:
-            references.append(target)
-            update["request"] = request.model_copy(update={wanted[0]: content})
-    filled: Action = action.model_copy(update=update)
-    return filled
+            place, found, _ = locate(self._item, path, Place(self._url, 1, 1))
+            self.problems.append(Problem.at(place, dotted(found), f"cannot read {absolute}: {error}"))
+            return None
+        self.references.append(absolute)
+        return text
 
 
 def _within(target: str, url: str, root: str) -> str | None:
@@ -153,4 +161,10 @@ def _within(target: str, url: str, root: str) -> str | None:
     absolute = target if "://" in target or target.startswith("/") else posixpath.join(posixpath.dirname(url), target)
     scheme, separator, path = absolute.rpartition("://")
     normal = scheme + separator + posixpath.normpath(path)
-    return normal if normal.startswith(root.removeprefix("./")) else None
+    return normal if normal.startswith(_normal_root(root)) else None
+
+
+def _normal_root(root: str) -> str:
+    scheme, separator, path = root.rpartition("://")
+    folder = posixpath.normpath(path)
+    return "" if folder == "." else f"{scheme}{separator}{folder.rstrip('/')}/"

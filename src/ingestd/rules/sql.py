@@ -25,7 +25,8 @@ _STRING_START = re.compile(r"([rR][bB]|[bB][rR]|[rRbB])?('''|\"\"\"|'|\")")
 _TABLE_KEYWORD = re.compile(r"(?:^|\W)(?:FROM|JOIN|INTO|UPDATE|TABLE|MERGE|USING|VIEW)$", re.IGNORECASE)
 _FROM_OF_A_FUNCTION = re.compile(r"\b(?:EXTRACT|TRIM)\s*\([^()]{0,80}$", re.IGNORECASE)
 _WORD_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
-_DIGITS = re.compile(r"[0-9]{1,18}")
+_DIGITS = re.compile(r"[0-9]{1,19}")
+_MOST_INT64 = (1 << 63) - 1
 _COMMENT_SAFE = re.compile(r"[^\w .:,=@/#+-]")
 _SEPARATORS = frozenset(".:`[]$")
 
@@ -230,7 +231,7 @@ class _Writer:
         return f"[{name}]"
 
     def _value(self, filled: _Filled, start: int) -> str:
-        if filled.owned and isinstance(filled.value, (str, TableName)) and not self._number(filled.value):
+        if filled.owned and isinstance(filled.value, (str, TableName)) and not _is_number(str(filled.value)):
             return self._name([filled], whole=True)
         text = literal(filled.value)
         # Two literals that touch would be read as one token.
@@ -240,9 +241,6 @@ class _Writer:
 
     def _word_follows(self) -> bool:
         return self._at < len(self._sql) and self._sql[self._at] in _WORD_CHARS
-
-    def _number(self, value: object) -> bool:
-        return isinstance(value, str) and _DIGITS.fullmatch(value) is not None
 
 
 def literal(value: Any) -> str:
@@ -262,7 +260,12 @@ def literal(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"'{escape(json.dumps(value, default=render, ensure_ascii=False))}'"
     text = render(value)
-    return text if _DIGITS.fullmatch(text) else f"'{escape(text)}'"
+    return text if _is_number(text) else f"'{escape(text)}'"
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is a number that INT64 holds, as an event id is."""
+    return _DIGITS.fullmatch(text) is not None and int(text) <= _MOST_INT64
 
 
 _ESCAPES = {

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.unit.rules.helpers import refused, spec
 
 from ingestd.rules.actions import (
     ACTIONS,
@@ -17,7 +18,6 @@ from ingestd.rules.actions import (
     QueryRequest,
 )
 from ingestd.rules.expansion import Scope
-from tests.unit.rules.helpers import refused, spec
 
 
 def action(text: str) -> Any:

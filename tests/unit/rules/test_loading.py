@@ -1,0 +1,240 @@
+"""Rules are re-read when they change; a broken edit keeps the last good version."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from ingestd.model.clock import ManualClock
+from ingestd.rules.loading import RuleLoader
+from ingestd.rules.matching import Match, NoMatch
+from ingestd.rules.source import FolderSource
+
+
+class MemorySource:
+    """Rule files in a dict; counts what is read."""
+
+    root = "mem://rules/"
+
+    def __init__(self, **files: str) -> None:
+        self.files = {f"{self.root}{name.replace('__', '.')}": text for name, text in files.items()}
+        self.reads: list[str] = []
+        self.broken = False
+
+    def put(self, name: str, text: str) -> None:
+        self.files[f"{self.root}{name}"] = text
+
+    async def list(self) -> Sequence[tuple[str, str]]:
+        if self.broken:
+            raise OSError("bucket is away")
+        return [(url, str(hash(text))) for url, text in self.files.items()]
+
+    async def read(self, url: str) -> bytes:
+        self.reads.append(url.removeprefix(self.root))
+        return self.files[url].encode()
+
+
+ONE = "When: {Prefix: /one}\nDest: {Table: d.one}\n"
+TWO = "When: {Prefix: /two}\nDest: {Table: d.two}\n"
+
+
+async def test_only_changed_files_are_read_again() -> None:
+    source = MemorySource(a__yaml=ONE, b__json='{"Dest": {"Table": "d.b"}, "When": {"Prefix": "/b"}}', c__txt="x")
+    loader = RuleLoader(source)
+    book = await loader.refresh()
+    assert [rule.name for rule in book.rules] == ["a", "b"]
+    assert await loader.refresh() is book
+    source.put("a.yaml", TWO)
+    again = await loader.refresh()
+    assert again.route("two/x") == Match(again.rules[0])
+    assert again.route("one/x") == NoMatch()
+    assert source.reads == ["a.yaml", "b.json", "a.yaml"]
+
+
+async def test_a_broken_edit_keeps_the_last_good_version_and_is_reported_once() -> None:
+    source = MemorySource(a__yaml=ONE, b__yaml=TWO)
+    loader = RuleLoader(source)
+    good = await loader.refresh()
+    source.put("a.yaml", "When: {Prefix: /one}\nDest: {Tabel: d.one}\n")
+    with capture_logs() as logs:
+        book = await loader.refresh()
+        await loader.refresh()
+    assert book.rules == good.rules
+    assert [str(problem) for problem in book.problems] == [
+        "mem://rules/a.yaml:2:8: Dest.Tabel: unknown key 'Tabel'; did you mean 'Table'?"
+    ]
+    assert [(entry["event"], entry["kept_last_good"]) for entry in logs] == [("rules.file_broken", True)]
+    assert loader.counts["broken"] == 1
+    source.put("a.yaml", ONE)
+    assert (await loader.refresh()).problems == ()
+
+
+async def test_a_new_broken_file_does_not_hold_up_the_others() -> None:
+    loader = RuleLoader(MemorySource(a__yaml="][", b__yaml=TWO))
+    book = await loader.refresh()
+    assert [rule.name for rule in book.rules] == ["b"]
+    assert len(book.problems) == 1
+
+
+async def test_removed_files_take_their_rules_along() -> None:
+    source = MemorySource(a__yaml=ONE, b__yaml=TWO)
+    loader = RuleLoader(source)
+    await loader.refresh()
+    del source.files["mem://rules/a.yaml"]
+    assert [rule.name for rule in (await loader.refresh()).rules] == ["b"]
+
+
+async def test_an_old_rule_stays_reachable_by_its_hash_while_someone_holds_it() -> None:
+    source = MemorySource(a__yaml=ONE)
+    loader = RuleLoader(source)
+    pinned = (await loader.refresh()).rules[0]
+    source.put("a.yaml", TWO)
+    await loader.refresh()
+    assert loader.rule(pinned.content_hash) is pinned
+    content_hash = pinned.content_hash
+    del pinned
+    assert loader.rule(content_hash) is None
+
+
+async def test_files_hold_one_rule_a_list_or_several_documents() -> None:
+    source = MemorySource(
+        list__yaml="- {Dest: {Table: d.a}}\n- {Dest: {Table: d.b}}\n",
+        docs__yml="Dest: {Table: d.c}\n---\nDest: {Table: d.e}\n",
+        named__json='[{"Dest": {"Table": "d.f"}, "Info": {"Workflow": "special"}}]',
+        empty__yaml="# nothing yet\n",
+    )
+    book = await RuleLoader(source).refresh()
+    assert [(rule.name, rule.index, rule.spec.dest.table) for rule in book.rules] == [
+        ("docs#0", 0, "d.c"),
+        ("docs#1", 1, "d.e"),
+        ("list#0", 0, "d.a"),
+        ("list#1", 1, "d.b"),
+        ("special", 0, "d.f"),
+    ]
+
+
+async def test_fields_that_are_not_supported_yet_are_refused_with_their_line() -> None:
+    text = "Dest:\n  Table: d.t\n  Transient: {Dataset: temp}\nBatch: {Window: {DurationInSec: 30}}\n"
+    book = await RuleLoader(MemorySource(a__yaml=text)).refresh()
+    assert [str(problem) for problem in book.problems] == [
+        "mem://rules/a.yaml:3:3: Dest.Transient: Dest.Transient is not supported yet (transient tables)",
+        "mem://rules/a.yaml:4:1: Batch: Batch is not supported yet (batch windows)",
+    ]
+
+
+async def test_routes_are_read_from_a_file_with_routes() -> None:
+    text = "Routes:\n  - {When: {Dest: 'p:d\\.t', Type: export}, OnSuccess: [{Action: delete}]}\n"
+    book = await RuleLoader(MemorySource(r__yaml=text)).refresh()
+    assert [route.name for route in book.routes] == ["r#0"]
+    assert book.routes[0].matches("EXTRACT", "", "p:d.t")
+    assert not book.routes[0].matches("LOAD", "", "p:d.t")
+    assert not book.routes[0].matches("extract", "", "p:d_t")
+
+
+async def test_sql_beside_a_rule_is_read_with_it_and_watched() -> None:
+    rule = "Dest: {Table: d.t}\nOnSuccess: [{Action: query, Request: {SQLURL: sql/q.sql, Dest: d.x}}]\n"
+    source = MemorySource(a__yaml=rule)
+    source.put("sql/q.sql", "SELECT 1")
+    loader = RuleLoader(source)
+    before = (await loader.refresh()).rules[0]
+    assert before.spec.on_success[0].request.sql == "SELECT 1"
+    source.put("sql/q.sql", "SELECT 2")
+    after = (await loader.refresh()).rules[0]
+    assert after.spec.on_success[0].request.sql == "SELECT 2"
+    assert before.content_hash != after.content_hash
+
+
+async def test_a_missing_sql_file_is_a_problem_of_the_rule_and_heals() -> None:
+    rule = "Dest: {Table: d.t}\nOnSuccess: [{Action: query, Request: {SQLURL: q.sql}}]\n"
+    source = MemorySource(a__yaml=rule)
+    loader = RuleLoader(source)
+    assert "OnSuccess[0].Request.SQLURL: cannot read mem://rules/q.sql" in str((await loader.refresh()).problems[0])
+    source.put("q.sql", "SELECT 1")
+    assert len((await loader.refresh()).rules) == 1
+
+
+async def test_sql_elsewhere_is_left_for_the_action() -> None:
+    rule = "Dest: {Table: d.t}\nOnSuccess: [{Action: query, Request: {SQLURL: 'gs://other/q.sql'}}]\n"
+    spec = (await RuleLoader(MemorySource(a__yaml=rule)).refresh()).rules[0].spec
+    assert spec.on_success[0].request.sql is None
+
+
+async def test_a_source_that_goes_away_leaves_the_rules_in_force() -> None:
+    source = MemorySource(a__yaml=ONE)
+    loader = RuleLoader(source)
+    book = await loader.refresh()
+    source.broken = True
+    assert await loader.refresh() is book
+    assert loader.counts["failures"] == 1
+    with pytest.raises(OSError, match="bucket is away"):
+        await RuleLoader(source).refresh()
+
+
+async def test_watching_refreshes_at_each_interval_and_when_woken() -> None:
+    source, clock = MemorySource(a__yaml=ONE), ManualClock()
+    loader = RuleLoader(source, clock)
+    await loader.refresh()
+    watcher = asyncio.create_task(loader.watch(timedelta(seconds=60)))
+
+    async def settle() -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    await settle()
+    source.put("a.yaml", TWO)
+    clock.advance(timedelta(seconds=59))
+    await settle()
+    assert loader.book.rules[0].spec.dest.table == "d.one"
+    clock.advance(timedelta(seconds=1))
+    await settle()
+    assert loader.book.rules[0].spec.dest.table == "d.two"
+    source.put("a.yaml", ONE)
+    loader.wake()
+    await settle()
+    assert loader.book.rules[0].spec.dest.table == "d.one"
+    watcher.cancel()
+    await asyncio.gather(watcher, return_exceptions=True)
+
+
+async def test_a_folder_is_read_recursively_and_hidden_names_are_passed_over(tmp_path: Path) -> None:
+    mounted = tmp_path / "..2024_01_01"
+    mounted.mkdir()
+    (mounted / "a.yaml").write_text(ONE)
+    (tmp_path / "..data").symlink_to(mounted)
+    (tmp_path / "a.yaml").symlink_to(tmp_path / "..data" / "a.yaml")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b.yml").write_text(TWO)
+    (tmp_path / ".b.yaml.swp").write_text("junk")
+    loader = RuleLoader(FolderSource(tmp_path))
+    book = await loader.refresh()
+    assert [rule.name for rule in book.rules] == ["a", "sub/b"]
+    assert book.rules[1].url == f"{tmp_path}/sub/b.yml"
+    newer = tmp_path / "..2024_01_02"
+    newer.mkdir()
+    (newer / "a.yaml").write_text(ONE.replace("d.one", "d.new"))
+    (tmp_path / "..data").unlink()
+    (tmp_path / "..data").symlink_to(newer)
+    assert (await loader.refresh()).rules[0].spec.dest.table == "d.new"
+
+
+async def test_a_relative_folder_works_with_sql_beside_the_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "q.sql").write_text("SELECT 1")
+    (tmp_path / "rules" / "a.yaml").write_text(
+        "Dest: {Table: d.t}\nOnSuccess: [{Action: query, Request: {SQLURL: q.sql}}]\n"
+    )
+    for folder in ("rules", "./rules", "."):
+        book = await RuleLoader(FolderSource(Path(folder))).refresh()
+        assert book.problems == ()
+        assert book.rules[0].spec.on_success[0].request.sql == "SELECT 1"
+
+
+async def test_a_missing_folder_is_an_error_at_start(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no such folder"):
+        await RuleLoader(FolderSource(tmp_path / "nowhere")).refresh()
