@@ -10,7 +10,6 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from ingestd.cli.terminal import errors
-from ingestd.documents.problems import DocumentError
 from ingestd.model.errors import IngestError
 
 FAILED = 1
@@ -35,6 +34,8 @@ class ReadableErrors(TyperGroup):
         except Exception as raised:
             if ctx.params.get("debug"):
                 raise
+            from ingestd.documents import DocumentError
+
             error = _first(raised)
             if isinstance(error, CommandError | DocumentError | IngestError | OSError):
                 errors.print(f"[bold red]error:[/] {escape(str(error))}")

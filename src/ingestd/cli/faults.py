@@ -2,7 +2,6 @@
 
 from typing import Annotated, Any
 
-import httpx
 import typer
 from rich.table import Table
 
@@ -57,6 +56,8 @@ def clear(state: where.State = None) -> None:
 
 
 def _call(method: str, state: Any, body: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    import httpx
+
     url = f"{where.endpoints(state).storage}/_ingestd/faults"
     try:
         answer = httpx.request(method, url, json=body, timeout=10, trust_env=False)

@@ -5,8 +5,6 @@ from datetime import timedelta
 import typer
 from rich.console import Console
 
-from ingestd.model.quantities import parse_duration
-
 output = Console(soft_wrap=True, highlight=False)
 errors = Console(stderr=True, soft_wrap=True, highlight=False)
 
@@ -15,6 +13,8 @@ def duration(text: str | timedelta) -> timedelta:
     """A duration given on the command line: `250ms`, `1s`, `1h30m`. Typer sends an option's default through it too."""
     if isinstance(text, timedelta):
         return text
+    from ingestd.model.quantities import parse_duration
+
     try:
         return parse_duration(text)
     except ValueError as error:
