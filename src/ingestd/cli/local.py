@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.panel import Panel
-from rich.table import Table
+from rich.markup import escape
 
+from ingestd.cli import where
 from ingestd.cli.cloud import DEFAULT_PROJECT, StateFolder
 from ingestd.cli.daemon import ConfigFile
 from ingestd.cli.errors import CommandError
 from ingestd.cli.files import show_rows
 from ingestd.cli.terminal import duration, errors, output
+from ingestd.model.errors import IngestError
 
 if TYPE_CHECKING:
     from ingestd.app import App
@@ -111,18 +112,25 @@ async def _stay(state: Path, settings: "Settings", samples: Path | None) -> None
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with _running(state, settings) as running:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, running.app.reload_rules)
-        greeting = asyncio.create_task(_greet(running, samples))
-        await stop.wait()
-        greeting.cancel()
+        greeting = asyncio.create_task(_greet(running, samples), name="greeting")
+        stopping = asyncio.create_task(stop.wait(), name="stopping")
+        await asyncio.wait({greeting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if greeting.done():
+            await greeting
+        else:
+            greeting.cancel()
+        await stopping
         output.print("[dim]stopping; the next start continues from here[/]")
 
 
 async def _greet(running: "_Running", samples: Path | None) -> None:
+    while running.app.missing():
+        await asyncio.sleep(0.05)
     if samples is not None:
         try:
             _report(await running.drop(samples))
-        except CommandError as error:  # the daemon is fine without its samples
-            errors.print(f"[bold yellow]warning:[/] {error}")
+        except (CommandError, IngestError) as error:  # the daemon is fine without its samples
+            errors.print(f"[bold yellow]warning:[/] {escape(str(error))}")
     _welcome(running)
 
 
@@ -193,27 +201,37 @@ def _report(outcome: "Outcome") -> None:
 
 
 def _welcome(running: _Running) -> None:
+    """Where everything is, and commands to copy: plain lines, since a frame would be copied with them."""
     endpoints, state = running.endpoints, running.state
-    command, trigger = _command(), f"gs://{endpoints.project}-trigger"
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column(overflow="fold")
-    grid.add_row("Storage", endpoints.storage)
-    grid.add_row("Pub/Sub", endpoints.pubsub)
-    grid.add_row("BigQuery", endpoints.bigquery)
-    if running.app.ops is not None:
-        grid.add_row("Daemon", f"http://127.0.0.1:{running.app.ops.port}/status  /metrics  /readyz")
-    grid.add_row("State", str(state))
-    grid.add_row("", "")
-    grid.add_row("Upload a file", f"[cyan]{command} cp FILE {trigger}/orders/[/]")
-    grid.add_row("Query a table", f"[cyan]{command} query 'SELECT * FROM shop.orders'[/]")  # noqa: S608 - shown
-    grid.add_row("Test a notification", f"[cyan]{command} publish {trigger}/customers/customers.csv[/]")
-    grid.add_row("Rehearse a failure", f"[cyan]{command} faults add bigquery jobs.insert fail --times 3[/]")
-    grid.add_row("", "")
-    grid.add_row("With gcloud and bq", f"[cyan]source {state / 'env.sh'}[/]")
-    grid.add_row("", f"[cyan]gcloud storage cp FILE {trigger}/orders/[/]")
-    grid.add_row("", "[cyan]bq --oauth_access_token=local query --nouse_legacy_sql 'SELECT …'[/]")
-    output.print(Panel(grid, title="ingestd is running", subtitle="Ctrl-C stops it", border_style="green"))
+    trigger = f"gs://{endpoints.project}-trigger"
+    command = _command()
+    at = "" if state == where.DEFAULT_STATE else f" --state {state}"
+    port = running.app.ops.port if running.app.ops is not None else 0
+    sections = {
+        "ingestd is running": [
+            ("Storage", endpoints.storage),
+            ("Pub/Sub", endpoints.pubsub),
+            ("BigQuery", endpoints.bigquery),
+            ("Daemon", f"http://127.0.0.1:{port}/status, /metrics, /readyz"),
+            ("State", str(state)),
+        ],
+        "Try it, in another terminal": [
+            ("Upload a file", f"[cyan]{command} cp FILE {trigger}/orders/{at}[/]"),
+            ("Query a table", f"[cyan]{command} query 'SELECT * FROM shop.orders'{at}[/]"),  # noqa: S608 - shown only
+            ("Test a notification", f"[cyan]{command} publish {trigger}/customers/customers.csv{at}[/]"),
+            ("Rehearse a failure", f"[cyan]{command} faults add bigquery jobs.insert fail --times 3{at}[/]"),
+        ],
+        "With Google's command lines": [
+            ("Point them here", f"[cyan]source {state / 'env.sh'}[/]"),
+            ("Upload a file", f"[cyan]gcloud storage cp FILE {trigger}/orders/[/]"),
+            ("Query a table", "[cyan]bq --oauth_access_token=local query --nouse_legacy_sql 'SELECT …'[/]"),
+        ],
+    }
+    for title, lines in sections.items():
+        output.print(f"\n[bold green]{title}[/]")
+        for label, text in lines:
+            output.print(f"  {label:<20} {text}")
+    output.print("\n[dim]Ctrl-C stops it; the next start continues where it was.[/]")
 
 
 def _command() -> str:
