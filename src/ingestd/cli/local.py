@@ -124,7 +124,7 @@ async def _stay(state: Path, settings: "Settings", samples: Path | None) -> None
 
 
 async def _greet(running: "_Running", samples: Path | None) -> None:
-    while running.app.missing():
+    while running.app.missing():  # noqa: ASYNC110 - the daemon tells whether it is ready, not when
         await asyncio.sleep(0.05)
     if samples is not None:
         try:
