@@ -103,7 +103,11 @@ class Retrier:
             before_sleep=report,
             reraise=True,
         )
-        return await attempts(fn)
+
+        async def attempt() -> T:  # tenacity awaits coroutine functions only, and `fn` may be any callable
+            return await fn()
+
+        return await attempts(attempt)
 
 
 def _error_of(state: RetryCallState) -> BaseException | None:

@@ -1,0 +1,125 @@
+"""Every foreign error is one of the daemon's kinds, and its message helps."""
+
+import http.client
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import grpc
+import httpx
+import pytest
+import requests
+import urllib3
+from google.api_core import exceptions as api
+from google.auth import exceptions as auth
+from google.cloud.storage.exceptions import DataCorruption
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingestd.gcp.errors import retry_after, translate, translated
+from ingestd.model.errors import (
+    BadInput,
+    Fatal,
+    IngestError,
+    NotFound,
+    PreconditionFailed,
+    Throttled,
+    Transient,
+)
+
+
+def refused(status: int, reason: str = "", headers: dict[str, str] | None = None) -> api.GoogleAPICallError:
+    errors = [{"reason": reason, "message": "m"}] if reason else []
+    response = SimpleNamespace(headers=headers or {})
+    return api.from_http_status(status, "what the service said", errors=errors, response=response)
+
+
+CASES = [
+    (refused(400, "invalid"), BadInput),
+    (refused(401), Fatal),
+    (refused(403, "accessDenied"), Fatal),
+    (refused(403, "rateLimitExceeded"), Throttled),
+    (refused(403, "quotaExceeded"), Throttled),
+    (refused(404, "notFound"), NotFound),
+    (refused(408), Transient),
+    (refused(409, "duplicate"), PreconditionFailed),
+    (refused(412, "conditionNotMet"), PreconditionFailed),
+    (refused(429), Throttled),
+    (refused(400, "jobRateLimitExceeded"), Throttled),
+    (refused(400, "tableUnavailable"), Transient),
+    (refused(500), Transient),
+    (refused(501), Fatal),
+    (refused(502), Transient),
+    (refused(503, "backendError"), Transient),
+    (api.DeadlineExceeded("slow"), Transient),
+    (api.ServiceUnavailable("reset"), Transient),
+    (api.ResourceExhausted("too fast"), Throttled),
+    (api.Aborted("again"), Transient),
+    (api.FailedPrecondition("not now"), Fatal),
+    (api.PermissionDenied("no"), Fatal),
+    (api.RetryError("gave up", None), Transient),
+    (requests.ConnectionError("reset"), Transient),
+    (requests.ReadTimeout("slow"), Transient),
+    (requests.exceptions.ChunkedEncodingError("cut"), Transient),
+    (requests.exceptions.InvalidURL("bad"), Fatal),
+    (urllib3.exceptions.ProtocolError("cut"), Transient),
+    (http.client.RemoteDisconnected("gone"), Transient),
+    (httpx.ConnectError("refused"), Transient),
+    (httpx.ReadTimeout("slow"), Transient),
+    (httpx.RemoteProtocolError("cut"), Transient),
+    (DataCorruption(None, "checksum"), Transient),
+    (ConnectionResetError("reset"), Transient),
+    (TimeoutError("slow"), Transient),
+    (auth.TransportError("metadata server"), Transient),
+    (auth.RefreshError("expired", retryable=True), Transient),
+    (auth.RefreshError("revoked"), Fatal),
+    (auth.DefaultCredentialsError("none"), Fatal),
+    (KeyError("bug"), Fatal),
+]
+
+
+@pytest.mark.parametrize(("error", "kind"), CASES, ids=lambda case: repr(case)[:60])
+def test_each_error_is_one_kind_and_names_the_resource(error, kind):
+    found = translate(error, "read", "gs://b/o")
+    assert type(found) is kind
+    assert "read gs://b/o" in str(found)
+
+
+def test_a_quota_is_told_from_a_rate():
+    assert translate(refused(403, "quotaExceeded"), "insert", "t").quota is True
+    assert translate(refused(403, "rateLimitExceeded"), "insert", "t").quota is False
+
+
+def test_messages_say_what_to_do():
+    assert "grant" in str(translate(refused(403), "read", "t"))
+    assert "create it" in str(translate(refused(404), "read", "t"))
+    assert "credentials" in str(translate(refused(401), "read", "t"))
+
+
+def test_raw_grpc_errors_are_known_too():
+    error = grpc.aio.AioRpcError(
+        grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), "connection lost"
+    )
+    assert isinstance(translate(error, "pull", "s"), Transient)
+
+
+def test_retry_after_is_kept():
+    found = translate(refused(429, headers={"Retry-After": "30"}), "read", "t")
+    assert timedelta(seconds=25) < found.until - datetime.now(UTC) <= timedelta(seconds=30)
+    assert retry_after({"retry-after": "Wed, 21 Oct 2065 07:28:00 GMT"}) == datetime(2065, 10, 21, 7, 28, tzinfo=UTC)
+    assert retry_after({}) is None
+
+
+@given(st.text())
+def test_no_retry_after_text_breaks_anything(text):
+    assert retry_after({"Retry-After": text}) is None or isinstance(retry_after({"Retry-After": text}), datetime)
+
+
+def test_our_own_errors_pass_unchanged_and_the_cause_is_kept():
+    ours = Throttled("slow down")
+    with pytest.raises(Throttled) as raised, translated("read", "x"):
+        raise ours
+    assert raised.value is ours
+    cause = ConnectionResetError("reset")
+    with pytest.raises(IngestError) as raised, translated("read", "x"):
+        raise cause
+    assert raised.value.__cause__ is cause
