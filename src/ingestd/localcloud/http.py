@@ -108,7 +108,8 @@ def as_asgi(handler: Handler) -> Callable[..., Awaitable[None]]:
             log.exception("localcloud.handler_failed", method=request.method, path=request.path)
             response = Response.json({"error": {"code": 500, "message": f"{type(error).__name__}: {error}"}}, 500)
         raw = [(key.encode("latin-1"), value.encode("latin-1")) for key, value in response.headers.items()]
-        raw.append((b"content-length", str(len(response.body)).encode()))
+        if "content-length" not in response.headers:  # an answer to HEAD names the length of what it does not send
+            raw.append((b"content-length", str(len(response.body)).encode()))
         await send({"type": "http.response.start", "status": response.status, "headers": raw})
         await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else response.body})
 

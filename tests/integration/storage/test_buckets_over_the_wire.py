@@ -57,6 +57,12 @@ def test_unsupported_settings_answer_501(bucket: storage.Bucket) -> None:
         bucket.patch()
 
 
+def test_object_retention_is_refused_at_creation(client: storage.Client) -> None:
+    with pytest.raises(exceptions.MethodNotImplemented, match="object retention"):
+        client.create_bucket("retained-bucket", enable_object_retention=True)
+    assert client.lookup_bucket("retained-bucket") is None
+
+
 def test_the_service_account_and_the_layout(client: storage.Client, bucket: storage.Bucket, service) -> None:
     assert client.get_service_account_email().endswith("@gs-project-accounts.iam.gserviceaccount.com")
     layout = requests.get(f"{service.url}/storage/v1/b/{bucket.name}/storageLayout", timeout=10).json()

@@ -136,6 +136,27 @@ def test_preconditions_guard_every_write(bucket: storage.Bucket) -> None:
     assert not blob.exists()
 
 
+def test_etags_guard_reads(bucket: storage.Bucket) -> None:
+    blob = bucket.blob("n")
+    blob.upload_from_string(b"x" * LARGE)
+    etag = blob.etag
+    blob.reload(if_etag_match=[etag, "other"])
+    assert blob.download_as_bytes(if_etag_match=etag) == b"x" * LARGE
+    with pytest.raises(exceptions.NotModified):
+        blob.reload(if_etag_not_match=etag)
+    blob.metadata = {"k": "v"}
+    blob.patch()
+    assert blob.etag != etag
+    with pytest.raises(exceptions.PreconditionFailed):
+        blob.reload(if_etag_match=etag)
+    with pytest.raises(exceptions.PreconditionFailed):
+        blob.download_as_bytes(if_etag_match=etag)
+
+
+def test_a_name_that_is_not_utf8_is_refused(bucket: storage.Bucket, service) -> None:
+    assert requests.get(f"{service.url}/storage/v1/b/{bucket.name}/o/%ff", timeout=10).status_code == 400
+
+
 def test_sixteen_clients_racing_to_create_have_one_winner_per_name(service, bucket: storage.Bucket) -> None:
     names = [f"lock-{number}" for number in range(100)]
     wins: list[str] = []
@@ -354,7 +375,7 @@ def test_objects_are_readable_by_plain_path(bucket: storage.Bucket, service) -> 
     answer = requests.get(f"{service.url}/{bucket.name}/d/a%20b.txt", timeout=10)
     assert (answer.content, answer.headers["content-type"]) == (b"x", "text/plain")
     head = requests.head(f"{service.url}/{bucket.name}/d/a%20b.txt", timeout=10)
-    assert head.headers["x-goog-stored-content-length"] == "1"
+    assert (head.headers["x-goog-stored-content-length"], head.headers["content-length"]) == ("1", "1")
     missing = requests.get(f"{service.url}/{bucket.name}/none", timeout=10)
     assert (missing.status_code, b"<Code>NoSuchKey</Code>" in missing.content) == (404, True)
 

@@ -7,7 +7,6 @@ what the core raises becomes Google's answer here and nowhere else.
 import asyncio
 from collections.abc import Awaitable
 from inspect import isawaitable
-from urllib.parse import unquote
 
 from ingestd.localcloud.faults import FaultInjected, ResponseLost
 from ingestd.localcloud.http import DropConnection, Handler, Request, Response
@@ -17,7 +16,7 @@ from ingestd.localcloud.storage.server.batch import run_batch
 from ingestd.localcloud.storage.server.buckets import BucketRoutes
 from ingestd.localcloud.storage.server.media import MediaRoutes
 from ingestd.localcloud.storage.server.objects import ObjectRoutes
-from ingestd.localcloud.storage.server.wire import Call, as_storage_error, error_response
+from ingestd.localcloud.storage.server.wire import Call, as_storage_error, error_response, name_from_path
 from ingestd.localcloud.storage.server.xml import xml_call, xml_error
 
 __all__ = ["make_handler"]
@@ -69,30 +68,30 @@ class StorageServer:
         if path.startswith(_DOWNLOAD):
             match path[len(_DOWNLOAD) :].split("/"):
                 case [bucket, "o", name] if request.method == "GET":
-                    return self._media.download(request, unquote(bucket), unquote(name))
+                    return self._media.download(request, name_from_path(bucket), name_from_path(name))
             raise not_found()
         for prefix in _UPLOADS:
             if path.startswith(prefix):
                 match path[len(prefix) :].split("/"):
                     case [bucket, "o"]:
-                        return self._media.upload(request, unquote(bucket))
+                        return self._media.upload(request, name_from_path(bucket))
                 raise not_found()
         return xml_call(request, self._media)
 
     def _resolve_json(self, request: Request, parts: list[str]) -> Call:
         match parts:
             case ["b", bucket, "o", name]:
-                return self._objects.item(request, unquote(bucket), unquote(name))
+                return self._objects.item(request, name_from_path(bucket), name_from_path(name))
             case ["b", bucket, "o"]:
-                return self._objects.collection(request, unquote(bucket))
+                return self._objects.collection(request, name_from_path(bucket))
             case ["b"]:
                 return self._buckets.collection(request)
             case ["b", bucket]:
-                return self._buckets.item(request, unquote(bucket))
+                return self._buckets.item(request, name_from_path(bucket))
             case ["b", bucket, "o", name, *rest]:
-                return self._objects.part(request, unquote(bucket), unquote(name), rest)
+                return self._objects.part(request, name_from_path(bucket), name_from_path(name), rest)
             case ["b", bucket, *rest]:
-                return self._buckets.part(request, unquote(bucket), rest)
+                return self._buckets.part(request, name_from_path(bucket), rest)
             case ["projects", *rest] if len(rest) > 1:
                 return self._buckets.project_part(request, rest)
             case ["channels", *_]:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from ingestd.localcloud.http import Request, Response
 from ingestd.localcloud.storage.core import StorageCore
-from ingestd.localcloud.storage.errors import invalid, not_found, range_not_satisfiable, required
+from ingestd.localcloud.storage.errors import StorageError, invalid, not_found, range_not_satisfiable, required
 from ingestd.localcloud.storage.model import Checksums, ObjectMetadata, ObjectVersion, UploadStatus
 from ingestd.localcloud.storage.object_ops import ObjectContent
 from ingestd.localcloud.storage.resources import object_resource
@@ -23,6 +23,7 @@ from ingestd.localcloud.storage.server.wire import (
     answer,
     base_url,
     body_of,
+    check_etags,
     checksums,
     conditions,
     integer,
@@ -207,6 +208,11 @@ def _metadata(request: Request, resource: dict[str, Any], media_type: str | None
 def _serve(request: Request, content: ObjectContent) -> Response:
     version = content.version
     meta = version.metadata
+    try:
+        check_etags(request, version)
+    except StorageError:
+        content.close()
+        raise
     headers = _headers(version)
     if meta.content_encoding == "gzip":
         accepted = "gzip" in request.headers.get("accept-encoding", "")
@@ -219,7 +225,7 @@ def _serve(request: Request, content: ObjectContent) -> Response:
     if match is None or match.groups() == ("", ""):
         if request.method == "HEAD":
             content.close()
-            return Response(200, b"", headers)
+            return Response(200, b"", {**headers, "content-length": str(version.size)})
         return Response(200, content.read(), headers)
     first, last = match.groups()
     size = version.size

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import unquote
 
 from ingestd.localcloud.http import Request, Response
 from ingestd.localcloud.storage.core import StorageCore
@@ -15,9 +14,11 @@ from ingestd.localcloud.storage.server.wire import (
     answer,
     base_url,
     boolean,
+    check_etags,
     conditions,
     integer,
     json_body,
+    name_from_path,
     refuse_unsupported,
 )
 
@@ -68,10 +69,10 @@ class ObjectRoutes:
                 return Call("objects.compose", f"{bucket}/{name}", lambda: self._compose(request, bucket, name))
             case [("rewriteTo" | "copyTo") as kind, "b", target_bucket, "o", target] if request.method == "POST":
                 method, handler = verb[kind]
-                destination = (unquote(target_bucket), unquote(target))
+                destination = (name_from_path(target_bucket), name_from_path(target))
                 return Call(method, "/".join(destination), lambda: handler(request, (bucket, name), destination))
             case ["moveTo", "o", target] if request.method == "POST":
-                moved = unquote(target)
+                moved = name_from_path(target)
                 return Call("objects.move", f"{bucket}/{moved}", lambda: self._move(request, bucket, name, moved))
             case [part, *_] if part in UNSUPPORTED_PARTS:
                 raise unsupported(UNSUPPORTED_PARTS[part])
@@ -122,6 +123,7 @@ class ObjectRoutes:
         if boolean(query, "softDeleted"):
             raise unsupported("soft delete")
         version = self._core.objects.get(bucket, name, integer(query, "generation"), conditions(query))
+        check_etags(request, version)
         return answer(request, self.resource(request, version))
 
     def _delete(self, request: Request, bucket: str, name: str) -> Response:

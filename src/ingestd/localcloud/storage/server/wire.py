@@ -8,13 +8,26 @@ import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 import orjson
 
 from ingestd.localcloud.faults import FaultInjected
 from ingestd.localcloud.http import Request, Response
-from ingestd.localcloud.storage.errors import StorageError, invalid, unsupported
-from ingestd.localcloud.storage.model import NO_CHECKSUMS, NO_CONDITIONS, Checksums, Preconditions
+from ingestd.localcloud.storage.errors import (
+    StorageError,
+    invalid,
+    not_modified,
+    precondition_failed,
+    unsupported,
+)
+from ingestd.localcloud.storage.model import (
+    NO_CHECKSUMS,
+    NO_CONDITIONS,
+    Checksums,
+    ObjectVersion,
+    Preconditions,
+)
 from ingestd.localcloud.storage.server.fields import parse_fields
 
 JSON_HEADERS = {"content-type": "application/json; charset=UTF-8"}
@@ -25,7 +38,7 @@ UNSUPPORTED_PARAMETERS = {
     "kmsKeyName": "Cloud KMS encryption",
     "destinationKmsKeyName": "Cloud KMS encryption",
 }
-UNSUPPORTED_SWITCHES = {"softDeleted": "soft delete", "deleteSourceObjects": "composing with deletion of the sources"}
+UNSUPPORTED_SWITCHES = {"softDeleted": "soft delete", "enableObjectRetention": "object retention"}
 
 
 @dataclass(slots=True)
@@ -63,6 +76,29 @@ def conditions(query: Mapping[str, str], prefix: str = "if") -> Preconditions:
         integer(query, f"{prefix}MetagenerationNotMatch"),
     )
     return NO_CONDITIONS if found == NO_CONDITIONS else found
+
+
+def check_etags(request: Request, version: ObjectVersion) -> None:
+    """HTTP's own conditions of a read. A version is a value, so checking it after the look-up is as good as before."""
+    if (wanted := request.headers.get("if-match")) and not _names(wanted, version.etag):
+        raise precondition_failed()
+    if (known := request.headers.get("if-none-match")) and _names(known, version.etag):
+        raise not_modified()
+
+
+def _names(header: str, etag: str) -> bool:
+    listed = {entry.strip().removeprefix("W/").strip('"') for entry in header.split(",")}
+    return "*" in listed or etag in listed
+
+
+def name_from_path(text: str) -> str:
+    """An object or bucket name as it stands in a URL."""
+    if "%" not in text:
+        return text
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError as error:
+        raise invalid("Object and bucket names must be valid UTF-8.") from error
 
 
 def checksums(request: Request, resource: Mapping[str, Any]) -> Checksums:

@@ -3,13 +3,12 @@
 Public links and some client libraries fetch bytes this way. Everything else of the XML API is refused by name.
 """
 
-from urllib.parse import unquote
 from xml.sax.saxutils import escape
 
 from ingestd.localcloud.http import Request, Response
 from ingestd.localcloud.storage.errors import StorageError, not_found, unsupported
 from ingestd.localcloud.storage.server.media import MediaRoutes
-from ingestd.localcloud.storage.server.wire import Call
+from ingestd.localcloud.storage.server.wire import Call, name_from_path
 
 CODES = {403: "AccessDenied", 412: "PreconditionFailed", 416: "InvalidRange", 429: "SlowDown", 501: "NotImplemented"}
 CONDITION_HEADERS = {
@@ -27,7 +26,7 @@ def xml_call(request: Request, media: MediaRoutes) -> Call:
     for header, parameter in CONDITION_HEADERS.items():
         if header in request.headers:
             request.query[parameter] = request.headers[header]
-    return media.download(request, unquote(bucket), unquote(name))
+    return media.download(request, name_from_path(bucket), name_from_path(name))
 
 
 def xml_error(error: StorageError) -> Response:
