@@ -51,6 +51,10 @@ format: setup ## Rewrite the code in the project's style
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
+.PHONY: docs
+docs: setup ## Rewrite the pages that are made from the code
+	@$(BIN)/ingestd settings >docs/settings.md
+
 .PHONY: sim
 sim: setup ## Simulations of the daemon on virtual time (ARGS="--hypothesis-seed=…" to repeat one)
 	@$(BIN)/python -m pytest tests/sim -n $(WORKERS) $(ARGS)

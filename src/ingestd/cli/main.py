@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import ingestd
-from ingestd.cli import cloud, daemon, faults, files, local, rules
+from ingestd.cli import cloud, daemon, faults, files, local, rules, settings
 from ingestd.cli.errors import ReadableErrors
 from ingestd.cli.terminal import output
 
@@ -40,6 +40,8 @@ app.add_typer(faults.app, name="faults", rich_help_panel=_LOCAL)
 
 app.command("run", rich_help_panel=_DAEMON)(daemon.run)
 app.add_typer(rules.app, name="rules", rich_help_panel=_DAEMON)
+
+app.command("settings", rich_help_panel=_DAEMON)(settings.settings)
 
 app.command("cp", rich_help_panel=_TOOLS)(files.cp)
 app.command("query", rich_help_panel=_TOOLS)(files.query)

@@ -12,7 +12,7 @@ from ingestd.cli import local
 from ingestd.cli.errors import CommandError
 from ingestd.cli.main import app
 
-COMMANDS = ["demo", "local", "cloud", "faults", "run", "rules", "version", "cp", "query", "publish"]
+COMMANDS = ["demo", "local", "cloud", "faults", "run", "rules", "settings", "version", "cp", "query", "publish"]
 
 
 @pytest.fixture
@@ -92,3 +92,10 @@ def test_an_unexpected_failure_says_how_to_look_closer(runner: CliRunner, monkey
     assert shown.exit_code == 70
     assert "unexpected ZeroDivisionError: [bold]oops[/]" in shown.stderr
     assert "--debug" in shown.stderr
+
+
+def test_the_settings_page_is_what_the_command_prints(runner: CliRunner) -> None:
+    page = Path(__file__).parents[3] / "docs" / "settings.md"
+    shown = runner.invoke(app, ["settings"])
+    assert shown.exit_code == 0
+    assert page.read_text() == shown.output, "run: make docs"

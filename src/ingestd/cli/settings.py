@@ -1,0 +1,64 @@
+"""`ingestd settings`: everything the daemon can be told, from the model itself, so that it is never out of date."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_INTRODUCTION = """\
+# Settings
+
+`ingestd run --config FILE` reads a YAML file; each setting can also come from the environment, which wins: the variable
+of `section.key` is `INGESTD_SECTION__KEY`. Unknown keys are refused. Durations are written `90s`, `5m`, `1h30m`, sizes
+`64MiB`. This page is what `ingestd settings` prints.
+"""
+
+
+def settings() -> None:
+    """Print every setting with its default and its reason, as Markdown."""
+    typer.echo(reference(), nl=False)
+
+
+def reference() -> str:
+    from ingestd.settings import Settings
+
+    lines = [_INTRODUCTION]
+    top = [(name, field) for name, field in Settings.model_fields.items() if _section(field.annotation) is None]
+    lines += _table("", top)
+    for name, field in Settings.model_fields.items():
+        if section := _section(field.annotation):
+            lines += [f"\n## `{name}`\n", *_table(f"{name}.", list(section.model_fields.items()))]
+    return "\n".join(lines) + "\n"
+
+
+def _section(annotation: Any) -> "type[BaseModel] | None":
+    from pydantic import BaseModel
+
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def _table(prefix: str, fields: list[tuple[str, Any]]) -> Iterator[str]:
+    yield "| Setting | Default | |"
+    yield "| --- | --- | --- |"
+    for name, field in fields:
+        default = "*required*" if field.is_required() else f"`{_shown(field.default)}`"
+        yield f"| `{prefix}{name}` | {default} | {field.description or ''} |"
+
+
+def _shown(value: Any) -> str:
+    """A default as it would be written in the file."""
+    from ingestd.model.quantities import format_duration, format_size
+
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    if isinstance(value, bool) or value is None:
+        return str(value).lower() if value is not None else "none"
+    if isinstance(value, int) and value >= 1024**2:
+        return format_size(value)
+    if isinstance(value, tuple):
+        return "[]" if not value else ", ".join(map(str, value))
+    return str(value) if value != "" else '""'
