@@ -1,0 +1,106 @@
+"""SIGKILL at any moment: an acknowledged job ends DONE, its rows are there once, its completion is announced."""
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+PROJECT = "test-project"
+
+
+@contextmanager
+def server(root: Path) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    command = [sys.executable, "-m", "tests.integration.bigquery.killable", str(root)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        port = next(int(line) for line in process.stdout if line.strip().isdigit())
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}/bigquery/v2/projects/{PROJECT}", timeout=20) as client:
+            yield process, client
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def load_request(number: int) -> dict[str, Any]:
+    target = {"projectId": PROJECT, "datasetId": "d", "tableId": "t"}
+    load = {
+        "sourceUris": [f"gs://b/{number}.json"],
+        "sourceFormat": "NEWLINE_DELIMITED_JSON",
+        "destinationTable": target,
+    }
+    return {"jobReference": {"jobId": f"job-{number}"}, "configuration": {"load": load}}
+
+
+def wait_done(client: httpx.Client, job_id: str) -> dict[str, Any]:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        job: dict[str, Any] = client.get(f"/jobs/{job_id}").json()
+        if job["status"]["state"] == "DONE":
+            return job
+    raise AssertionError(f"{job_id} is not DONE: {job}")
+
+
+@pytest.mark.timeout(120)
+def test_killed_at_any_moment_every_acknowledged_job_counts_once(tmp_path: Path) -> None:
+    (tmp_path / "objects").mkdir()
+    rounds, per_round = 3, 40
+    for number in range(rounds * per_round):
+        (tmp_path / "objects" / f"{number}.json").write_text(f'{{"id": {number}}}\n')
+    with server(tmp_path) as (_, client):
+        client.post("/datasets", json={"datasetReference": {"datasetId": "d"}}).raise_for_status()
+        schema = {"fields": [{"name": "id", "type": "INTEGER"}]}
+        table = {"tableReference": {"tableId": "t"}, "schema": schema}
+        client.post("/datasets/d/tables", json=table).raise_for_status()
+
+    acknowledged: list[int] = []
+    chance = random.Random(7)
+    for turn in range(rounds):
+        with server(tmp_path) as (process, client):
+            killer = threading.Timer(chance.uniform(0.05, 0.6), process.kill)
+            killer.start()
+            for number in range(turn * per_round, (turn + 1) * per_round):
+                try:
+                    answer = client.post("/jobs", json=load_request(number))
+                except httpx.HTTPError:
+                    break
+                assert answer.status_code == 200
+                acknowledged.append(number)
+            killer.join()
+    assert 0 < len(acknowledged) < rounds * per_round, "the kills must fall into the work"
+
+    with server(tmp_path) as (_, client):
+        for number in acknowledged:
+            job = wait_done(client, f"job-{number}")
+            assert "errorResult" not in job["status"]
+            assert job["statistics"]["load"]["outputRows"] == "1"
+            assert client.post("/jobs", json=load_request(number)).status_code == 409
+        rows = client.get("/datasets/d/tables/t/data").json()["rows"]
+        counts = Counter(int(row["f"][0]["v"]) for row in rows)
+        assert set(counts.values()) == {1}
+        # A job whose answer was lost may have run; what was acknowledged must have.
+        assert set(acknowledged) <= set(counts)
+        announced = _announced(tmp_path, {f"job-{number}" for number in acknowledged})
+    assert {f"job-{number}" for number in acknowledged} <= announced
+
+
+def _announced(root: Path, wanted: set[str]) -> set[str]:
+    deadline = time.monotonic() + 10
+    while True:
+        lines = (root / "audit.jsonl").read_bytes().splitlines()
+        names = {orjson.loads(line)["protoPayload"]["resourceName"].rpartition("/")[2] for line in lines}
+        if wanted <= names or time.monotonic() > deadline:
+            return names
+        time.sleep(0.05)
