@@ -119,8 +119,8 @@ class LeaseBatch:
         self.entries: list[Entry] = []
         self.live = 0
 
-    def fire(self, now: float) -> None:
-        self.queue.expire(self, now)
+    def fire(self, when: float) -> None:
+        self.queue.expire(self, when)
 
     def drop(self) -> None:
         self.live -= 1
@@ -138,7 +138,7 @@ class Backoff:
         self.item = item
         self.live = 1
 
-    def fire(self, now: float) -> None:
+    def fire(self, when: float) -> None:
         self.queue.wake(self.item)
 
 

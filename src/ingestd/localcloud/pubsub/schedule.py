@@ -9,7 +9,7 @@ class Due(Protocol):
 
     live: int
 
-    def fire(self, now: float) -> None: ...
+    def fire(self, when: float) -> None: ...
 
 
 class Schedule:
@@ -30,6 +30,6 @@ class Schedule:
     def run_due(self, now: float) -> None:
         heap = self._heap
         while heap and heap[0][0] <= now:
-            _, _, due = heapq.heappop(heap)
+            when, _, due = heapq.heappop(heap)
             if due.live > 0:
-                due.fire(now)
+                due.fire(when)  # not `now`: what follows from it must not depend on how late anyone looked
