@@ -68,7 +68,9 @@ def cloud(
     from ingestd.localcloud.cloud import CloudSettings, LocalCloud
     from ingestd.localcloud.provision import Names
     from ingestd.localcloud.statefolder import Ports
+    from ingestd.ops.logging import configure
 
+    configure(level="warning")
     if parent:
         die_with(parent)
     settings = CloudSettings(
