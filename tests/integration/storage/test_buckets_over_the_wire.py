@@ -41,6 +41,19 @@ def test_the_life_of_a_bucket(client: storage.Client) -> None:
         client.get_bucket(name)
 
 
+def test_the_emulator_variable_is_all_a_client_needs(service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", service.url)
+    client = storage.Client.create_anonymous_client()
+    client.project = "test-project"
+    bucket = client.create_bucket(f"emulated-{uuid4().hex[:8]}")
+    bucket.blob("n").upload_from_string("x")
+    assert bucket.blob("n").download_as_text() == "x"
+    with client.batch():
+        bucket.delete_blob("n")
+    bucket.delete()
+    client.close()
+
+
 def test_a_policy_round_trip(bucket: storage.Bucket) -> None:
     policy = bucket.get_iam_policy(requested_policy_version=3)
     policy.bindings.append({"role": "roles/storage.objectViewer", "members": {"allUsers"}})

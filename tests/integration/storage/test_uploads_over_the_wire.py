@@ -53,6 +53,13 @@ def test_a_chunked_resumable_upload(bucket: storage.Bucket, service) -> None:
     assert seen.download_as_bytes() == DATA
 
 
+def test_an_empty_resumable_upload(bucket: storage.Bucket, service) -> None:
+    bucket.blob("n", chunk_size=GRANULE).upload_from_file(io.BytesIO(b""))
+    assert bucket.get_blob("n").size == 0
+    session = start(service, bucket, "m")
+    assert put(session, content_range="bytes */0").json()["size"] == "0"
+
+
 def test_a_resumable_upload_of_unknown_length(bucket: storage.Bucket) -> None:
     with bucket.blob("n", chunk_size=GRANULE).open("wb") as writer:
         for at in range(0, len(DATA), 100_000):

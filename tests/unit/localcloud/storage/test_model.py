@@ -189,5 +189,5 @@ class StorageMachine(RuleBasedStateMachine):
         assert found == expected
 
 
-StorageMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
+StorageMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 TestStorageModel = StorageMachine.TestCase
