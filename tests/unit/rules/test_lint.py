@@ -1,0 +1,132 @@
+"""Lint says what will hurt before a file arrives."""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from ingestd.documents import Problem, Severity
+from ingestd.rules.lint import lint_path, report
+
+QUIET = "OnFailure: [{Action: notify, Request: {Channels: c, Title: '$Error'}}]\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def linted(folder: Path, text: str, *, quiet: bool = True) -> list[str]:
+    (folder / "r.yaml").write_text(textwrap.dedent(text) + (QUIET if quiet else ""))
+    return [str(problem).replace(f"{folder}/", "") for problem in lint_path(folder)]
+
+
+def test_a_sound_rule_has_no_problems(folder: Path) -> None:
+    text = """
+        When: {Prefix: /data/, Suffix: .json}
+        Dest:
+          Table: d.t_$1_$Date_x
+          Pattern: '/data/(\\w+)/'
+          Parameters: [{Name: App, Expression: $ToLower($1)}]
+        OnSuccess:
+          - {Action: query, Request: {SQL: "SELECT '$App', $EventID, '$Source.URL'", Dest: d.x, Append: true}}
+          - {Action: call, Request: {URL: 'https://x/$Id', Body: {a: $LoadURIs}}}
+          - {Action: push, Request: {Topic: t, Message: $Data.BatchID}}
+        """
+    assert linted(folder, text) == []
+    assert report([]) == "no problems"
+
+
+def test_errors_come_with_warnings_of_other_files(folder: Path) -> None:
+    (folder / "bad.yaml").write_text("Dest: {Tabel: d.t}\n")
+    found = linted(folder, "When: {Prefix: data/}\nDest: {Table: d.t}\n")
+    assert found == [
+        "bad.yaml:1:8: Dest.Tabel: unknown key 'Tabel'; did you mean 'Table'?",
+        "r.yaml:1:8: warning: When.Prefix: paths start with '/', so 'data/' matches nothing; write '/data/'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("Dest: {Table: d.t}", "r.yaml:1:1: warning: without Prefix, Suffix or Filter the rule takes every file"),
+        ("When: {Prefix: /a, Directory: true}\nDest: {Table: d.t}", "this rule never matches"),
+        ("When: {Prefix: /a}\nDest: {Table: d.t_$Nope}", "Dest.Table: $Nope is no variable known here"),
+        (
+            "When: {Prefix: /a}\nDest: {Table: d.t, Parameters: [{Name: A, Expression: $Nope}]}",
+            "Dest.Parameters[0].Expression: $Nope is no variable",
+        ),
+        (
+            "When: {Prefix: /a}\nDest: {Table: d.t, Parameters: [{Name: A, Expression: $Date}]}",
+            "Dest.Parameters[0]: parameter A is never used",
+        ),
+        (
+            "When: {Prefix: /a}\nDest: {Table: d.t}\nOnSuccess:\n  - {Action: query, Request: {SQL: x, Dest: d.x}}",
+            "r.yaml:4:21: warning: OnSuccess[0].Request: Append is not given, so d.x is replaced",
+        ),
+        (
+            "When: {Prefix: /a}\nDest: {Table: d.t}\nOnSuccess: [{Action: copy, Request: {Source: d.t, Dest: d.x}}]",
+            "Append is not given, so d.x is replaced",
+        ),
+        (
+            "When: {Prefix: /a}\nDest: {Table: d.t}\nOnSuccess: [{Action: query, Request: {SQL: 'SELECT $Nope'}}]",
+            "OnSuccess[0].Request: $Nope is no variable known here",
+        ),
+        (
+            "When: {Prefix: /a}\nDest: {Table: d.t}\nOnSuccess: [{Action: query, Request: {SQL: 'SELECT $Error'}}]",
+            "$Error is no variable known here",
+        ),
+        (
+            "When: {Prefix: /}\nDest: {Table: d.t}\nOnSuccess: {Action: notify, Request: {Channels: c, Title: t, Token: x}}",  # noqa: E501
+            "a Token in a rule file is readable",
+        ),
+        ("When: {Prefix: /a}\nDest: {Table: d.t, sourceFormat: AVRO, Quote: x}", "Quote applies to CSV only"),
+        ("When: {Prefix: /a}\nDest: {Table: d.t}\nCounterURL: gs://b/c", "CounterURL: CounterURL is accepted"),
+    ],
+)
+def test_warnings(folder: Path, text: str, warning: str) -> None:
+    assert warning in "\n".join(linted(folder, text + "\n"))
+
+
+def test_a_rule_that_tells_no_one_about_failure_is_named(folder: Path) -> None:
+    assert "there is no OnFailure" in linted(folder, "When: {Prefix: /a}\nDest: {Table: d.t}\n", quiet=False)[0]
+
+
+def test_errors_are_known_variables_under_on_failure_only(folder: Path) -> None:
+    text = "When: {Prefix: /a}\nDest: {Table: d.t}\nOnFailure: [{Action: push, Request: {Topic: t, Message: $Error}}]\n"
+    assert linted(folder, text, quiet=False) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "overlaps"),
+    [
+        ("{Prefix: /a/, Suffix: .json}", "{Prefix: /a/, Suffix: .json}", True),
+        ("{Prefix: /a/}", "{Prefix: /a/b/, Suffix: .json}", True),
+        ("{Suffix: .gz}", "{Prefix: /x, Suffix: .json.gz}", True),
+        ("{Prefix: /a/, Suffix: .json}", "{Prefix: /a/, Suffix: .csv}", False),
+        ("{Prefix: /a/}", "{Prefix: /b/}", False),
+        ("{Prefix: /a/, Filter: x}", "{Prefix: /a/}", False),
+        ("{Prefix: /a/, Suffix: .json}", "{Prefix: /a/b/}", False),
+    ],
+)
+def test_rules_that_surely_share_files_are_named(folder: Path, one: str, two: str, overlaps: bool) -> None:
+    (folder / "a.yaml").write_text(f"When: {one}\nDest: {{Table: d.t}}\n{QUIET}")
+    found = linted(folder, f"When: {two}\nDest: {{Table: d.t}}\n")
+    assert bool(found) is overlaps
+    if overlaps:
+        assert "r.yaml:1:1: warning: When: files of this rule also match a (a.yaml:1:1)" in found[0]
+
+
+def test_a_disabled_twin_does_not_overlap(folder: Path) -> None:
+    (folder / "a.yaml").write_text(f"When: {{Prefix: /a}}\nDisabled: true\nDest: {{Table: d.t}}\n{QUIET}")
+    assert linted(folder, "When: {Prefix: /a}\nDest: {Table: d.t}\n") == []
+
+
+def test_the_report_counts(folder: Path) -> None:
+    problems = [Problem("a", 1, 1, "x", "bad"), Problem("a", 2, 1, "y", "hm", Severity.WARNING)]
+    assert report(problems) == "a:1:1: x: bad\na:2:1: warning: y: hm\n1 error, 1 warning"
+
+
+def test_one_file_can_be_linted(folder: Path) -> None:
+    (folder / "r.yaml").write_text("Dest: {Table: t}\n")
+    assert "names no dataset" in str(lint_path(folder / "r.yaml")[0])
