@@ -16,7 +16,7 @@ from ingestd.localcloud.bigquery.errors import not_implemented
 from ingestd.localcloud.bigquery.files.avrofile import BrokenAvroError, Container
 from ingestd.localcloud.bigquery.files.binary import FileColumns, UnreadableFileError, decimal_type
 from ingestd.localcloud.bigquery.files.columns import arrow_type, values_array
-from ingestd.localcloud.bigquery.files.convert import text_reader
+from ingestd.localcloud.bigquery.files.convert import WIDE, text_reader
 from ingestd.localcloud.bigquery.files.options import LoadOptions
 from ingestd.localcloud.bigquery.files.temporal import UnreadableError
 from ingestd.localcloud.bigquery.types import Field, Mode, Type
@@ -191,7 +191,7 @@ class _Mapper:
         read = text_reader(field)
 
         def convert(raw: bytes) -> Any:
-            number = Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale)
+            number = Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale, WIDE)
             return f"{number:f}" if kind is Type.STRING else read(f"{number:f}")
 
         return Column(field, schema["type"], _text(convert))

@@ -157,7 +157,7 @@ _CASTS: dict[Type, set[Type]] = {
     Type.NUMERIC: {Type.NUMERIC, Type.BIGNUMERIC},
     Type.BIGNUMERIC: {Type.NUMERIC, Type.BIGNUMERIC},
     Type.BYTES: {Type.BYTES, Type.STRING},
-    Type.STRING: set(Type) - {Type.INT64, Type.FLOAT64, Type.BOOL, Type.STRUCT, Type.RANGE},
+    Type.STRING: set(Type) - {Type.INT64, Type.FLOAT64, Type.BOOL, Type.STRUCT},
     Type.TIMESTAMP: {Type.TIMESTAMP, Type.DATETIME},
     Type.DATETIME: {Type.TIMESTAMP, Type.DATETIME},
 }

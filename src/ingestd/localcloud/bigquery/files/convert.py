@@ -61,7 +61,8 @@ class BadValueError(Exception):
 
 
 NUMERIC_LIMIT = Decimal(10) ** 29
-_WIDE = Context(prec=100, rounding=ROUND_HALF_UP)
+# Python's default context rounds to 28 digits, even in abs(); every operation here names this one instead.
+WIDE = Context(prec=100, rounding=ROUND_HALF_UP)
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _SPACE = " \t\n\r\f\v"
@@ -114,18 +115,18 @@ def numeric_reader(field: Field) -> Callable[[str], Decimal]:
         if not _DECIMAL.fullmatch(text):
             raise UnreadableError
         try:
-            number = _WIDE.create_decimal(text)
+            number = WIDE.create_decimal(text)
             if number.adjusted() > 60:
                 raise UnreadableError
-            number = number.quantize(quantum, context=_WIDE)
+            number = number.quantize(quantum, context=WIDE)
         except InvalidOperation:
             raise UnreadableError from None
         # DuckDB holds 38 digits: what a BIGNUMERIC has beyond them is refused, never rounded away.
-        if abs(number) >= limit or (
-            stored < scale and number != number.quantize(Decimal(1).scaleb(-stored), context=_WIDE)
+        if number.copy_abs() >= limit or (
+            stored < scale and number != number.quantize(Decimal(1).scaleb(-stored), context=WIDE)
         ):
             raise UnreadableError
-        return number.quantize(Decimal(1).scaleb(-stored), context=_WIDE) if stored != scale else number
+        return number.quantize(Decimal(1).scaleb(-stored), context=WIDE) if stored != scale else number
 
     return read
 
@@ -383,7 +384,7 @@ def _guarded(read: Read, value: Any, path: str, kind: Type) -> Any:
 def _from_double(value: float, path: str) -> Any:
     """Seconds as a double: the microsecond nearest to it is what was written, for every date BigQuery knows."""
     try:
-        return temporal.from_micros(round(Decimal(repr(value)).scaleb(6)))
+        return temporal.from_micros(round(Decimal(repr(value)).scaleb(6, WIDE)))
     except (UnreadableError, OverflowError):
         raise BadValueError(Fault.VALUE, path, Type.TIMESTAMP, repr(value)) from None
 

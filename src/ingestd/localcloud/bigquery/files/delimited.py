@@ -74,17 +74,16 @@ class Dialect:
         at = 0
         number = 0
         while number < len(lines):
-            line, start = lines[number], at
+            raw, start = lines[number], at
             number += 1
-            at += len(line) + 1
-            if returns and line.endswith("\r"):
-                line = line[:-1]
+            at += len(raw) + 1
+            line = raw.removesuffix("\r") if returns else raw
             if not line:
                 continue
             if nul and "\0" in line:
                 yield start, Malformed("Bad character (ASCII 0) encountered.")
             elif quoted and self.quote in line:
-                cells, used = self._tokenize(line, lines, number)
+                cells, used = self._tokenize(raw, lines, number)
                 for skipped in lines[number : number + used]:
                     at += len(skipped) + 1
                 number += used
@@ -105,7 +104,7 @@ class Dialect:
         while True:
             if not line.startswith(self.quote, at):
                 end = line.find(self.delimiter, at)
-                cell = line[at:] if end < 0 else line[at:end]
+                cell = line[at:].removesuffix("\r") if end < 0 else line[at:end]
                 cells.append(None if cell in self.markers else cell)
                 if end < 0:
                     return cells, used

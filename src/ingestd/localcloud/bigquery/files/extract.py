@@ -153,7 +153,7 @@ def _shards(conn: duckdb.DuckDBPyConnection, sql: str, schema: Schema, limit: in
     source = sql if not sql.lstrip().upper().startswith(("SELECT", "WITH", "FROM", "VALUES")) else f"({sql})"
     columns = ", ".join(_wire(item) for item in schema)
     target = arrow_schema(schema)
-    reader: Any = conn.execute(f"SELECT {columns} FROM {source}").to_arrow_reader(_BATCH_ROWS)  # noqa: S608
+    reader: Any = conn.sql(f"SELECT {columns} FROM {source}").to_arrow_reader(_BATCH_ROWS)  # noqa: S608
     pending: list[pa.RecordBatch] = []
     size = 0
     some = False

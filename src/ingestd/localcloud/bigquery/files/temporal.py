@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 _T = TypeVar("_T")
+_EXACT = Context(prec=100)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _DATE = r"(\d{4})-(\d{1,2})-(\d{1,2})"
@@ -92,7 +93,7 @@ def parse_timestamp(text: str, default_zone: tzinfo = UTC) -> datetime:
     """A calendar date and time with or without a zone, or decimal seconds since the epoch."""
     found = _TIMESTAMP.fullmatch(text)
     if found is None:
-        if _EPOCH_SECONDS.fullmatch(text):
+        if len(text) < 64 and _EPOCH_SECONDS.fullmatch(text):
             return from_seconds(Decimal(text))
         raise UnreadableError
     year, _, month, day, hour, minute, second, fraction, utc, sign, hours, minutes, region = found.groups()
@@ -125,10 +126,10 @@ def from_micros(micros: int) -> datetime:
 
 def from_seconds(seconds: Decimal) -> datetime:
     """Decimal seconds since the epoch; more than microseconds is refused."""
-    if not seconds.is_finite() or abs(seconds) > 10**12:
+    if not seconds.is_finite() or seconds.copy_abs() > 10**12:
         raise UnreadableError
-    micros = seconds.scaleb(6)
-    if micros != micros.to_integral_value():
+    micros = seconds.scaleb(6, _EXACT)
+    if micros != micros.to_integral_value(context=_EXACT):
         raise UnreadableError
     return from_micros(int(micros))
 
