@@ -1,0 +1,197 @@
+"""The core in virtual time: job states, latency, cancellation, expiry, recovery, the outbox."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from tests.unit.localcloud.bigquery.conftest import FIELDS, Bench
+
+from ingestd.localcloud.bigquery.core import BigQueryCore
+from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.localcloud.bigquery.files.objects import MemoryObjects
+from ingestd.localcloud.bigquery.jobs import Job, JobKey, JobState, JobStore, JobType
+from ingestd.localcloud.bigquery.settings import BigQuerySettings
+from ingestd.localcloud.faults import Fault, FaultKind
+from ingestd.model.clock import ManualClock
+
+
+def test_nothing_runs_until_told(bench: Bench) -> None:
+    job = bench.start(schema={"fields": FIELDS})
+    assert bench.core.jobs.get("p", job.key.job_id).state is JobState.PENDING
+    assert bench.core.run_pending() == 1
+    assert bench.core.jobs.get("p", job.key.job_id).state is JobState.DONE
+    assert bench.core.run_pending() == 0
+
+
+def test_latency_is_half_waiting_and_half_running(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(job_latency=timedelta(seconds=10))
+    job = bench.start(schema={"fields": FIELDS})
+    states = []
+    for _ in range(4):
+        bench.core.run_pending()
+        states.append(bench.core.jobs.get("p", job.key.job_id).state)
+        bench.clock.advance(timedelta(seconds=4))
+    assert states == [JobState.PENDING, JobState.PENDING, JobState.RUNNING, JobState.DONE]
+    done = bench.core.jobs.get("p", job.key.job_id)
+    assert done.started == job.created + timedelta(seconds=5)
+
+
+def test_a_delay_fault_keeps_the_job_running_in_virtual_time(bench: Bench) -> None:
+    bench.create()
+    bench.core.hooks.plan.add(Fault("bigquery", "job.load", FaultKind.DELAY, resource="p/slow", seconds=60))
+    bench.start(job_id="slow")
+    bench.start(job_id="quick")
+    bench.core.run_pending()
+    states = {name: bench.core.jobs.get("p", name).state for name in ("slow", "quick")}
+    assert states == {"slow": JobState.RUNNING, "quick": JobState.DONE}
+    bench.clock.advance(timedelta(seconds=60))
+    bench.core.run_pending()
+    assert bench.core.jobs.get("p", "slow").state is JobState.DONE
+
+
+def test_a_cancelled_job_writes_nothing(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(job_latency=timedelta(seconds=10))
+    bench.create()
+    job = bench.start()
+    cancelled = bench.core.jobs.cancel("p", job.key.job_id)
+    assert cancelled.error is not None
+    assert (cancelled.state, cancelled.error.reason) == (JobState.DONE, "stopped")
+    bench.clock.advance(timedelta(seconds=20))
+    bench.core.run_pending()
+    assert bench.rows() == []
+    assert bench.audit[-1]["protoPayload"]["metadata"]["jobChange"]["job"]["jobStatus"]["errorResult"]["code"] == 1
+
+
+def test_a_failed_load_leaves_the_table_as_it_was(bench: Bench) -> None:
+    bench.create()
+    bench.load()
+    failed = bench.load(content='{"id": 2}\n{"id": "x"}\n', writeDisposition="WRITE_TRUNCATE")
+    assert failed.error is not None
+    assert bench.rows() == [["1", None]]
+
+
+def test_an_expired_table_does_not_exist_and_its_name_is_free(bench: Bench) -> None:
+    due = bench.clock.now() + timedelta(hours=1)
+    bench.create(expirationTime=str(round(due.timestamp() * 1000)))
+    bench.load()
+    bench.clock.advance(timedelta(hours=1))
+    with pytest.raises(BigQueryError, match=r"Not found: Table p:d\.t"):
+        bench.core.metadata.get_table("p", "d", "t")
+    assert "tables" not in bench.core.metadata.list_tables("p", "d", {})
+    bench.create()
+    assert bench.rows() == []
+
+
+def test_the_default_expiration_of_a_dataset_applies_to_new_tables(bench: Bench) -> None:
+    bench.core.metadata.update_dataset("p", "d", {"defaultTableExpirationMs": "3600000"}, patch=True, etag=None)
+    created = bench.create()
+    assert int(created["expirationTime"]) == int(created["creationTime"]) + 3_600_000
+
+
+def test_old_partitions_are_swept_and_young_ones_stay(bench: Bench) -> None:
+    day = timedelta(days=1)
+    bench.create(timePartitioning={"type": "DAY", "expirationMs": str(round(day.total_seconds() * 2000))})
+    bench.load("t$20231228")
+    bench.load("t$20231231", content='{"id": 2}\n')
+    bench.core.runner.sweep()
+    assert bench.rows() == [["2", None]]
+
+
+def test_a_job_left_pending_runs_when_the_process_returns(tmp_path: Path) -> None:
+    objects = MemoryObjects({"gs://b/a.json": b'{"id": 1}\n'})
+    settings = BigQuerySettings(workers=0)
+    load = {
+        "sourceUris": ["gs://b/a.json"],
+        "sourceFormat": "NEWLINE_DELIMITED_JSON",
+        "destinationTable": {"datasetId": "d", "tableId": "t"},
+        "schema": {"fields": FIELDS},
+    }
+    with BigQueryCore(tmp_path, project="p", objects=objects, clock=ManualClock(), settings=settings) as first:
+        first.metadata.insert_dataset("p", {"datasetReference": {"datasetId": "d"}})
+        first.insert_job("p", {"jobReference": {"jobId": "j"}, "configuration": {"load": load}})
+    with BigQueryCore(tmp_path, project="p", objects=objects, clock=ManualClock(), settings=settings) as second:
+        assert second.run_pending() == 1
+        assert second.jobs.get("p", "j").statistics["load"]["outputRows"] == "1"
+        with pytest.raises(BigQueryError, match=r"Already Exists: Job p:US\.j"):
+            second.insert_job("p", {"jobReference": {"jobId": "j"}, "configuration": {"load": load}})
+
+
+@pytest.mark.parametrize(("finished", "reason"), [(True, None), (False, "backendError")])
+def test_a_script_cut_short_is_never_run_twice(tmp_path: Path, finished: bool, reason: str | None) -> None:
+    settings = BigQuerySettings(workers=0)
+    clock = ManualClock()
+    with BigQueryCore(tmp_path, project="p", objects=MemoryObjects(), clock=clock, settings=settings) as first:
+        query = {"query": {"query": "INSERT d.t VALUES (1); INSERT d.t VALUES (2)", "useLegacySql": False}}
+        first.insert_job("p", {"jobReference": {"jobId": "script"}, "configuration": query})
+        child = Job(JobKey("p", "US", "child"), JobType.QUERY, query, clock.now(), "u", parent="script")
+        cursor = first.database.cursor()
+        JobStore(cursor).insert(replace(child.done(clock.now()), closes_parent=finished))
+        cursor.close()
+    with BigQueryCore(tmp_path, project="p", objects=MemoryObjects(), clock=clock, settings=settings) as second:
+        assert second.run_pending() == 0
+        job = second.jobs.get("p", "script")
+        assert job.state is JobState.DONE
+        assert (job.error.reason if job.error else None) == reason
+        assert job.statistics["numChildJobs"] == "1"
+
+
+def test_an_undelivered_audit_entry_is_delivered_after_a_restart(tmp_path: Path) -> None:
+    def refuse(_: dict[str, Any]) -> None:
+        raise ConnectionError("the topic is away")
+
+    delivered: list[dict[str, Any]] = []
+    settings = BigQuerySettings(workers=0)
+    query = {
+        "configuration": {
+            "load": {"sourceUris": ["gs://b/none"], "destinationTable": {"datasetId": "d", "tableId": "t"}}
+        }
+    }
+    with BigQueryCore(tmp_path, project="p", objects=MemoryObjects(), settings=settings, on_job_done=refuse) as first:
+        first.insert_job("p", query)
+        with pytest.raises(ConnectionError):
+            first.run_pending()
+    with BigQueryCore(
+        tmp_path, project="p", objects=MemoryObjects(), settings=settings, on_job_done=delivered.append
+    ) as second:
+        second.run_pending()
+        second.run_pending()
+    assert len(delivered) == 1
+
+
+def test_concurrent_jobs_and_requests_lose_nothing(tmp_path: Path) -> None:
+    objects = MemoryObjects({"gs://b/a.json": b'{"id": 1}\n'})
+    settings = BigQuerySettings(workers=4)
+    with BigQueryCore(tmp_path, project="p", objects=objects, settings=settings) as core:
+        core.metadata.insert_dataset("p", {"datasetReference": {"datasetId": "d"}})
+        for name in ("a", "b"):
+            table = {"tableReference": {"tableId": name}, "schema": {"fields": FIELDS}}
+            core.metadata.insert_table("p", "d", table)
+        failures: list[BaseException] = []
+
+        def work(worker: int) -> None:
+            try:
+                for turn in range(10):
+                    name = "ab"[(worker + turn) % 2]
+                    load = {
+                        "sourceUris": ["gs://b/a.json"],
+                        "sourceFormat": "NEWLINE_DELIMITED_JSON",
+                        "destinationTable": {"datasetId": "d", "tableId": name},
+                    }
+                    job = core.insert_job("p", {"configuration": {"load": load}})
+                    core.metadata.update_table("p", "d", name, {"labels": {"w": str(worker)}}, patch=True, etag=None)
+                    assert core.wait(job, 20).error is None
+            except Exception as error:  # noqa: BLE001 - told to the test's own thread below
+                failures.append(error)
+
+        threads = [Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        counts = [int(core.metadata.get_table("p", "d", name)["numRows"]) for name in ("a", "b")]
+        assert counts == [20, 20]
