@@ -5,6 +5,7 @@ current folder's `.state` is meant, as `make run` leaves it.
 """
 
 import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,7 +33,16 @@ def endpoints(state: Path | None) -> "Endpoints":
     """The local cloud of the folder; a command that needs one and finds none says how to start it."""
     from ingestd.localcloud.statefolder import Endpoints
 
-    return Endpoints.load(state or DEFAULT_STATE)
+    folder = state or DEFAULT_STATE
+    found = Endpoints.load(folder)
+    host, _, port = found.storage.removeprefix("http://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError:
+        raise CommandError(
+            f"the local cloud of {folder} is not running: start it with `ingestd local --state {folder}`"
+        ) from None
+    return found
 
 
 def enter(state: Path | None, environ: os._Environ[str] = os.environ) -> str:

@@ -1,7 +1,8 @@
 """The folder a local cloud lives in: who holds it, on which ports it was last, and where clients find it.
 
 Invariants: at most one live process holds the folder (a kernel lock, gone with its holder however it dies);
-`endpoints.json` and `env.sh` are replaced whole, so a reader never sees half of one.
+`endpoints.json` appears when the services answer and disappears before they are started again; it and `env.sh` are
+replaced whole, so a reader never sees half of one.
 """
 
 import fcntl
@@ -23,6 +24,7 @@ ENDPOINTS_FILE = "endpoints.json"
 ENVIRONMENT_FILE = "env.sh"
 BQ_FILE = "bigqueryrc"
 _LOCK_FILE = "lock"
+_PORTS_FILE = "ports.json"
 _LOCK_PATIENCE_SECONDS = 1.0  # a predecessor that was just killed may need a moment to vanish
 
 
@@ -90,11 +92,13 @@ class Endpoints:
         }
 
     def save(self, folder: Path) -> None:
-        _replace(folder / ENDPOINTS_FILE, orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2) + b"\n")
         _replace(folder / BQ_FILE, f"api = {self.bigquery}\nproject_id = {self.project}\n".encode())
         environ = {**self.environ(), "BIGQUERYRC": str((folder / BQ_FILE).absolute())}
         lines = [f"export {name}={shlex.quote(value)}" for name, value in environ.items()]
         _replace(folder / ENVIRONMENT_FILE, ("\n".join(lines) + "\n").encode())
+        _replace(folder / _PORTS_FILE, orjson.dumps(asdict(self.ports)) + b"\n")
+        # Last, since whoever waits for a cloud waits for this file.
+        _replace(folder / ENDPOINTS_FILE, orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2) + b"\n")
 
 
 def _replace(file: Path, data: bytes) -> None:
@@ -115,6 +119,7 @@ def held(folder: Path) -> Iterator[None]:
         _lock(descriptor, folder)
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        (folder / ENDPOINTS_FILE).unlink(missing_ok=True)
         yield
     finally:
         os.close(descriptor)
@@ -139,8 +144,8 @@ def _lock(descriptor: int, folder: Path) -> None:
 def settle(wanted: Ports, folder: Path) -> Ports:
     """The ports to bind: those wanted, else those of the last run that are still free, else 0 for any."""
     try:
-        last = Endpoints.load(folder).ports
-    except (StateFolderError, ValueError):
+        last = Ports(**orjson.loads((folder / _PORTS_FILE).read_bytes()))
+    except (OSError, ValueError, TypeError):
         last = Ports()
     taken = {port for port in asdict(wanted).values() if port}
     chosen = {}

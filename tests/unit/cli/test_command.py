@@ -11,6 +11,7 @@ import ingestd
 from ingestd.cli import local
 from ingestd.cli.errors import CommandError
 from ingestd.cli.main import app
+from ingestd.localcloud.statefolder import Endpoints, Ports
 
 COMMANDS = ["demo", "local", "cloud", "faults", "run", "rules", "settings", "version", "cp", "query", "publish"]
 
@@ -60,6 +61,14 @@ def test_a_mistake_is_one_readable_line_and_a_failing_exit_code(
     assert shown.stderr.startswith("error: ")
     assert len(shown.stderr.splitlines()) == 1
     assert "Traceback" not in shown.output
+
+
+def test_a_cloud_that_is_not_running_is_named_at_once(runner: CliRunner) -> None:
+    """Clients would go on trying for minutes."""
+    Endpoints.on(Ports(storage=1, pubsub=1, bigquery=1, pubsub_rest=1), "play").save(Path())
+    shown = runner.invoke(app, ["query", "SELECT 1", "--state", "."])
+    assert shown.exit_code == 1
+    assert "the local cloud of . is not running: start it with" in shown.stderr
 
 
 @pytest.mark.parametrize("arguments", [["cloud"], ["cloud", "--state", "x", "--job-latency", "soon"], ["nonsense"]])

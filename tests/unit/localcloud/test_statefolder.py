@@ -56,6 +56,13 @@ def test_a_killed_holder_leaves_the_folder_free(tmp_path: Path) -> None:
             pass
 
 
+def test_endpoints_of_an_earlier_run_are_gone_while_the_next_one_starts(tmp_path: Path) -> None:
+    """Whoever waits for the file waits for services that answer."""
+    ENDPOINTS.save(tmp_path)
+    with held(tmp_path):
+        assert not (tmp_path / "endpoints.json").exists()
+
+
 def test_an_unusable_folder_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StateFolderError, match="cannot use the state folder"), held(tmp_path / "file"):
