@@ -217,7 +217,6 @@ _PATTERNS = {
     Type.FLOAT64: r"^-?\d{1,15}(\.\d{1,17})?$",
     Type.NUMERIC: r"^-?\d{1,28}(\.\d{1,9})?$",
     Type.DATE: rf"^{_DAY}$",
-    Type.TIME: rf"^{_CLOCK}$",
     Type.DATETIME: rf"^{_DAY}[T ]{_CLOCK}$",
     Type.TIMESTAMP: rf"^{_DAY}[T ]{_CLOCK}(Z| UTC|[+-]\d{{2}}:\d{{2}})$",
 }
@@ -241,7 +240,7 @@ def _parsed(field: Field, text: "pa.Array") -> "pa.Array":
             parsed = text.cast(pa.timestamp("us")).cast(target)
         else:
             raise Doubt
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise Doubt from None
     if field.type in (Type.DATE, Type.DATETIME, Type.TIMESTAMP):
         _check_years(parsed)

@@ -3,7 +3,7 @@
 import gzip
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -218,40 +218,50 @@ def _parquet(schema: Schema, options: ExtractOptions) -> Encoder:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    texts = [index for index, item in enumerate(schema) if item.type in (Type.INTERVAL, Type.RANGE)]
-    for item in schema:
-        _refuse_unwritable(item.fields)
+    texts = [index for index, item in enumerate(schema) if _needs_text(item)]
 
     def write(table: "pa.Table") -> bytes:
         for index in texts:
             item = schema[index]
             values = [_as_text(item, value) for value in table.column(index).to_pylist()]
-            kind = pa.list_(pa.string()) if item.mode is Mode.REPEATED else pa.string()
-            table = table.set_column(index, item.name, pa.array(values, kind))
+            table = table.set_column(index, item.name, pa.array(values, _text_type(item)))
         fields = [
             pa.field(column.name, column.type, nullable=item.mode is not Mode.REQUIRED)
             for column, item in zip(table.schema, schema, strict=True)
         ]
         out = io.BytesIO()
-        codec = options.compression.lower()
-        pq.write_table(table.cast(pa.schema(fields)), out, compression=codec, use_deprecated_int96_timestamps=False)
+        pq.write_table(table.cast(pa.schema(fields)), out, compression=options.compression.lower())
         return out.getvalue()
 
     return write
 
 
+def _needs_text(item: Field) -> bool:
+    """Parquet has no interval or range that BigQuery reads back: they travel as text."""
+    return item.type in (Type.INTERVAL, Type.RANGE) or any(map(_needs_text, item.fields))
+
+
+def _text_type(item: Field) -> "pa.DataType":
+    import pyarrow as pa
+
+    if item.type is Type.STRUCT:
+        kind = pa.struct([pa.field(member.name, _text_type(member)) for member in item.fields])
+    elif _needs_text(item):
+        kind = pa.string()
+    else:
+        return arrow_type(item)
+    return pa.list_(kind) if item.mode is Mode.REPEATED else kind
+
+
 def _as_text(item: Field, value: Any) -> Any:
-    if value is None:
-        return None
-    one = encode.text_encoder(item)
-    return [one(entry) for entry in value] if item.mode is Mode.REPEATED else one(value)
-
-
-def _refuse_unwritable(fields: Schema) -> None:
-    for item in fields:
-        if item.type in (Type.INTERVAL, Type.RANGE):
-            raise BigQueryError("invalid", f"Unsupported type {item.type.value} inside a record. Field: {item.name}")
-        _refuse_unwritable(item.fields)
+    if value is None or not _needs_text(item):
+        return value
+    if item.mode is Mode.REPEATED:
+        element = replace(item, mode=Mode.NULLABLE)
+        return [_as_text(element, entry) for entry in value]
+    if item.type is Type.STRUCT:
+        return {member.name: _as_text(member, value[member.name]) for member in item.fields}
+    return encode.text_encoder(item)(value)
 
 
 def _avro(schema: Schema, options: ExtractOptions) -> Encoder:

@@ -59,7 +59,7 @@ ODD = st.one_of(
     st.lists(st.none() | st.integers(0, 3) | TEXT, max_size=2),
     st.dictionaries(st.sampled_from(["x", "X", "z", "e"]), TEXT | st.integers(0, 3), max_size=2),
 )
-SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")

@@ -97,7 +97,7 @@ def test_an_interval_keeps_its_three_parts(loads: Loads) -> None:
         (
             "TIMESTAMP",
             '"2024-01-01T00:00:00.1234567Z"',
-            "Couldn't convert value to timestamp: Could not parse '2024-01-01T00:00:00.1234567Z' as a timestamp. Required",
+            "Couldn't convert value to timestamp: Could not parse '2024-01-01T00:00:00.1234567Z' as a timestamp. Req",
         ),
         ("TIMESTAMP", "253402300800", "Couldn't convert value to timestamp"),
         ("STRING", '{"a": 1}', "JSON object specified for non-record field: v"),
