@@ -22,6 +22,16 @@ def query(name: str, sql: str, **configuration) -> JobRequest:
     return JobRequest(ref, JobKind.QUERY, {"query": sql, "useLegacySql": False, **configuration}, {"who": "test"})
 
 
+def load(name: str, uri: str, table: TableName) -> JobRequest:
+    configuration = {
+        "sourceUris": [uri],
+        "destinationTable": table.rest,
+        "sourceFormat": "NEWLINE_DELIMITED_JSON",
+        "writeDisposition": "WRITE_APPEND",
+    }
+    return JobRequest(JobRef(PROJECT, "US", name), JobKind.LOAD, configuration, {"ingestd": "load"})
+
+
 async def finished(warehouse, request: JobRequest):
     job = await warehouse.insert_job(request)
     async with asyncio.timeout(20):
@@ -36,39 +46,37 @@ def table(dataset) -> TableName:
     return TableName(PROJECT, dataset, "t")
 
 
-async def test_a_load_job_runs_and_tells_what_it_did(ports, bucket, table):
+@pytest.fixture
+async def one_row(ports, bucket, table) -> str:
+    """The URI of a file with one row that fits `table`, which exists."""
     await ports.warehouse.create_table(table, {"schema": SCHEMA})
-    await ports.store.create(ObjectRef(bucket, "a.json"), b'{"id": 1, "name": "x"}\n{"id": 2}\n')
-    configuration = {
-        "sourceUris": [f"gs://{bucket}/a.json"],
-        "destinationTable": table.rest,
-        "sourceFormat": "NEWLINE_DELIMITED_JSON",
-        "writeDisposition": "WRITE_APPEND",
-    }
-    ref = JobRef(PROJECT, "US", f"load-{bucket}")
-    job = await finished(ports.warehouse, JobRequest(ref, JobKind.LOAD, configuration, {"ingestd": "load"}))
-    assert job.error is None and job.kind is JobKind.LOAD and job.ref == ref
-    assert job.statistics["load"]["outputRows"] == "2"
+    await ports.store.create(ObjectRef(bucket, "one.json"), b'{"id": 1}\n')
+    return f"gs://{bucket}/one.json"
+
+
+async def test_a_load_job_runs_and_tells_what_it_did(ports, table, one_row, unique):
+    request = load(f"load-{unique}", one_row, table)
+    job = await finished(ports.warehouse, request)
+    assert job.error is None and job.kind is JobKind.LOAD and job.ref == request.ref
+    assert job.statistics["load"]["outputRows"] == "1"
     assert job.labels == {"ingestd": "load"}
-    assert job.configuration["sourceUris"] == [f"gs://{bucket}/a.json"]
+    assert job.configuration["sourceUris"] == [one_row]
     assert job.created <= job.started <= job.ended
     info = await ports.warehouse.table(table)
-    assert (info.name, info.location, info.resource["numRows"]) == (table, "US", "2")
+    assert (info.name, info.location, info.resource["numRows"]) == (table, "US", "1")
 
 
-async def test_an_id_that_is_taken_is_adopted_and_never_run_twice(ports, table, unique):
-    await ports.warehouse.create_table(table, {"schema": SCHEMA})
-    request = query(f"job-{unique}", f"INSERT INTO {table.sql} (id) VALUES (1)")
+async def test_an_id_that_is_taken_is_adopted_and_never_run_twice(ports, table, one_row, unique):
+    request = load(f"job-{unique}", one_row, table)
     first = await finished(ports.warehouse, request)
     again = await ports.warehouse.insert_job(request)
     assert again.done and again.ref == first.ref
     assert (await ports.warehouse.table(table)).resource["numRows"] == "1"
 
 
-async def test_a_job_whose_answer_was_lost_is_adopted(ports, table, unique, fault):
-    await ports.warehouse.create_table(table, {"schema": SCHEMA})
+async def test_a_job_whose_answer_was_lost_is_adopted(ports, table, one_row, unique, fault):
     fault("bigquery", "jobs.insert", FaultKind.DROP_RESPONSE, times=1)
-    job = await finished(ports.warehouse, query(f"job-{unique}", f"INSERT INTO {table.sql} (id) VALUES (1)"))
+    job = await finished(ports.warehouse, load(f"job-{unique}", one_row, table))
     assert job.error is None
     assert (await ports.warehouse.table(table)).resource["numRows"] == "1"
 
@@ -77,8 +85,9 @@ async def test_an_unknown_job_is_none(ports, unique):
     assert await ports.warehouse.get_job(JobRef(PROJECT, "US", f"none-{unique}")) is None
 
 
-async def test_a_failed_job_is_returned_with_its_error(ports, unique):
-    job = await finished(ports.warehouse, query(f"job-{unique}", "SELECT * FROM `nowhere.nothing`"))
+async def test_a_failed_job_is_returned_with_its_error(ports, dataset, table, unique):
+    copy = {"sourceTables": [TableName(PROJECT, dataset, "none").rest], "destinationTable": table.rest}
+    job = await finished(ports.warehouse, JobRequest(JobRef(PROJECT, "US", f"job-{unique}"), JobKind.COPY, copy))
     assert job.failed and job.error.reason == "notFound"
     assert isinstance(job_failure(job), NotFound)
 
@@ -86,18 +95,12 @@ async def test_a_failed_job_is_returned_with_its_error(ports, unique):
 async def test_a_bad_file_is_blamed_by_name(ports, bucket, table, unique):
     await ports.warehouse.create_table(table, {"schema": SCHEMA})
     await ports.store.create(ObjectRef(bucket, "bad.json"), b'{"id": "not a number"}\n')
-    configuration = {
-        "sourceUris": [f"gs://{bucket}/bad.json"],
-        "destinationTable": table.rest,
-        "sourceFormat": "NEWLINE_DELIMITED_JSON",
-    }
-    request = JobRequest(JobRef(PROJECT, "US", f"load-{unique}"), JobKind.LOAD, configuration)
-    failure = job_failure(await finished(ports.warehouse, request))
+    failure = job_failure(await finished(ports.warehouse, load(f"load-{unique}", f"gs://{bucket}/bad.json", table)))
     assert isinstance(failure, BadInput) and failure.files == (f"gs://{bucket}/bad.json",)
 
 
-async def test_copy_and_extract_jobs_run(ports, bucket, dataset, table, unique):
-    await finished(ports.warehouse, query(f"make-{unique}", "SELECT 1 AS id", destinationTable=table.rest))
+async def test_copy_and_extract_jobs_run(ports, bucket, dataset, table, one_row, unique):
+    await finished(ports.warehouse, load(f"make-{unique}", one_row, table))
     copy_to = TableName(PROJECT, dataset, "copied")
     copy = {"sourceTables": [table.rest], "destinationTable": copy_to.rest, "writeDisposition": "WRITE_TRUNCATE"}
     done = await finished(ports.warehouse, JobRequest(JobRef(PROJECT, "US", f"copy-{unique}"), JobKind.COPY, copy))
@@ -111,7 +114,7 @@ async def test_copy_and_extract_jobs_run(ports, bucket, dataset, table, unique):
         ports.warehouse, JobRequest(JobRef(PROJECT, "US", f"extract-{unique}"), JobKind.EXTRACT, extract)
     )
     assert done.error is None and done.kind is JobKind.EXTRACT
-    assert (await ports.store.read(ObjectRef(bucket, "out.csv")))[0] == b"id\n1\n"
+    assert (await ports.store.read(ObjectRef(bucket, "out.csv")))[0] == b"id,name\n1,\n"
 
 
 async def test_rows_come_back_as_python_values(ports, unique):
