@@ -42,6 +42,14 @@ STORED_SETTINGS = frozenset(
         "website",
     }
 )
+# Settings that are not JSON objects: a flag, texts, a list. Everything else is one.
+PLAIN_SETTINGS: Mapping[str, type] = {
+    "cors": list,
+    "defaultEventBasedHold": bool,
+    "location": str,
+    "rpo": str,
+    "storageClass": str,
+}
 UNSUPPORTED_SETTINGS = {
     "acl": "bucket ACLs",
     "defaultObjectAcl": "default object ACLs",
@@ -210,6 +218,8 @@ def _settings(resource: Mapping[str, Any], current: Mapping[str, Any]) -> dict[s
         elif key in STORED_SETTINGS:
             if value is None:
                 merged.pop(key, None)
+            elif not isinstance(value, PLAIN_SETTINGS.get(key, dict)):
+                raise invalid(f"Invalid value for field {key}.")
             elif isinstance(value, Mapping):
                 combined = _merge(merged.get(key) or {}, value)
                 merged[key] = combined
@@ -238,12 +248,12 @@ def _merge(current: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, A
 
 def _asks_for_something(key: str, value: Any) -> bool:
     """Whether an unsupported setting is really being switched on; clients echo switched-off ones back."""
-    if not value:
-        return False
+    if not isinstance(value, Mapping):
+        return bool(value)
     if key == "softDeletePolicy":
         return str(value.get("retentionDurationSeconds", "0")) != "0"
     if key == "hierarchicalNamespace":
         return bool(value.get("enabled"))
     if key == "lifecycle":
         return bool(value.get("rule"))
-    return True
+    return bool(value)

@@ -196,6 +196,8 @@ def parse_config(bucket: Bucket, body: Mapping[str, Any]) -> NotificationConfig:
     if payload_format not in set(PayloadFormat):
         raise invalid(f"Unknown payload format {payload_format!r}.")
     attributes = body.get("custom_attributes") or {}
+    if not isinstance(attributes, Mapping) or not all(isinstance(value, str) for value in attributes.values()):
+        raise invalid("The custom attributes of a notification config must be texts by name.")
     if len(attributes) > MAX_CUSTOM_ATTRIBUTES:
         raise invalid(f"A notification config may have at most {MAX_CUSTOM_ATTRIBUTES} custom attributes.")
     return NotificationConfig(

@@ -184,14 +184,10 @@ class ObjectRoutes:
         for entry in body.get("sourceObjects") or ():
             if not isinstance(entry, dict) or not entry.get("name"):
                 raise invalid("Every source object of a compose request needs a name.")
-            generation = entry.get("generation")
-            if_generation = (entry.get("objectPreconditions") or {}).get("ifGenerationMatch")
+            wanted = {"generation": entry.get("generation"), **(entry.get("objectPreconditions") or {})}
+            numbers = {key: str(value) for key, value in wanted.items() if value is not None}
             sources.append(
-                ComposeSource(
-                    entry["name"],
-                    None if generation is None else int(generation),
-                    None if if_generation is None else int(if_generation),
-                )
+                ComposeSource(entry["name"], integer(numbers, "generation"), integer(numbers, "ifGenerationMatch"))
             )
         metadata = ObjectMetadata.parse(body.get("destination") or {})
         version = self._core.objects.compose(bucket, name, sources, metadata, conditions(request.query))
