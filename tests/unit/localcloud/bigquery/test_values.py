@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import duckdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from ingestd.localcloud.bigquery.legacy_sql import standard_sql
 from ingestd.localcloud.bigquery.paging import decode_token, encode_token
 from ingestd.localcloud.bigquery.resources import DatasetRef, TableRef, split_decorator
 from ingestd.localcloud.bigquery.routes import discovery, match
+from ingestd.localcloud.bigquery.sizes import measure
 from ingestd.localcloud.bigquery.types import Field, Mode, Type
 from ingestd.localcloud.bigquery.upload_protocol import Posted, UploadSessions
 from ingestd.localcloud.http import Request, Response
@@ -215,3 +217,21 @@ def test_the_discovery_document_names_every_route() -> None:
     found = match("GET", "/bigquery/v2/projects/p/datasets/d/tables/t%2420240101/data")
     assert found is not None
     assert (found.name, found.arguments["tableId"]) == ("tabledata.list", "t$20240101")
+
+
+def test_logical_bytes_follow_the_price_list() -> None:
+    schema = (
+        Field("i", Type.INT64),
+        Field("s", Type.STRING),
+        Field("b", Type.BYTES),
+        Field("tags", Type.STRING, Mode.REPEATED),
+        Field("r", Type.STRUCT, Mode.REPEATED, (Field("x", Type.INT64), Field("y", Type.NUMERIC))),
+    )
+    conn = duckdb.connect()
+    columns = ", ".join(f"{item.name} {item.duckdb}" for item in schema)
+    conn.execute(f"CREATE TABLE t ({columns})")
+    conn.execute(
+        "INSERT INTO t VALUES (1, 'é', 'ab'::BLOB, ['x', 'yz'], [{'x': 1, 'y': 2.5}]), (NULL, NULL, NULL, [], [])"
+    )
+    assert measure(conn, "t", schema) == (2, 8 + (2 + 2) + (2 + 2) + (3 + 4) + (8 + 16))
+    conn.close()
