@@ -67,6 +67,11 @@ class Retrier:
         """Await `fn()` until it succeeds, fails for good, or the policy's bounds are reached (its error is raised)."""
         limits = policy or self._policy
         deadline = self._clock.monotonic() + limits.total.total_seconds()
+        try:
+            return await fn()
+        except (Transient, Throttled) as error:
+            first: list[Exception] = [error]
+        # Nearly every call ends above, without paying for the machinery below.
 
         def wait(state: RetryCallState) -> float:
             error = _error_of(state)
@@ -104,7 +109,9 @@ class Retrier:
             reraise=True,
         )
 
-        async def attempt() -> T:  # tenacity awaits coroutine functions only, and `fn` may be any callable
+        async def attempt() -> T:
+            if first:
+                raise first.pop()
             return await fn()
 
         return await attempts(attempt)

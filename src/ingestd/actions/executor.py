@@ -9,6 +9,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -62,7 +63,8 @@ async def run_actions(
         await _Run(ctx, last_try).list(actions, job, error, None)
     except ActionFailed as failure:
         if last_try or isinstance(failure.cause, BadInput):
-            await _clean_up(ctx, cleanup, job, error or str(failure.cause))
+            with suppress(ActionFailed):  # logged and counted; the list's own failure is the one to report
+                await _clean_up(ctx, cleanup, job, error or str(failure.cause))
         raise
     await _clean_up(ctx, cleanup, job, error)
 
