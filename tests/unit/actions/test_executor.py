@@ -218,3 +218,16 @@ def _failing_publish():
     from ingestd.localcloud.faults import Fault, FaultKind
 
     return Fault("pubsub", "Publish", FaultKind.FAIL, status=503)
+
+
+async def test_a_failing_clean_up_is_reported_only_when_the_list_did_well(batch):
+    cleanup = [{"Action": "drop", "Request": {"Table": "$Wrong"}}, {"Action": "drop", "Request": {"Table": "ds.tmp"}}]
+    batch.values = {"Wrong": "no table"}
+    batch.warehouse.tables["ds.tmp"] = {}
+    with pytest.raises(ActionFailed, match="drop"):
+        await batch.run(push("x"), cleanup=cleanup)
+    assert "ds.tmp" not in batch.warehouse.tables
+
+    batch.warehouse.fails["query"] = INVALID
+    with pytest.raises(ActionFailed, match="query"):
+        await batch.run(push("x"), query(), cleanup=cleanup)
