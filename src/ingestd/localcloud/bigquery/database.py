@@ -11,6 +11,7 @@ import duckdb
 FILE_NAME = "bigquery.duckdb"
 
 _SETTINGS = (
+    # Statements here are mostly tiny: waking a second thread costs more than it gives, and jobs run in parallel anyway.
     "SET GLOBAL threads = 1",
     "SET GLOBAL TimeZone = 'UTC'",
     "SET GLOBAL preserve_insertion_order = true",

@@ -311,6 +311,10 @@ class JobStore:
         ).fetchall()
         return [Job.load(JobKey(*row[:3]), *row[3:]) for row in rows]
 
+    def forget_before(self, created: int) -> None:
+        """Drop finished jobs older than BigQuery remembers them."""
+        self._conn.execute("""DELETE FROM "__catalog".jobs WHERE state = 'DONE' AND created < ?""", [created])
+
     def delete(self, key: JobKey) -> None:
         self._conn.execute(
             'DELETE FROM "__catalog".jobs WHERE project = ? AND location = ? AND (job_id = ? OR parent = ?)',

@@ -42,6 +42,7 @@ _KINDS: Mapping[JobType, Callable[[Run], None]] = {
 }
 _CONFLICT_RETRIES = 5
 _REMEMBERED = 1_000
+_JOB_MEMORY = timedelta(days=180)
 _STOPPED = "Job execution was cancelled: User requested cancellation"
 
 
@@ -246,13 +247,14 @@ class JobRunner:
                 log.exception("bigquery.job_lost", job=str(key))
 
     def sweep(self) -> None:
-        """Free expired tables, partitions and quota records."""
+        """Free expired tables and partitions, old jobs and quota records."""
         cursor = self._database.cursor()
         try:
             with self.data_lock:
                 cursor.begin()
                 Catalog(cursor, project=self._project, clock=self._clock).purge_expired()
                 self.quotas.forget_old(cursor)
+                JobStore(cursor).forget_before(millis(self._clock.now() - _JOB_MEMORY))
                 cursor.commit()
         except duckdb.Error:
             log.exception("bigquery.sweep_failed")

@@ -5,6 +5,7 @@ To the loader they are ordinary objects of a reserved bucket, so an error names 
 
 import os
 import secrets
+from collections.abc import Collection
 from pathlib import Path
 
 from ingestd.localcloud.bigquery.errors import BigQueryError
@@ -34,6 +35,13 @@ class Uploads:
             file.flush()
             os.fsync(file.fileno())
         return _PREFIX + name
+
+    def keep_only(self, uris: Collection[str]) -> None:
+        """Remove what an earlier process left behind, except what unfinished jobs still read."""
+        names = {uri.removeprefix(_PREFIX) for uri in uris}
+        for file in self._folder.iterdir() if self._folder is not None else ():
+            if file.name not in names:
+                file.unlink(missing_ok=True)
 
     def forget(self, uri: str) -> None:
         name = uri.removeprefix(_PREFIX)

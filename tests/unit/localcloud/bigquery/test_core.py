@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -195,3 +195,58 @@ def test_concurrent_jobs_and_requests_lose_nothing(tmp_path: Path) -> None:
         assert failures == []
         counts = [int(core.metadata.get_table("p", "d", name)["numRows"]) for name in ("a", "b")]
         assert counts == [20, 20]
+
+
+def test_posted_bytes_outlive_a_restart_and_go_with_their_job(tmp_path: Path) -> None:
+    settings = BigQuerySettings(workers=0)
+    load = {"destinationTable": {"datasetId": "d", "tableId": "t"}, "schema": {"fields": FIELDS}}
+    job = {"jobReference": {"jobId": "posted"}, "configuration": {"load": load}}
+    with BigQueryCore(tmp_path, project="p", objects=MemoryObjects(), settings=settings) as first:
+        first.metadata.insert_dataset("p", {"datasetReference": {"datasetId": "d"}})
+        first.upload_job("p", job, b"1,a\n")
+        (tmp_path / "uploads" / "left-behind").write_bytes(b"x")
+    with BigQueryCore(tmp_path, project="p", objects=MemoryObjects(), settings=settings) as second:
+        second.run_pending()
+        assert second.jobs.get("p", "posted").statistics["load"]["outputRows"] == "1"
+    with BigQueryCore(tmp_path, project="p", objects=MemoryObjects(), settings=settings):
+        assert list((tmp_path / "uploads").iterdir()) == []
+
+
+def test_jobs_are_remembered_for_half_a_year(bench: Bench) -> None:
+    bench.create()
+    job = bench.load()
+    bench.clock.advance(timedelta(days=181))
+    bench.core.runner.sweep()
+    bench.core.runner.forget(job.key)
+    with pytest.raises(BigQueryError, match="Not found: Job"):
+        bench.core.jobs.get("p", job.key.job_id)
+
+
+def test_cancelling_a_running_statement_interrupts_it(tmp_path: Path) -> None:
+    started = Event()
+
+    class Endless(MemoryObjects):
+        def read(self, uri: str) -> bytes:
+            started.set()
+            release.wait(10)
+            return super().read(uri)
+
+    release = Event()
+    objects = Endless({"gs://b/a.json": b'{"id": 1}\n'})
+    load = {
+        "sourceUris": ["gs://b/a.json"],
+        "sourceFormat": "NEWLINE_DELIMITED_JSON",
+        "destinationTable": {"datasetId": "d", "tableId": "t"},
+        "schema": {"fields": FIELDS},
+    }
+    with BigQueryCore(tmp_path, project="p", objects=objects) as core:
+        core.metadata.insert_dataset("p", {"datasetReference": {"datasetId": "d"}})
+        job = core.insert_job("p", {"configuration": {"load": load}})
+        assert started.wait(10)
+        assert core.jobs.cancel("p", job.key.job_id).state is JobState.RUNNING
+        release.set()
+        done = core.wait(job, 10)
+        assert done.error is not None
+        assert done.error.reason == "stopped"
+        with pytest.raises(BigQueryError, match="Not found: Table"):
+            core.metadata.get_table("p", "d", "t")
