@@ -127,12 +127,12 @@ async def build(
     clock = clock or SystemClock()
     if clients is None:
         async with connect(settings.project, clock=clock) as opened:
-            yield _assemble(settings, opened, clock)
+            yield assemble(settings, opened, clock)
     else:
-        yield _assemble(settings, clients, clock)
+        yield assemble(settings, clients, clock)
 
 
-def _assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
+def assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
     owner = settings.replica or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
     journal = Journal(clients.store, settings.journal, clock, owner=owner, lease=settings.recovery.lease)
     tasks = DeferredTasks(clients.store, settings.tasks, project=settings.project)

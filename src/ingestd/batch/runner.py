@@ -387,7 +387,7 @@ def _cancelled(job: JobState) -> bool:
 def _job_document(job: JobState) -> bytes:
     document = {
         "jobReference": {"projectId": job.ref.project, "jobId": job.ref.job_id, "location": job.ref.location},
-        "configuration": {job.kind: job.configuration, "labels": job.labels},
+        "configuration": {job.kind.value: job.configuration, "labels": job.labels},
         "status": {
             "state": job.state,
             "errorResult": {"reason": job.error.reason, "message": job.error.message} if job.error else None,

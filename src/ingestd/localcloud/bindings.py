@@ -475,7 +475,8 @@ class CoreSubscription:
                     return []
                 # A lease that runs out makes a message ready without anybody doing anything.
                 due = self._core.next_wakeup() - clock.monotonic()
-                await _ring_or_sleep(bell.rung, clock, min(left, due) if due > 0 else left)
+                # Durations know microseconds only: a shorter wait would be none, and time would stand still.
+                await _ring_or_sleep(bell.rung, clock, max(min(left, due), 1e-6) if due > 0 else left)
                 self._core.tick()
         finally:
             self._core.remove_listener(bell)

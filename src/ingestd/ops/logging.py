@@ -23,7 +23,9 @@ def configure(format_: str = "auto", level: str = "info") -> None:
     renderer: list[Any] = (
         [structlog.processors.format_exc_info, _cloud_logging, structlog.processors.JSONRenderer(default=str)]
         if as_json
-        else [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        else [
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
+        ]
     )
     structlog.configure(
         processors=shared + renderer,

@@ -1,0 +1,27 @@
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.sim.virtual_time import VirtualLoop, run
+from tests.sim.world import World
+
+
+@pytest.fixture
+def simulate(tmp_path: Path) -> Callable[..., None]:
+    """`simulate(story)` runs `async def story(world)` in a fresh world, in virtual time."""
+    count = 0
+
+    def runner(story: Callable[[World], Coroutine[Any, Any, None]], **options: Any) -> None:
+        nonlocal count
+        count += 1
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        loop = VirtualLoop()
+        world = World(folder, loop, **options)
+        try:
+            run(story(world), loop)
+        finally:
+            world.close()
+
+    return runner

@@ -1,0 +1,306 @@
+"""A small universe: one local cloud, daemons that start and die, and the questions every test asks at the end.
+
+The cloud's cores keep their state while daemons come and go. A daemon dies for real, as far as the cloud can tell: from
+one effect to the next its ports stop working, whatever its code still tries.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+from tests.sim.virtual_time import VirtualClock, VirtualLoop
+
+from ingestd.app import App, assemble
+from ingestd.gcp.connect import Clients
+from ingestd.localcloud.bigquery.core import BigQueryCore
+from ingestd.localcloud.bigquery.settings import BigQuerySettings
+from ingestd.localcloud.bindings import CorePublisher, CoreStore, CoreSubscription, CoreWarehouse
+from ingestd.localcloud.faults import FaultPlan, Hooks
+from ingestd.localcloud.feeds import AuditSink, Notifications, StoredObjects
+from ingestd.localcloud.provision import Names, ensure_resources
+from ingestd.localcloud.pubsub.core import PubSubCore
+from ingestd.localcloud.storage.core import StorageCore
+from ingestd.localcloud.storage.errors import StorageError
+from ingestd.model.objects import ObjectInfo
+from ingestd.retry import Retrier
+from ingestd.settings import Settings
+
+PROJECT = "sim-project"
+TRIGGER = f"{PROJECT}-trigger"
+OPS = f"{PROJECT}-ops"
+DATASET = "bqtail"
+SCHEMA = {"fields": [{"name": "id", "type": "INTEGER"}, {"name": "name", "type": "STRING"}]}
+
+_READS = frozenset({"stat", "read", "list", "get_job", "table", "dataset_location", "rows", "pull", "request"})
+
+
+class Died(BaseException):
+    """The process is gone: nothing in the daemon may catch this and go on."""
+
+
+@dataclass(slots=True)
+class Fate:
+    """When a daemon dies: after its n-th effect on the world (0: before the first). None: it lives on."""
+
+    dies_after: int | None = None
+    effects: int = 0
+    dead: bool = False
+    struck: bool = False  # it died as planned, not at the end of the story
+    log: list[str] = field(default_factory=list)
+    on_death: Callable[[], None] = lambda: None
+
+    def check(self) -> None:
+        if self.dead:
+            raise Died
+        if self.dies_after is not None and self.effects >= self.dies_after:
+            self.die()
+
+    def die(self) -> None:
+        self.dead = self.struck = True
+        self.on_death()
+        raise Died
+
+    def happened(self, what: str) -> None:
+        self.effects += 1
+        self.log.append(what)
+        if self.dies_after is not None and self.effects >= self.dies_after:
+            self.die()
+
+
+class Mortal:
+    """A port whose calls count as effects, take a moment, and stop with their daemon."""
+
+    def __init__(self, port: Any, name: str, fate: Fate, pause: Callable[[], Awaitable[None]]) -> None:
+        self._port = port
+        self._name = name
+        self._fate = fate
+        self._pause = pause
+
+    def __getattr__(self, method: str) -> Any:
+        target = getattr(self._port, method)
+        if not callable(target):
+            return target
+        if method == "list":
+            return lambda *args, **kwargs: self._list(target, *args, **kwargs)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self._alive()
+            await self._pause()
+            self._alive()
+            if method not in _READS:
+                self._fate.check()
+            result = await target(*args, **kwargs)
+            self._alive()
+            if method not in _READS:
+                self._fate.happened(f"{self._name}.{method} {args[0] if args else ''}"[:160])
+            return result
+
+        return call
+
+    def _alive(self) -> None:
+        if self._fate.dead:
+            raise Died
+
+    async def _list(self, target: Any, *args: Any, **kwargs: Any) -> AsyncIterator[ObjectInfo]:
+        await self._pause()
+        async for info in target(*args, **kwargs):
+            self._alive()
+            yield info
+
+
+class NoHttp:
+    async def request(self, *args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("simulations call nobody")
+
+
+class World:
+    def __init__(self, folder: Path, loop: VirtualLoop, *, seed: int = 0, job_latency: float = 1.0) -> None:
+        self.loop = loop
+        self.clock = VirtualClock(loop)
+        self.faults = FaultPlan()
+        self.names = Names(PROJECT)
+        self._random = random.Random(seed)
+        self._job_latency = job_latency
+        self.pubsub = PubSubCore(None, clock=self.clock, hooks=Hooks("pubsub", self.faults))
+        self.storage = StorageCore(
+            folder / "storage",
+            project=PROJECT,
+            clock=self.clock,
+            hooks=Hooks("storage", self.faults),
+            publish=Notifications(self.pubsub),
+        )
+        self.bigquery = BigQueryCore(
+            folder / "bigquery",
+            project=PROJECT,
+            clock=self.clock,
+            hooks=Hooks("bigquery", self.faults),
+            objects=StoredObjects(self.storage),
+            on_job_done=AuditSink(self.pubsub, self.names.topic(self.names.completions_topic)),
+            settings=BigQuerySettings(workers=0, job_latency=timedelta(seconds=job_latency)),
+        )
+        ensure_resources(self.names, self.storage, self.pubsub)
+        self.bigquery.metadata.insert_dataset(PROJECT, {"datasetReference": {"datasetId": DATASET}})
+
+    def close(self) -> None:
+        self.bigquery.close()
+        self.storage.close()
+        self.pubsub.close()
+
+    def create_table(self, table: str, schema: dict[str, Any] | None = None) -> None:
+        resource = {"tableReference": {"datasetId": DATASET, "tableId": table}, "schema": schema or SCHEMA}
+        self.bigquery.metadata.insert_table(PROJECT, DATASET, resource)
+
+    def rule(self, name: str, document: Any) -> None:
+        data = orjson.dumps(document)
+        self.storage.write(f"{PROJECT}-config", f"rules/{name}", data, "application/json")
+
+    def upload(self, name: str, *rows: dict[str, Any]) -> int:
+        """Upload NDJSON; the notification goes out as in the cloud. The generation."""
+        data = b"\n".join(orjson.dumps(row) for row in rows)
+        return int(self.storage.write(TRIGGER, name, data, "application/json").generation)
+
+    def announce(self, name: str, generation: int, times: int = 1) -> None:
+        """Publish the finalize notification again, under new message ids."""
+        attributes = {
+            "eventType": "OBJECT_FINALIZE",
+            "payloadFormat": "NONE",
+            "bucketId": TRIGGER,
+            "objectId": name,
+            "objectGeneration": str(generation),
+        }
+        topic = self.names.topic(self.names.notifications_topic)
+        for _ in range(times):
+            self.pubsub.publish(topic, [(b"", attributes, "")])
+
+    def exists(self, name: str, bucket: str = TRIGGER) -> bool:
+        try:
+            self.storage.stat(bucket, name)
+        except StorageError:
+            return False
+        return True
+
+    def objects(self, prefix: str, bucket: str = OPS) -> list[str]:
+        return [one.name for one in self.storage.glob(bucket, f"{prefix}*")]
+
+    def rows(self, table: str = "dummy") -> list[tuple[Any, ...]]:
+        page = self.bigquery.tabledata.list_rows(PROJECT, DATASET, table, {})
+        return sorted(tuple(cell["v"] for cell in row["f"]) for row in page.get("rows", ()))
+
+    def record(self, folder: str = "Done") -> list[dict[str, Any]]:
+        names = [name for name in self.objects(f"journal/{folder}/") if name.endswith(".run")]
+        return [orjson.loads(self.storage.read(OPS, name)) for name in names]
+
+    def settings(self, **changes: Any) -> Settings:
+        given: dict[str, Any] = {
+            "project": PROJECT,
+            "rules": {"url": f"gs://{PROJECT}-config/rules"},
+            "recovery": {"lease": timedelta(seconds=20), "sweep_every": timedelta(seconds=5)},
+            "jobs": {"poll_every": timedelta(seconds=30)},
+            "subscriptions": {
+                "notifications": self.names.subscription(self.names.notifications_subscription),
+                "completions": self.names.subscription(self.names.completions_subscription),
+            },
+        }
+        return Settings.model_validate(given | changes)
+
+    @contextmanager
+    def daemon(self, fate: Fate | None = None, *, skew: timedelta = timedelta(), **changes: Any) -> Iterator["Daemon"]:
+        daemon = Daemon(self, fate or Fate(), VirtualClock(self.loop, skew), self.settings(**changes))
+        try:
+            yield daemon
+        finally:
+            daemon.kill()
+
+    async def pause(self) -> None:
+        """Every call takes a little, never the same: replicas interleave differently with every seed."""
+        await asyncio.sleep(self._random.uniform(0.001, 0.05))
+
+    async def until(self, done: Callable[[], bool], limit: float = 600) -> None:
+        """Let time pass until it is so."""
+        end = self.loop.time() + limit
+        while not done():
+            assert self.loop.time() < end, f"not settled after {limit} s: {self.describe()}"
+            await asyncio.sleep(0.5)
+            self.bigquery.run_pending()
+            self.pubsub.tick()
+
+    async def settled(self, limit: float = 900) -> None:
+        """Let time pass until nothing is pending anywhere: no record, no task, no message."""
+        await self.until(self.quiet, limit)
+
+    def quiet(self) -> bool:
+        running = self.objects("journal/Running/") or self.objects("tasks/")
+        return not running and not self.backlog()
+
+    def backlog(self) -> int:
+        names = (self.names.notifications_subscription, self.names.completions_subscription)
+        wanted = {self.names.subscription(name) for name in names}
+        return sum(one.backlog for one in self.pubsub.stats().subscriptions if one.name in wanted)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "running": self.record("Running"),
+            "tasks": self.objects("tasks/"),
+            "backlog": self.backlog(),
+        }
+
+
+class Daemon:
+    """One replica: the real application on mortal ports."""
+
+    def __init__(self, world: World, fate: Fate, clock: VirtualClock, settings: Settings) -> None:
+        self.fate = fate
+        retrier = Retrier(clock=clock, chance=random.Random(1))
+
+        def mortal(port: Any, name: str) -> Any:
+            return Mortal(port, name, fate, world.pause)
+
+        clients = cast(
+            "Clients",
+            _Clients(
+                store=mortal(CoreStore(world.storage, clock, retrier), "store"),
+                warehouse=mortal(CoreWarehouse(world.bigquery, clock, retrier), "warehouse"),
+                publisher=mortal(CorePublisher(world.pubsub, PROJECT, clock, retrier), "publisher"),
+                http=NoHttp(),
+                subscription=lambda name: mortal(CoreSubscription(world.pubsub, name, clock, retrier), "messages"),
+            ),
+        )
+        self.app: App = assemble(settings, clients, clock)
+        self.app.ops = None
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="daemon")
+        fate.on_death = self._task.cancel
+
+    async def _run(self) -> None:
+        try:
+            await self.app.run()
+        except* Died:
+            pass
+
+    @property
+    def alive(self) -> bool:
+        return not self._task.done()
+
+    async def stopped(self) -> None:
+        """SIGTERM, and wait."""
+        self.app.stop()
+        await self._task
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.fate.dead = True
+        self._task.cancel()
+
+
+@dataclass(slots=True)
+class _Clients:
+    store: Any
+    warehouse: Any
+    publisher: Any
+    http: Any
+    subscription: Callable[[str], Any]
