@@ -12,7 +12,9 @@ from ingestd.model.tables import InvalidTableName, parse_table
 from ingestd.rules.functions import ExpressionError, parse_expression
 from ingestd.rules.references import find_references
 
+# What one automaton may grow to; RE2's own default of 8 MiB holds about a hundred patterns.
 _SET_MEMORY = 256 << 20
+_PATTERN_MEMORY = 64 << 10
 
 
 @lru_cache(maxsize=50_000)
@@ -41,7 +43,7 @@ class PatternSet:
         self._set: Any = None
         options = re2.Options()
         options.log_errors = False
-        options.max_mem = _SET_MEMORY
+        options.max_mem = min(_SET_MEMORY, _PATTERN_MEMORY * (len(patterns) + 128))
         together = re2.Set.SearchSet(options)
         for pattern in (*self._patterns, ""):
             together.Add(pattern)

@@ -6,13 +6,14 @@ version; each broken version is logged once; a rule someone still holds stays re
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from weakref import WeakValueDictionary
 
 import structlog
+from prometheus_client import Counter, Gauge
 
 from ingestd.documents import DocumentError, Problem
 from ingestd.model.clock import Clock, SystemClock
@@ -23,6 +24,14 @@ from ingestd.rules.rule import Rule
 from ingestd.rules.source import RuleSource
 
 log = structlog.get_logger(__name__)
+
+_INDEXED_ASIDE = 1_000
+
+RELOADS = Counter("ingestd_rule_reloads", "Rule files read, by outcome.", ["outcome"])
+for _outcome in ("loaded", "broken", "unlisted"):
+    RELOADS.labels(_outcome)
+RULES = Gauge("ingestd_rules", "Rules in force.")
+BROKEN = Gauge("ingestd_rule_problems", "Problems in rule files; while above zero, some files keep an older version.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +72,7 @@ class _File:
 
 
 class RuleLoader:
-    """Reads rules from a source and keeps the current `book`.
-
-    `counts` has the totals since start: `refreshes`, `reloads` (files read anew), `broken` (versions refused),
-    `failures` (the source itself could not be read).
-    """
+    """Reads rules from a source and keeps the current `book`."""
 
     def __init__(self, source: RuleSource, clock: Clock | None = None) -> None:
         self._source = source
@@ -78,7 +83,6 @@ class RuleLoader:
         self._wake = asyncio.Event()
         self._failed = ""
         self.book = RuleBook()
-        self.counts: Counter[str] = Counter(refreshes=0, reloads=0, broken=0, failures=0)
 
     def rule(self, content_hash: str) -> Rule | None:
         """A rule in force, or an older one that some batch still holds."""
@@ -91,11 +95,10 @@ class RuleLoader:
         and the error is the caller's.
         """
         async with self._lock:
-            self.counts["refreshes"] += 1
             try:
                 listed = dict(await self._source.list())
             except Exception as error:
-                self.counts["failures"] += 1
+                RELOADS.labels("unlisted").inc()
                 if self.book.loaded_at is None:
                     raise
                 if self._failed != str(error):
@@ -105,7 +108,7 @@ class RuleLoader:
             self._failed = ""
             changed = await self._update(listed)
             if changed or self.book.loaded_at is None:
-                self._publish()
+                await self._publish()
             return self.book
 
     def wake(self) -> None:
@@ -161,7 +164,7 @@ class RuleLoader:
         except Exception as error:  # noqa: BLE001 - one unreadable file must not hold up the others
             problems = (Problem(url, 0, 0, "", f"cannot be read: {error}"),)
         else:
-            self.counts["reloads"] += 1
+            RELOADS.labels("loaded").inc()
             file.good, file.problems = good, ()
             file.version = (version[0], *(listed.get(reference, "") for reference in good.references))
             log.info("rules.file_loaded", file=url, rules=len(good.rules), routes=len(good.routes))
@@ -173,7 +176,7 @@ class RuleLoader:
     def _refuse(self, file: _File, url: str, problems: tuple[Problem, ...]) -> bool:
         if file.problems == problems:
             return False
-        self.counts["broken"] += 1
+        RELOADS.labels("broken").inc()
         file.problems = problems
         log.error(
             "rules.file_broken",
@@ -183,11 +186,15 @@ class RuleLoader:
         )
         return True
 
-    def _publish(self) -> None:
+    async def _publish(self) -> None:
         good = [file.good for file in self._files.values() if file.good]
         problems = [problem for file in self._files.values() for problem in file.problems]
         rules = [parsed.rule for file in good for parsed in file.rules]
         routes = [route for file in good for route in file.routes]
-        self.book = RuleBook.of(rules, routes, sorted(problems), self._clock.now())
+        made = partial(RuleBook.of, rules, routes, sorted(problems), self._clock.now())
+        # Indexing many rules takes a while, and the event loop has leases to renew.
+        self.book = await asyncio.to_thread(made) if len(rules) > _INDEXED_ASIDE else made()
+        RULES.set(len(rules))
+        BROKEN.set(len(problems))
         for rule in rules:
             self._kept[rule.content_hash] = rule

@@ -15,6 +15,7 @@ from ingestd.rules.rule import Rule
 
 # Up to this many suffixes, trying each is as fast as bisection.
 _SUFFIXES_BY_TRIAL = 4
+_FEW_RULES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,9 @@ def decide(rules: Sequence[Rule]) -> Routing:
     """What to do with a file that these rules claim, in the order of their files."""
     if not rules:
         return _NO_MATCH
-    enabled = [rule for rule in rules if not rule.spec.disabled]
+    if len(rules) == 1:
+        return Disabled(rules[0]) if rules[0].matcher.disabled else Match(rules[0])
+    enabled = [rule for rule in rules if not rule.matcher.disabled]
     if len(enabled) == 1:
         return Match(enabled[0])
     if enabled:
@@ -88,7 +91,7 @@ class RuleIndex:
             if not rule.matcher.never:
                 by_prefix[rule.matcher.prefix].append(rule)
         self._prefixes = _Chains(by_prefix)
-        self._cells = [_BySuffix(by_prefix[prefix]) for prefix in self._prefixes.keys]
+        self._cells = [_cell(by_prefix[prefix]) for prefix in self._prefixes.keys]
 
     def route(self, object_name: str) -> Routing:
         """Decide for an object by its name."""
@@ -130,6 +133,26 @@ class _Chains:
         while at >= 0 and not text.startswith(keys[at]):
             at = parents[at]
         return at
+
+
+def _cell(rules: list[Rule]) -> "_Few | _BySuffix":
+    return _Few(rules) if len(rules) <= _FEW_RULES else _BySuffix(rules)
+
+
+class _Few:
+    """The few rules that share a prefix, tried one by one. Most prefixes have one rule, and memory is what costs."""
+
+    __slots__ = ("_rules",)
+
+    def __init__(self, rules: list[Rule]) -> None:
+        self._rules = tuple(
+            (rule.matcher.suffix, not (rule.matcher.pattern or rule.matcher.exclusion), rule) for rule in rules
+        )
+
+    def collect(self, path: str, found: list[Rule]) -> None:
+        for suffix, plain, rule in self._rules:
+            if path.endswith(suffix) and (plain or rule.matcher.accepts(path)):
+                found.append(rule)
 
 
 class _BySuffix:

@@ -18,7 +18,7 @@ SCHEMA_VERSION = 1
 class Matcher:
     """The conditions of a rule."""
 
-    __slots__ = ("_groups", "exclusion", "never", "pattern", "prefix", "suffix")
+    __slots__ = ("_groups", "disabled", "exclusion", "never", "pattern", "prefix", "suffix")
 
     def __init__(self, spec: RuleSpec) -> None:
         when, pattern = spec.when, spec.dest.pattern or ""
@@ -26,6 +26,7 @@ class Matcher:
         self.suffix = when.suffix
         self.pattern = when.filter or pattern
         self.exclusion = when.exclusion
+        self.disabled = spec.disabled
         self.never = bool(when.directory)
         """`Directory: true` asks for folders, and only files arrive."""
         self._groups = pattern

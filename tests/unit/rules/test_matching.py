@@ -103,10 +103,10 @@ def test_ten_thousand_rules_cost_about_what_a_hundred_do() -> None:
         ]
         best = float("inf")
         for _ in range(5):
-            started = time.perf_counter()
+            started = time.thread_time()
             for name in names:
                 index.route(name)
-            best = min(best, time.perf_counter() - started)
+            best = min(best, time.thread_time() - started)
         return best
 
     rules = _mixed(10_000)
