@@ -1,9 +1,10 @@
 """Names in scope: what FROM brings in, which names win, and BigQuery's words when none or several match."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
+from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.sqltypes import SqlType
 from ingestd.localcloud.bigquery.types import quote
 
@@ -74,6 +75,22 @@ class Scope:
     hidden: set[tuple[int, str]] = field(default_factory=set)  # (range id, column) replaced by a merged one
     aliases: dict[str, Expr] = field(default_factory=dict)  # SELECT-list names, where a clause may see them
     values: dict[str, Expr] = field(default_factory=dict)  # function parameters and lambda arguments
+    windows: dict[str, ast.Window] = field(default_factory=dict)
+    orders: list[str] = field(default_factory=list)  # the position of each UNNEST's row in its array
+    guarded: list[tuple[Range, str, str]] = field(default_factory=list)  # tables that require a partition filter
+    ctes: dict[str, object] = field(default_factory=dict)  # name in lower case to its compiled query
+
+    def without_aliases(self) -> "Scope":
+        """The same scope as an aggregate's argument sees it: the FROM clause alone."""
+        return replace(self, aliases={}) if self.aliases else self
+
+    def cte(self, name: str) -> object | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name.lower() in scope.ctes:
+                return scope.ctes[name.lower()]
+            scope = scope.parent
+        return None
 
     def columns(self) -> Iterator[Column]:
         """What `*` expands to."""

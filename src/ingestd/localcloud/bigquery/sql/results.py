@@ -134,6 +134,7 @@ class Surroundings:
     # Called inside the transaction of a statement that changed data or metadata, right before its COMMIT; the flag says
     # that no statement follows. The job's DONE row is written here, so that it commits together with the change.
     committing: Callable[["StatementResult", bool], None] | None = None
+    before_statement: Callable[[], None] | None = None  # may raise, to stop a cancelled script between statements
     user: str = "local@ingestd.invalid"
     location: str = "US"
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -335,3 +335,13 @@ def interval_parts(text: str) -> list[int]:
     seconds = (int(match[6]) * 60 + int(match[7])) * 60 + int(match[8])
     micros = (seconds * 1_000_000 + _micros(match[9])) * (-1 if match[5] == "-" else 1)
     return [months, int(match[4]), micros]
+
+
+@runtime("bq_timestamp_in_zone", "TIMESTAMPTZ VARCHAR", "VARCHAR")
+def timestamp_in_zone(moment: datetime, zone_name: str) -> str:
+    """`2008-12-25 07:30:00-08`: minutes of the offset only when there are any."""
+    local = moment.astimezone(zone(zone_name))
+    fraction = f"{local.microsecond:06d}"
+    fraction = "" if fraction == "000000" else "." + (fraction[:3] if fraction.endswith("000") else fraction)
+    offset = _offset(local, ":").removesuffix(":00")
+    return f"{local.year:04d}-{local:%m-%d %H:%M:%S}{fraction}{offset}"

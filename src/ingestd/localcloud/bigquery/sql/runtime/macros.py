@@ -22,6 +22,7 @@ MACROS = (
     " || CAST(abs(bq_interval_us(x)) // 1000000 % 60 AS VARCHAR) || bq_fraction(abs(bq_interval_us(x)))",
     "bq_string_to_interval(x) AS to_months(CAST(bq_interval_parts(x)[1] AS INTEGER))"
     " + to_days(CAST(bq_interval_parts(x)[2] AS INTEGER)) + to_microseconds(bq_interval_parts(x)[3])",
+    "bq_floor_div(a, m) AS ((a - ((a % m) + m) % m) // m)",
     "bq_days(d) AS date_diff('day', DATE '0001-01-01', d)",
     # The first day of the week that starts `shift` days before Monday (0 = Monday, 1 = Sunday, …).
     "bq_week_start(d, shift) AS CAST(d - CAST((bq_days(d) + shift) % 7 AS INTEGER) AS DATE)",
@@ -30,12 +31,9 @@ MACROS = (
     "bq_divide(a, b) AS CASE WHEN b = 0 THEN CAST(bq_error('division by zero: ' || bq_float64_to_string(a) || ' / '"
     " || bq_float64_to_string(b)) AS DOUBLE) ELSE a / b END",
     "bq_int_divide(a, b) AS CASE WHEN b = 0 THEN CAST(bq_error('division by zero: ' || CAST(a AS VARCHAR) || ' / '"
-    " || CAST(b AS VARCHAR)) AS BIGINT) ELSE CAST(trunc(CAST(a AS DECIMAL(38,0)) / CAST(b AS DECIMAL(38,0))) AS BIGINT)"
-    " END",
+    " || CAST(b AS VARCHAR)) AS BIGINT) ELSE a // b END",
     "bq_mod(a, b) AS CASE WHEN b = 0 THEN CAST(bq_error('division by zero: MOD(' || CAST(a AS VARCHAR) || ', '"
     " || CAST(b AS VARCHAR) || ')') AS BIGINT) ELSE a % b END",
-    "bq_offset(list, n, shown) AS CASE WHEN n < 0 OR n >= len(list) THEN bq_error('Array index ' ||"
-    " CAST(n + shown AS VARCHAR) || ' is out of bounds') END",
     "bq_substr(s, pos) AS CASE WHEN pos > 0 THEN substr(s, pos) WHEN -pos >= length(s) OR pos = 0 THEN s"
     " ELSE right(s, -pos) END",
     "bq_top_count(h, n) AS list_transform(list_reverse_sort(list_transform(map_entries(h), lambda e:"

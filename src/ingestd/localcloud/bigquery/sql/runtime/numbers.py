@@ -229,3 +229,23 @@ def format_decimal(conversion: str, flags: str, width: str, precision: str, valu
 @runtime("bq_format_string", "VARCHAR VARCHAR VARCHAR VARCHAR", "VARCHAR")
 def format_string(flags: str, width: str, precision: str, value: str) -> str:
     return _pad(value[: int(precision)] if precision else value, flags.replace("0", ""), width)
+
+
+def _wrap(value: int) -> int:
+    value &= 2**64 - 1
+    return value - 2**64 if value >= 2**63 else value
+
+
+@runtime("bq_shift_left", "BIGINT BIGINT", "BIGINT")
+def shift_left(value: int, bits: int) -> int:
+    if bits < 0:
+        raise ValueError("Bitwise shift by negative offset.")
+    return 0 if bits >= 64 else _wrap(value << bits)
+
+
+@runtime("bq_shift_right", "BIGINT BIGINT", "BIGINT")
+def shift_right(value: int, bits: int) -> int:
+    """Zeros come in from the left, also for negative numbers."""
+    if bits < 0:
+        raise ValueError("Bitwise shift by negative offset.")
+    return 0 if bits >= 64 else _wrap((value & (2**64 - 1)) >> bits)

@@ -1,0 +1,73 @@
+"""GoogleSQL's function library, one module per family. `call` compiles a call of any of them."""
+
+from difflib import get_close_matches
+
+from ingestd.localcloud.bigquery.sql import ast
+from ingestd.localcloud.bigquery.sql.coercion import coerce
+from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
+from ingestd.localcloud.bigquery.sql.library import (
+    aggregates,
+    arrays,
+    conditionals,
+    dates,
+    formats,
+    intervals,
+    jsons,
+    maths,
+    operators,
+    strings,
+    windows,
+)
+from ingestd.localcloud.bigquery.sql.library.registry import REGISTRY
+from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+
+_FAMILIES = (aggregates, arrays, conditionals, dates, formats, intervals, jsons, maths, operators, strings, windows)
+
+
+def call(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    user = c.session.functions.get(node.name.lower())
+    if user is not None:
+        return _user_function(c, node, scope)
+    found = REGISTRY.get(node.name)
+    if found is None:
+        close = get_close_matches(node.name, REGISTRY, n=1, cutoff=0.8)
+        hint = f"; Did you mean {close[0].lower()}?" if close else ""
+        c.fail(f"Function not found: {node.written or node.name}{hint}", node)
+    if found.kind == "scalar":
+        if node.over is not None:
+            c.fail(f"Function {node.name} does not support an OVER clause", node)
+        if node.distinct or node.order_by or node.limit is not None or node.having is not None or node.nulls:
+            c.fail(f"{node.name} is not an aggregate function: it takes no DISTINCT, ORDER BY, LIMIT or NULLS", node)
+        if node.star:
+            c.fail("Argument * can only be used in COUNT(*)", node)
+    elif found.kind == "window" and node.over is None:
+        c.fail(f"Analytic function {node.name} cannot be called without an OVER clause", node)
+    result = found.handler(c, node, scope)
+    if node.safe:
+        if found.kind != "scalar":
+            c.fail(f"Function {node.name} does not support SAFE error mode", node)
+        return Expr(f"TRY({result.sql})", result.type)
+    return result
+
+
+def _user_function(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    function = c.session.functions[node.name.lower()]
+    if len(node.args) != len(function.parameters):
+        c.fail(f"Number of arguments does not match for function {function.name}", node)
+    values: dict[str, Expr] = {}
+    for item, (name, kind) in zip(node.args, function.parameters, strict=True):
+        value = c.expr(item, scope)
+        if kind is not None:
+            converted = coerce(value, kind)
+            if converted is None:
+                c.fail(f"No matching signature for function {function.name} for argument types: {value.type}", node)
+            value = converted
+        values[name.lower()] = Expr(value.sql, value.type)
+    inner = type(c)(c.session, function.source, c.collected)
+    body = inner.expr(function.body, Scope(values=values))
+    if function.returns is not None:
+        converted = coerce(body, function.returns)
+        if converted is None:
+            c.fail(f"Function {function.name} declared to return {function.returns} but its body has {body.type}", node)
+        body = converted
+    return Expr(f"({body.sql})", body.type)

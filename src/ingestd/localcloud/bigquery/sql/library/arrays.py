@@ -1,0 +1,201 @@
+"""Array functions, and generators of arrays."""
+
+from ingestd.localcloud.bigquery.sql import ast
+from ingestd.localcloud.bigquery.sql.coercion import cast
+from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
+from ingestd.localcloud.bigquery.sql.library.dates import _ADDABLE
+from ingestd.localcloud.bigquery.sql.library.intervals import add
+from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, function, no_signature, want
+from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.sqltypes import (
+    BOOL,
+    BYTES,
+    DATE,
+    DATETIME,
+    FLOAT64,
+    INT64,
+    STRING,
+    TIMESTAMP,
+    SqlType,
+    array_of,
+)
+
+LIMIT = 1_048_575  # GoogleSQL refuses larger generated arrays
+
+
+def _array(c: ExpressionCompiler, node: ast.Call, value: Expr) -> tuple[Expr, SqlType]:
+    if value.null:
+        value = cast(value, array_of(INT64))
+    if value.type.kind != "ARRAY" or value.type.element is None:
+        no_signature(c, node, [value])
+        raise AssertionError
+    return value, value.type.element
+
+
+@function("ARRAY_LENGTH")
+def length(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    value, _ = _array(c, node, arguments(c, node, scope, 1)[0])
+    return Expr(f"CAST(len({value.sql}) AS BIGINT)", INT64)
+
+
+@function("ARRAY_REVERSE")
+def reverse(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    value, _ = _array(c, node, arguments(c, node, scope, 1)[0])
+    return Expr(f"list_reverse({value.sql})", value.type)
+
+
+@function("ARRAY_CONCAT")
+def concat(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = [_array(c, node, value)[0] if not value.null else value for value in arguments(c, node, scope, 1, 1000)]
+    kind, converted = c.common(args, "function ARRAY_CONCAT", node)
+    if len(converted) == 1:
+        return converted[0]
+    missing = " OR ".join(f"{item.sql} IS NULL" for item in converted)
+    joined = " || ".join(item.sql for item in converted)
+    return Expr(f"(CASE WHEN {missing} THEN NULL ELSE {joined} END)", kind)
+
+
+@function("ARRAY_TO_STRING")
+def to_string(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 2, 3)
+    value, element = _array(c, node, args[0])
+    if element is BYTES:
+        text = f"list_transform({value.sql}, lambda _e: decode(_e))"
+        parts = [want(c, node, item, BYTES).sql for item in args[1:]]
+        body = _join(text, *(f"decode({part})" for part in parts))
+        return Expr(f"encode({body})", BYTES)
+    if element is not STRING and value.members != ():
+        text_item = cast(Expr("_e", element), STRING)
+        value = Expr(f"list_transform({value.sql}, lambda _e: {text_item.sql})", array_of(STRING))
+    return Expr(_join(value.sql, *(want(c, node, item, STRING).sql for item in args[1:])), STRING)
+
+
+def _join(array: str, delimiter: str, missing: str | None = None) -> str:
+    if missing is not None:
+        array = f"list_transform({array}, lambda _e: coalesce(_e, {missing}))"
+    return (
+        f"(CASE WHEN {array} IS NULL OR {delimiter} IS NULL THEN NULL "
+        f"ELSE coalesce(array_to_string(list_filter({array}, lambda _e: _e IS NOT NULL), {delimiter}), '') END)"
+    )
+
+
+@function("ARRAY_FIRST", "ARRAY_LAST")
+def end(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    value, element = _array(c, node, arguments(c, node, scope, 1)[0])
+    at = "1" if node.name == "ARRAY_FIRST" else "-1"
+    error = f"CAST(bq_error('{node.name} cannot get the first element of an empty array') AS {element.duckdb})"
+    return Expr(f"(CASE WHEN len({value.sql}) = 0 THEN {error} ELSE {value.sql}[{at}] END)", element)
+
+
+@function("ARRAY_SLICE")
+def slice_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 3)
+    value, _ = _array(c, node, args[0])
+    x = value.sql
+    start, finish = (want(c, node, item, INT64).sql for item in args[1:])
+    first = f"(CASE WHEN {start} < 0 THEN greatest(len({x}) + {start}, 0) ELSE {start} END + 1)"
+    last = f"(CASE WHEN {finish} < 0 THEN len({x}) + {finish} ELSE {finish} END + 1)"
+    return Expr(f"(CASE WHEN {last} < {first} THEN [] ELSE {x}[{first}:{last}] END)", value.type)
+
+
+@function("ARRAY_IS_DISTINCT")
+def is_distinct(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    value, _ = _array(c, node, arguments(c, node, scope, 1)[0])
+    x = value.sql
+    nulls = f"len(list_filter({x}, lambda _e: _e IS NULL))"
+    return Expr(f"(len({x}) - {nulls} = len(list_distinct({x})) AND {nulls} <= 1)", BOOL)
+
+
+@function("ARRAY_INCLUDES")
+def includes(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    count(c, node, 2)
+    value, element = _array(c, node, c.expr(node.args[0], scope))
+    if isinstance(node.args[1], ast.Lambda):
+        body = _lambda(c, node.args[1], scope, element, BOOL)
+        return Expr(f"(len(list_filter({value.sql}, {body.sql})) > 0)", BOOL)
+    wanted = want(c, node, c.expr(node.args[1], scope), element)
+    return Expr(f"coalesce(list_contains({value.sql}, {wanted.sql}), FALSE)", BOOL)
+
+
+def _lambda(c: ExpressionCompiler, node: ast.Lambda, scope: Scope, element: SqlType, wanted: SqlType | None) -> Expr:
+    name = f"_l{c.collected.alias()}"
+    values = {node.names[0].lower(): Expr(name, element)}
+    names = name
+    if len(node.names) == 2:
+        index = f"_i{c.collected.alias()}"
+        values[node.names[1].lower()] = Expr(f"({index} - 1)", INT64)
+        names = f"{name}, {index}"
+    body = c.expr(node.body, Scope(parent=scope, values=values))
+    if wanted is not None:
+        body = c.must(body, wanted, node)
+    return Expr(f"lambda {names}: {body.sql}", body.type)
+
+
+@function("ARRAY_FILTER", "ARRAY_TRANSFORM")
+def higher_order(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    count(c, node, 2)
+    value, element = _array(c, node, c.expr(node.args[0], scope))
+    if not isinstance(node.args[1], ast.Lambda):
+        c.fail(f"{node.name} needs a lambda", node)
+    if node.name == "ARRAY_FILTER":
+        body = _lambda(c, node.args[1], scope, element, BOOL)
+        return Expr(f"list_filter({value.sql}, {body.sql})", value.type)
+    body = _lambda(c, node.args[1], scope, element, None)
+    return Expr(f"list_transform({value.sql}, {body.sql})", array_of(body.type))
+
+
+@function("GENERATE_ARRAY")
+def generate(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 2, 3)
+    kind, bounds = c.common(args, "function GENERATE_ARRAY", node)
+    if not kind.numeric:
+        no_signature(c, node, args)
+    start, stop = bounds[0].sql, bounds[1].sql
+    step = bounds[2].sql if len(bounds) == 3 else f"CAST(1 AS {kind.duckdb})"
+    zero = f"CAST(bq_error('Sequence step cannot be 0.') AS {array_of(kind).duckdb})"
+    if kind is INT64:
+        body = f"generate_series({start}, {stop}, {step})"
+    else:
+        steps = f"CAST(floor(({stop} - {start}) / {step} + 1e-9) AS BIGINT)"
+        item = f"CAST({start} + _e * {step} AS {kind.duckdb})"
+        body = f"list_transform(generate_series(0, {steps}), lambda _e: {item})"
+    missing = f"{start} IS NULL OR {stop} IS NULL OR {step} IS NULL"
+    return Expr(f"(CASE WHEN {missing} THEN NULL WHEN {step} = 0 THEN {zero} ELSE {body} END)", array_of(kind))
+
+
+@function("GENERATE_DATE_ARRAY", "GENERATE_TIMESTAMP_ARRAY", "GENERATE_DATETIME_ARRAY")
+def generate_dates(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    count(c, node, 2, 3)
+    kind = {"DATE": DATE, "TIMESTAMP": TIMESTAMP, "DATETIME": DATETIME}[node.name.split("_")[1]]
+    start, stop = (want(c, node, c.expr(item, scope), kind) for item in node.args[:2])
+    step = "to_days(1)"
+    amount: Expr | None = None
+    if len(node.args) == 3:
+        written = node.args[2]
+        if not isinstance(written, ast.IntervalValue):
+            c.fail(f"{node.name} needs an INTERVAL", node)
+        if written.part not in _ADDABLE[kind.kind]:
+            c.fail(f"{node.name} does not support the {written.part} date part", written)
+        amount = c.typed(written.value, scope, INT64)
+        step = add(amount, written.part)
+    elif kind is not DATE:
+        c.fail(f"{node.name} needs an INTERVAL", node)
+    listed = f"generate_series({start.sql}, {stop.sql}, {step})"
+    if kind is DATE:
+        listed = f"list_transform({listed}, lambda _e: CAST(_e AS DATE))"
+    missing = f"{start.sql} IS NULL OR {stop.sql} IS NULL"
+    zero = ""
+    if amount is not None:
+        missing += f" OR {amount.sql} IS NULL"
+        zero = f" WHEN {amount.sql} = 0 THEN CAST(bq_error('Sequence step cannot be 0.') AS {array_of(kind).duckdb})"
+    return Expr(f"(CASE WHEN {missing} THEN NULL{zero} ELSE {listed} END)", array_of(kind))
+
+
+@function("ARRAY_SUM", "ARRAY_AVG", "ARRAY_MIN", "ARRAY_MAX")
+def fold(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    value, element = _array(c, node, arguments(c, node, scope, 1)[0])
+    name = node.name.removeprefix("ARRAY_").lower()
+    kind = FLOAT64 if name == "avg" and element is INT64 else element
+    return Expr(f"CAST(list_{name}({value.sql}) AS {kind.duckdb})", kind)
+
+

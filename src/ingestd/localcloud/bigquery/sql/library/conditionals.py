@@ -1,0 +1,123 @@
+"""Conditional functions, and the few that belong to no family: ERROR, SESSION_USER, hashes of whole values."""
+
+from ingestd.localcloud.bigquery.errors import not_implemented
+from ingestd.localcloud.bigquery.sql import ast
+from ingestd.localcloud.bigquery.sql.coercion import coerce, string_sql
+from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
+from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, define, function, want
+from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.sqltypes import BOOL, INT64, STRING, SqlType
+
+
+@function("IF")
+def if_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    count(c, node, 3)
+    condition = c.condition(node.args[0], scope, "IF condition")
+    kind, (then, otherwise) = c.common([c.expr(item, scope) for item in node.args[1:]], "function IF", node)
+    return Expr(f"(CASE WHEN {condition} THEN {then.sql} ELSE {otherwise.sql} END)", kind)
+
+
+@function("COALESCE", "IFNULL")
+def coalesce(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, *((2, 2) if node.name == "IFNULL" else (1, 1000)))
+    kind, converted = c.common(args, f"function {node.name}", node)
+    return Expr(f"coalesce({', '.join(item.sql for item in converted)})", kind)
+
+
+@function("NULLIF")
+def nullif(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    kind, (a, b) = c.common(arguments(c, node, scope, 2), "function NULLIF", node)
+    return Expr(f"nullif({a.sql}, {b.sql})", kind)
+
+
+@function("NULLIFZERO")
+def nullifzero(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    (value,) = arguments(c, node, scope, 1)
+    return Expr(f"nullif({value.sql}, 0)", value.type)
+
+
+@function("ZEROIFNULL")
+def zeroifnull(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    (value,) = arguments(c, node, scope, 1)
+    return Expr(f"coalesce({value.sql}, CAST(0 AS {value.type.duckdb}))", value.type)
+
+
+@function("GREATEST", "LEAST")
+def extreme(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    """NULL when any argument is NULL, unlike DuckDB's."""
+    kind, converted = c.common(arguments(c, node, scope, 1, 1000), f"function {node.name}", node)
+    if kind.kind in ("STRUCT", "ARRAY", "JSON"):
+        c.fail(f"No matching signature for function {node.name} for argument types: {kind}", node)
+    listed = ", ".join(item.sql for item in converted)
+    missing = " OR ".join(f"{item.sql} IS NULL" for item in converted)
+    return Expr(f"(CASE WHEN {missing} THEN NULL ELSE {node.name.lower()}({listed}) END)", kind)
+
+
+@function("ERROR")
+def error(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    (message,) = arguments(c, node, scope, 1)
+    text = want(c, node, message, STRING)
+    # An untyped NULL with a side effect: it converts to whatever its surroundings want.
+    return Expr(f"CAST(bq_error({text.sql}) AS BIGINT)", INT64)
+
+
+@function("SESSION_USER", "CURRENT_USER")
+def session_user(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    count(c, node, 0)
+    return Expr(string_sql(c.session.surroundings.user), STRING)
+
+
+define("GENERATE_UUID", "", "STRING", "CAST(uuid() AS VARCHAR)")
+define("RAND", "", "FLOAT64", "random()")
+
+
+@function("RANGE_BUCKET")
+def range_bucket(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    point, bounds = arguments(c, node, scope, 2)
+    if bounds.type.kind != "ARRAY" or bounds.type.element is None:
+        c.fail("No matching signature for function RANGE_BUCKET: the second argument must be an array", node)
+    kind, (value, _) = c.common([point, Expr("_e", bounds.type.element)], "function RANGE_BUCKET", node)
+    item = coerce(Expr("_e", bounds.type.element), kind)
+    assert item is not None
+    return Expr(
+        f"CASE WHEN {value.sql} IS NULL OR {bounds.sql} IS NULL THEN NULL ELSE "
+        f"CAST(len(list_filter({bounds.sql}, lambda _e: {item.sql} <= {value.sql})) AS BIGINT) END",
+        INT64,
+    )
+
+
+@function("RANGE")
+def make_range(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    kind, (start, end) = c.common(arguments(c, node, scope, 2), "function RANGE", node)
+    return Expr(f'struct_pack("start" := {start.sql}, "end" := {end.sql})', SqlType("RANGE", kind))
+
+
+@function("RANGE_START", "RANGE_END")
+def range_bound(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    (value,) = arguments(c, node, scope, 1)
+    if value.type.kind != "RANGE" or value.type.element is None:
+        c.fail(f"No matching signature for function {node.name} for argument types: {value.type}", node)
+    member = "start" if node.name == "RANGE_START" else "end"
+    return Expr(f"struct_extract({value.sql}, '{member}')", value.type.element)
+
+
+@function("RANGE_CONTAINS")
+def range_contains(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    value, wanted = arguments(c, node, scope, 2)
+    if value.type.kind != "RANGE" or value.type.element is None:
+        c.fail(f"No matching signature for function RANGE_CONTAINS for argument types: {value.type}", node)
+    start, end = (f"struct_extract({value.sql}, '{side}')" for side in ("start", "end"))
+    if wanted.type.kind == "RANGE":
+        first, last = (f"struct_extract({wanted.sql}, '{side}')" for side in ("start", "end"))
+        return Expr(
+            f"(({start} IS NULL OR {first} >= {start}) AND ({end} IS NULL OR coalesce({last} <= {end}, FALSE)))", BOOL
+        )
+    point = want(c, node, wanted, value.type.element).sql
+    return Expr(f"(({start} IS NULL OR {point} >= {start}) AND ({end} IS NULL OR {point} < {end}))", BOOL)
+
+
+@function("COLLATE", "COLLATION")
+def collate(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    raise not_implemented("collation")
+
+

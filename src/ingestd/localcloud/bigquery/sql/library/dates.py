@@ -1,0 +1,458 @@
+"""Date, time, datetime and timestamp functions.
+
+`*_DIFF` counts crossed boundaries, except TIMESTAMP_DIFF, which counts whole units. Weeks start on Sunday unless said
+otherwise. Without a zone, UTC.
+"""
+
+from datetime import UTC, datetime
+
+from ingestd.localcloud.bigquery.sql import ast
+from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, literal, string_sql
+from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
+from ingestd.localcloud.bigquery.sql.library.intervals import add
+from ingestd.localcloud.bigquery.sql.library.registry import (
+    arguments,
+    constant_text,
+    count,
+    define,
+    function,
+    no_signature,
+    want,
+)
+from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.runtime import civil
+from ingestd.localcloud.bigquery.sql.sqltypes import (
+    DATE,
+    DATETIME,
+    INT64,
+    INTERVAL,
+    JSON,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    SqlType,
+)
+
+_WEEKDAYS = ("SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY")
+_TIME_PARTS = {
+    "HOUR": 3_600_000_000, "MINUTE": 60_000_000, "SECOND": 1_000_000, "MILLISECOND": 1_000, "MICROSECOND": 1,
+}  # fmt: skip
+_DATE_PARTS = frozenset("DAY WEEK ISOWEEK MONTH QUARTER YEAR ISOYEAR".split())
+_FAMILY = {"DATE": DATE, "DATETIME": DATETIME, "TIME": TIME, "TIMESTAMP": TIMESTAMP}
+_ADDABLE = {
+    "DATE": frozenset("DAY WEEK MONTH QUARTER YEAR".split()),
+    "DATETIME": frozenset([*_TIME_PARTS, *"DAY WEEK MONTH QUARTER YEAR".split()]),
+    "TIMESTAMP": frozenset([*_TIME_PARTS, "DAY"]),
+    "TIME": frozenset(_TIME_PARTS),
+}
+
+
+def part_of(c: ExpressionCompiler, node: ast.Expression) -> tuple[str, int]:
+    """A date part and, for weeks, how many days before Monday they start."""
+    if isinstance(node, ast.Path) and len(node.parts) == 1:
+        name = node.parts[0].upper()
+        return name, 0 if name == "ISOWEEK" else 1
+    if isinstance(node, ast.Call) and node.name == "WEEK" and len(node.args) == 1:
+        day = node.args[0]
+        if isinstance(day, ast.Path) and day.parts[0].upper() in _WEEKDAYS:
+            return "WEEK", (1 - _WEEKDAYS.index(day.parts[0].upper())) % 7
+    c.fail("A valid date part name is required", node)
+
+
+def zone_sql(c: ExpressionCompiler, zone: Expr | None) -> str:
+    if zone is None:
+        return "'UTC'"
+    text = constant_text(zone)
+    if text is None:
+        return f"bq_zone({zone.sql})"
+    try:
+        return string_sql(civil.icu_zone(text))
+    except ValueError as error:
+        c.fail(str(error), 0)
+
+
+def _civil(value: Expr, zone: str = "'UTC'") -> str:
+    """A DuckDB TIMESTAMP with the local time of a DATE, DATETIME or TIMESTAMP."""
+    if value.type is TIMESTAMP:
+        return f"({value.sql} AT TIME ZONE {zone})"
+    return f"CAST({value.sql} AS TIMESTAMP)" if value.type is DATE else value.sql
+
+
+def _back(sql: str, kind: SqlType, zone: str = "'UTC'") -> Expr:
+    if kind is TIMESTAMP:
+        return Expr(f"({sql} AT TIME ZONE {zone})", TIMESTAMP)
+    return Expr(f"CAST({sql} AS DATE)" if kind is DATE else sql, kind)
+
+
+def _temporal(c: ExpressionCompiler, node: ast.Call, value: Expr, family: str) -> Expr:
+    """The argument of a family's function: literals take the family's type, other temporal types stay what they are."""
+    if value.type in (DATE, DATETIME, TIMESTAMP, TIME) and (value.type is TIME) == (family == "TIME"):
+        return value
+    converted = coerce(value, _FAMILY[family])
+    if converted is None:
+        no_signature(c, node, [value])
+        raise AssertionError
+    return converted
+
+
+@function("CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_DATETIME", "CURRENT_TIME")
+def current(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 0, 0 if node.name == "CURRENT_TIMESTAMP" else 1)
+    now = literal(c.session.now.astimezone(UTC), TIMESTAMP)
+    if node.name == "CURRENT_TIMESTAMP":
+        return Expr(now.sql, TIMESTAMP)
+    local = f"({now.sql} AT TIME ZONE {zone_sql(c, args[0] if args else None)})"
+    kind = _FAMILY[node.name.removeprefix("CURRENT_")]
+    return Expr(local if kind is DATETIME else f"CAST({local} AS {kind.duckdb})", kind)
+
+
+@function("DATE")
+def date(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 1, 3)
+    if len(args) == 3:
+        year, month, day = (want(c, node, item, INT64).sql for item in args)
+        return Expr(f"make_date({year}, {month}, {day})", DATE)
+    value = args[0]
+    if len(args) == 2:
+        value = want(c, node, value, TIMESTAMP)
+        return Expr(f"CAST({_civil(value, zone_sql(c, want(c, node, args[1], STRING)))} AS DATE)", DATE)
+    if value.type in (DATE, DATETIME, TIMESTAMP):
+        return cast(value, DATE)
+    if value.type is STRING:
+        return cast(value, DATE) if constant_text(value) is None else cast(cast(value, TIMESTAMP), DATE)
+    if value.null:
+        return cast(value, DATE)
+    no_signature(c, node, args)
+    raise AssertionError
+
+
+@function("DATETIME")
+def datetime_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 1, 6)
+    if len(args) == 6:
+        numbers = [want(c, node, item, INT64).sql for item in args]
+        return Expr(f"make_timestamp({', '.join(numbers[:5])}, CAST({numbers[5]} AS DOUBLE))", DATETIME)
+    if len(args) == 2 and (args[0].type is DATE or coerce(args[1], TIME) is not None and args[1].type is not STRING):
+        day, clock = want(c, node, args[0], DATE), want(c, node, args[1], TIME)
+        return Expr(f"({day.sql} + {clock.sql})", DATETIME)
+    value = args[0]
+    if len(args) == 2:
+        return Expr(_civil(want(c, node, value, TIMESTAMP), zone_sql(c, want(c, node, args[1], STRING))), DATETIME)
+    if len(args) == 1 and (value.type in (DATE, DATETIME, TIMESTAMP, STRING) or value.null):
+        return cast(value, DATETIME)
+    no_signature(c, node, args)
+    raise AssertionError
+
+
+@function("TIME")
+def time_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 1, 3)
+    if len(args) == 3:
+        hour, minute, second = (want(c, node, item, INT64).sql for item in args)
+        return Expr(f"make_time({hour}, {minute}, CAST({second} AS DOUBLE))", TIME)
+    if len(args) == 2:
+        value = want(c, node, args[0], TIMESTAMP)
+        return Expr(f"CAST({_civil(value, zone_sql(c, want(c, node, args[1], STRING)))} AS TIME)", TIME)
+    if args[0].type in (DATETIME, TIMESTAMP, TIME) or args[0].null:
+        return cast(args[0], TIME)
+    no_signature(c, node, args)
+    raise AssertionError
+
+
+@function("TIMESTAMP")
+def timestamp(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 1, 2)
+    value = args[0]
+    zone = want(c, node, args[1], STRING) if len(args) == 2 else None
+    if value.type is STRING:
+        name = zone.sql if zone is not None else "'UTC'"
+        return Expr(f"bq_string_to_timestamp({value.sql}, {name})", TIMESTAMP)
+    if value.type in (DATE, DATETIME):
+        return _back(_civil(value), TIMESTAMP, zone_sql(c, zone))
+    if (value.type is TIMESTAMP or value.null) and zone is None:
+        return cast(value, TIMESTAMP)
+    no_signature(c, node, args)
+    raise AssertionError
+
+
+def _add(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    family, direction = node.name.rsplit("_", 1)
+    sign = "+" if direction == "ADD" else "-"
+    count(c, node, 2)
+    value = _temporal(c, node, c.expr(node.args[0], scope), family)
+    written = node.args[1]
+    if not isinstance(written, ast.IntervalValue):
+        if family == "DATE" and value.type is DATE:
+            days = want(c, node, c.expr(written, scope), INT64)
+            return Expr(f"CAST({value.sql} {sign} CAST({days.sql} AS INTEGER) AS DATE)", DATE)
+        c.fail(f"{node.name} needs an INTERVAL", node)
+    if written.part not in _ADDABLE[value.type.kind]:
+        c.fail(f"{node.name} does not support the {written.part} date part when the argument is {value.type} type", written)
+    amount = c.expr(written.value, scope)
+    number = coerce(amount, INT64)
+    if number is None and isinstance(amount.value, str) and amount.literal:
+        number = cast(Expr(amount.sql, STRING), INT64)
+    if number is None:
+        c.fail(f"Interval value must be coercible to INT64 type but was {amount.type}", written)
+    if value.type is TIMESTAMP:
+        unit = _TIME_PARTS.get(written.part, 86_400_000_000)
+        return Expr(f"({value.sql} {sign} to_microseconds({number.sql} * {unit}))", TIMESTAMP)
+    if value.type is DATE and written.part in ("DAY", "WEEK"):
+        days = number.sql if written.part == "DAY" else f"({number.sql} * 7)"
+        return Expr(f"CAST({value.sql} {sign} CAST({days} AS INTEGER) AS DATE)", DATE)
+    moved = f"({value.sql} {sign} {add(number, written.part)})"
+    return Expr(f"CAST({moved} AS {value.type.duckdb})", value.type)
+
+
+for _name in ("DATE", "DATETIME", "TIME", "TIMESTAMP"):
+    function(f"{_name}_ADD", f"{_name}_SUB")(_add)
+
+
+@function("ADD_MONTHS")
+def add_months(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    value, months = arguments(c, node, scope, 2)
+    kind = _temporal(c, node, value, "DATE")
+    return Expr(f"CAST({kind.sql} + {add(want(c, node, months, INT64), 'MONTH')} AS {kind.type.duckdb})", kind.type)
+
+
+def _date_diff(end: str, start: str, part: str, shift: int) -> str | None:
+    match part:
+        case "WEEK" | "ISOWEEK":
+            return f"bq_week_diff({end}, {start}, {shift})"
+        case "ISOYEAR":
+            return f"(isoyear({end}) - isoyear({start}))"
+        case "DAY" | "MONTH" | "QUARTER" | "YEAR":
+            return f"date_diff('{part.lower()}', {start}, {end})"
+    return None
+
+
+@function("DATE_DIFF", "DATETIME_DIFF", "TIMESTAMP_DIFF", "TIME_DIFF")
+def diff(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    count(c, node, 3)
+    family = node.name.removesuffix("_DIFF")
+    end, start = (_temporal(c, node, c.expr(item, scope), family) for item in node.args[:2])
+    if end.type != start.type:
+        _, (end, start) = c.common([end, start], f"function {node.name}", node)
+    part, shift = part_of(c, node.args[2])
+    kind = end.type
+    if kind is TIMESTAMP:
+        unit = _TIME_PARTS.get(part) or (86_400_000_000 if part == "DAY" else None)
+        if unit is not None:
+            return Expr(f"((epoch_us({end.sql}) - epoch_us({start.sql})) // {unit})", INT64)
+        if family == "TIMESTAMP":
+            c.fail(f"TIMESTAMP_DIFF does not support the {part} date part", node.args[2])
+    if part in _TIME_PARTS and kind in (DATETIME, TIME):
+        return Expr(f"date_diff('{part.lower()}', {start.sql}, {end.sql})", INT64)
+    days = [f"CAST({_civil(item)} AS DATE)" for item in (end, start)] if kind is not DATE else [end.sql, start.sql]
+    sql = _date_diff(days[0], days[1], part, shift) if kind is not TIME else None
+    if sql is None:
+        c.fail(f"{node.name} does not support the {part} date part", node.args[2])
+    return Expr(sql, INT64)
+
+
+def _truncate(local: str, part: str, shift: int) -> str | None:
+    """A DuckDB TIMESTAMP or DATE at the start of the part that holds `local`."""
+    day = f"CAST({local} AS DATE)"
+    match part:
+        case "WEEK" | "ISOWEEK":
+            return f"bq_week_start({day}, {shift})"
+        case "ISOYEAR":
+            return f"bq_week_start(make_date(isoyear({day}), 1, 4), 0)"
+        case "DAY":
+            return day
+        case "MONTH" | "QUARTER" | "YEAR" | "HOUR" | "MINUTE" | "SECOND" | "MILLISECOND" | "MICROSECOND":
+            return f"date_trunc('{part.lower()}', {local})"
+    return None
+
+
+@function("DATE_TRUNC", "DATETIME_TRUNC", "TIMESTAMP_TRUNC")
+def trunc(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    count(c, node, 2, 3)
+    family = node.name.removesuffix("_TRUNC")
+    value = _temporal(c, node, c.expr(node.args[0], scope), family)
+    part, shift = part_of(c, node.args[1])
+    if value.type is DATE and part not in _DATE_PARTS:
+        c.fail(f"{node.name} does not support the {part} date part when the argument is DATE type", node.args[1])
+    zone = want(c, node, c.expr(node.args[2], scope), STRING) if len(node.args) == 3 else None
+    if zone is not None and value.type is not TIMESTAMP:
+        c.fail(f"{node.name} takes a time zone only for TIMESTAMP", node)
+    where = zone_sql(c, zone)
+    sql = _truncate(_civil(value, where), part, shift)
+    if sql is None:
+        c.fail(f"{node.name} does not support the {part} date part", node.args[1])
+    if value.type is not DATE:
+        sql = f"CAST({sql} AS TIMESTAMP)"
+    return _back(sql, value.type, where)
+
+
+@function("TIME_TRUNC")
+def time_trunc(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    count(c, node, 2)
+    value = want(c, node, c.expr(node.args[0], scope), TIME)
+    part, _ = part_of(c, node.args[1])
+    if part not in _TIME_PARTS:
+        c.fail(f"TIME_TRUNC does not support the {part} date part", node.args[1])
+    sql = f"date_trunc('{part.lower()}', DATE '1970-01-01' + {value.sql})"
+    return Expr(f"CAST({sql} AS TIME)", TIME)
+
+
+@function("LAST_DAY")
+def last_day(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    count(c, node, 1, 2)
+    value = _temporal(c, node, c.expr(node.args[0], scope), "DATE")
+    part, shift = part_of(c, node.args[1]) if len(node.args) == 2 else ("MONTH", 1)
+    day = cast(value, DATE).sql
+    sql = {
+        "MONTH": f"last_day({day})",
+        "YEAR": f"make_date(year({day}), 12, 31)",
+        "QUARTER": f"last_day(CAST(date_trunc('quarter', {day}) + to_months(2) AS DATE))",
+        "WEEK": f"(bq_week_start({day}, {shift}) + 6)",
+        "ISOWEEK": f"(bq_week_start({day}, 0) + 6)",
+        "ISOYEAR": f"(bq_week_start(make_date(CAST(isoyear({day}) AS BIGINT) + 1, 1, 4), 0) - 1)",
+    }.get(part)
+    if sql is None:
+        c.fail(f"LAST_DAY does not support the {part} date part", node.args[1])
+    return Expr(f"CAST({sql} AS DATE)", DATE)
+
+
+def extract(c: ExpressionCompiler, node: ast.Extract, scope: Scope) -> Expr:
+    part, shift = part_of(c, node.part)
+    value = c.expr(node.value, scope)
+    if value.type is INTERVAL:
+        return _extract_interval(c, node, value, part)
+    if value.null:
+        value = cast(value, TIMESTAMP)
+    if value.type not in (DATE, DATETIME, TIMESTAMP, TIME):
+        c.fail(f"EXTRACT does not support arguments of type {value.type}", node)
+    if node.zone is not None and value.type is not TIMESTAMP:
+        c.fail("EXTRACT takes AT TIME ZONE only for TIMESTAMP", node)
+    zone = c.typed(node.zone, scope, STRING) if node.zone is not None else None
+    local = value.sql if value.type in (TIME, DATE) else _civil(value, zone_sql(c, zone))
+    sql, kind = _extract_part(part, local, shift, value.type)
+    if sql is None:
+        c.fail(f"EXTRACT from {value.type} does not support the {part} date part", node)
+    return Expr(sql, kind)
+
+
+def _extract_part(part: str, x: str, shift: int, kind: SqlType) -> tuple[str | None, SqlType]:
+    if kind is not DATE:
+        match part:
+            case "HOUR" | "MINUTE":
+                return f"datepart('{part.lower()}', {x})", INT64
+            case "SECOND":
+                return f"(datepart('microsecond', {x}) // 1000000)", INT64
+            case "MILLISECOND":
+                return f"(datepart('microsecond', {x}) % 1000000 // 1000)", INT64
+            case "MICROSECOND":
+                return f"(datepart('microsecond', {x}) % 1000000)", INT64
+            case "TIME":
+                return (f"CAST({x} AS TIME)" if kind is not TIME else None), TIME
+    if kind is TIME:
+        return None, INT64
+    day = x if kind is DATE else f"CAST({x} AS DATE)"
+    match part:
+        case "DATE":
+            return (day if kind is not DATE else None), DATE
+        case "DATETIME":
+            return (x if kind is TIMESTAMP else None), DATETIME
+        case "DAYOFWEEK":
+            return f"(dayofweek({day}) + 1)", INT64
+        case "DAYOFYEAR":
+            return f"dayofyear({day})", INT64
+        case "WEEK":
+            return f"bq_week_number({day}, {shift})", INT64
+        case "ISOWEEK":
+            return f"weekofyear({day})", INT64
+        case "DAY" | "MONTH" | "QUARTER" | "YEAR" | "ISOYEAR":
+            return f"{part.lower()}({day})", INT64
+    return None, INT64
+
+
+def _extract_interval(c: ExpressionCompiler, node: ast.Extract, value: Expr, part: str) -> Expr:
+    x = value.sql
+    sql = {
+        "YEAR": f"(bq_interval_months({x}) // 12)",
+        "MONTH": f"(bq_interval_months({x}) % 12)",
+        "DAY": f"datepart('day', {x})",
+        "HOUR": f"(bq_interval_us({x}) // 3600000000)",
+        "MINUTE": f"(bq_interval_us({x}) // 60000000 % 60)",
+        "SECOND": f"(bq_interval_us({x}) // 1000000 % 60)",
+        "MILLISECOND": f"(bq_interval_us({x}) // 1000 % 1000)",
+        "MICROSECOND": f"(bq_interval_us({x}) % 1000000)",
+    }.get(part)
+    if sql is None:
+        c.fail(f"EXTRACT from INTERVAL does not support the {part} date part", node)
+    return Expr(f"CAST({sql} AS BIGINT)", INT64)
+
+
+# Elements that DuckDB's strftime writes the same way.
+_SAME = {code: f"%{code}" for code in "YmdHMSyjBbAapI"} | {"F": "%Y-%m-%d", "T": "%H:%M:%S", "%": "%%", "R": "%H:%M"}
+
+
+def _native_pattern(pattern: str) -> str | None:
+    out, at = "", 0
+    while at < len(pattern):
+        if pattern[at] != "%":
+            out += pattern[at]
+            at += 1
+            continue
+        code = pattern[at + 1 : at + 2]
+        if code not in _SAME:
+            return None
+        out += _SAME[code]
+        at += 2
+    return out
+
+
+@function("FORMAT_DATE", "FORMAT_DATETIME", "FORMAT_TIMESTAMP", "FORMAT_TIME")
+def format_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    family = node.name.removeprefix("FORMAT_")
+    args = arguments(c, node, scope, 2, 3 if family == "TIMESTAMP" else 2)
+    pattern = want(c, node, args[0], STRING)
+    value = _temporal(c, node, args[1], family)
+    text = constant_text(pattern)
+    if text is not None:
+        try:
+            civil.format_civil(text, datetime(2000, 1, 1, tzinfo=UTC))
+        except ValueError as error:
+            c.fail(str(error), node)
+    zone = want(c, node, args[2], STRING) if len(args) == 3 else None
+    native = _native_pattern(text) if text is not None else None
+    if value.type is TIME:
+        return Expr(f"bq_format_time({pattern.sql}, {value.sql})", STRING)
+    if native is not None:
+        return Expr(f"strftime({_civil(value, zone_sql(c, zone))}, {string_sql(native)})", STRING)
+    if value.type is TIMESTAMP:
+        where = zone.sql if zone is not None else "'UTC'"
+        return Expr(f"bq_format_timestamp({pattern.sql}, {value.sql}, {where})", STRING)
+    return Expr(f"bq_format_datetime({pattern.sql}, {_civil(value)})", STRING)
+
+
+define("PARSE_DATE", "STRING STRING", "DATE", "bq_parse_date({0}, {1})")
+define("PARSE_DATETIME", "STRING STRING", "DATETIME", "bq_parse_datetime({0}, {1})")
+define("PARSE_TIME", "STRING STRING", "TIME", "bq_parse_time({0}, {1})")
+define("PARSE_TIMESTAMP", "STRING STRING", "TIMESTAMP", "bq_parse_timestamp({0}, {1}, 'UTC')")
+define("PARSE_TIMESTAMP", "STRING STRING STRING", "TIMESTAMP", "bq_parse_timestamp({0}, {1}, {2})")
+define("UNIX_SECONDS", "TIMESTAMP", "INT64", "bq_floor_div(epoch_us({0}), 1000000)")
+define("UNIX_MILLIS", "TIMESTAMP", "INT64", "bq_floor_div(epoch_us({0}), 1000)")
+define("UNIX_MICROS", "TIMESTAMP", "INT64", "epoch_us({0})")
+define("UNIX_DATE", "DATE", "INT64", "date_diff('day', DATE '1970-01-01', {0})")
+define("DATE_FROM_UNIX_DATE", "INT64", "DATE", "CAST(DATE '1970-01-01' + CAST({0} AS INTEGER) AS DATE)")
+define("TIMESTAMP_SECONDS", "INT64", "TIMESTAMP", "make_timestamptz({0} * 1000000)")
+define("TIMESTAMP_MILLIS", "INT64", "TIMESTAMP", "make_timestamptz({0} * 1000)")
+define("TIMESTAMP_MICROS", "INT64", "TIMESTAMP", "make_timestamptz({0})")
+
+
+@function("STRING")
+def string(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 1, 2)
+    value = args[0]
+    if value.type is JSON and len(args) == 1:
+        return Expr(f"bq_json_to_string({value.sql})", STRING)
+    if len(args) == 2:
+        moment = want(c, node, value, TIMESTAMP)
+        return Expr(f"bq_timestamp_in_zone({moment.sql}, {want(c, node, args[1], STRING).sql})", STRING)
+    if value.type in (DATE, DATETIME, TIME, TIMESTAMP):
+        return cast(value, STRING)
+    no_signature(c, node, args)
+    raise AssertionError

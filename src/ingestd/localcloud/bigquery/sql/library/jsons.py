@@ -1,0 +1,257 @@
+"""JSON functions. Functions that take JSON text (STRING) and those that take JSON share names and differ in type."""
+
+from ingestd.localcloud.bigquery.errors import not_implemented
+from ingestd.localcloud.bigquery.sql import ast
+from ingestd.localcloud.bigquery.sql.coercion import cast, string_sql
+from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
+from ingestd.localcloud.bigquery.sql.library.registry import (
+    arguments,
+    constant_text,
+    count,
+    function,
+    named,
+    no_signature,
+    want,
+)
+from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.runtime import jsons as runtime
+from ingestd.localcloud.bigquery.sql.sqltypes import BOOL, FLOAT64, INT64, JSON, STRING, SqlType, array_of
+
+
+def _json(sql: str) -> Expr:
+    return Expr(f"CAST({sql} AS JSON)", JSON)
+
+
+def _path(c: ExpressionCompiler, node: ast.Call, args: list[Expr]) -> str:
+    if len(args) < 2:
+        return "'$'"
+    path = want(c, node, args[1], STRING)
+    text = constant_text(path)
+    if text is not None:
+        try:
+            runtime.path(text)
+        except ValueError as error:
+            c.fail(str(error), node)
+    return path.sql
+
+
+def _source(c: ExpressionCompiler, node: ast.Call, value: Expr) -> Expr:
+    if value.type in (JSON, STRING):
+        return value
+    return want(c, node, value, STRING)
+
+
+@function("JSON_QUERY", "JSON_EXTRACT")
+def query(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 1, 2)
+    value, path = _source(c, node, args[0]), _path(c, node, args)
+    if value.type is JSON:
+        return _json(f"bq_json_query({value.sql}, {path})")
+    return Expr(f"bq_json_query_text({value.sql}, {path})", STRING)
+
+
+@function("JSON_VALUE", "JSON_EXTRACT_SCALAR")
+def value_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 1, 2)
+    value = _source(c, node, args[0])
+    return Expr(f"bq_json_value_text({value.sql}, {_path(c, node, args)})", STRING)
+
+
+@function("JSON_QUERY_ARRAY", "JSON_EXTRACT_ARRAY")
+def query_array(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 1, 2)
+    value = _source(c, node, args[0])
+    listed = f"bq_json_query_array_text({value.sql}, {_path(c, node, args)})"
+    if value.type is JSON:
+        return Expr(f"CAST({listed} AS JSON[])", array_of(JSON))
+    return Expr(listed, array_of(STRING))
+
+
+@function("JSON_VALUE_ARRAY", "JSON_EXTRACT_STRING_ARRAY")
+def value_array(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 1, 2)
+    value = _source(c, node, args[0])
+    return Expr(f"bq_json_value_array_text({value.sql}, {_path(c, node, args)})", array_of(STRING))
+
+
+@function("PARSE_JSON")
+def parse_json(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    (value,) = arguments(c, node, scope, 1)
+    mode = "exact"
+    written = named(node, "wide_number_mode")
+    if written is not None:
+        mode = constant_text(c.expr(written, scope)) or ""
+        if mode not in ("exact", "round"):
+            c.fail("Invalid wide_number_mode; it must be 'exact' or 'round'", node)
+    return _json(f"bq_parse_json({want(c, node, value, STRING).sql}, '{mode}')")
+
+
+@function("TO_JSON_STRING")
+def to_json_string(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 1, 2)
+    if len(args) == 2 and args[1].value is not False:
+        raise not_implemented("TO_JSON_STRING with pretty printing")
+    return Expr(to_json_text(args[0]), STRING)
+
+
+@function("TO_JSON")
+def to_json(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    (value,) = arguments(c, node, scope, 1)
+    wide = named(node, "stringify_wide_numbers")
+    if wide is not None and c.expr(wide, scope).value is not False:
+        raise not_implemented("TO_JSON's stringify_wide_numbers")
+    return _json(f"bq_json_canonical({to_json_text(value, json_value=True)})")
+
+
+def to_json_text(value: Expr, *, json_value: bool = False) -> str:
+    """JSON text of any value; NULL is `null`."""
+    return f"coalesce({_text(value.type, value.sql, 0, json_value=json_value)}, 'null')"
+
+
+def _text(kind: SqlType, x: str, depth: int, *, json_value: bool) -> str:
+    def inner(type_: SqlType, sql: str) -> str:
+        return f"coalesce({_text(type_, sql, depth + 1, json_value=json_value)}, 'null')"
+
+    match kind.kind:
+        case "ARRAY":
+            assert kind.element is not None
+            item = f"_e{depth}"
+            listed = f"list_transform({x}, lambda {item}: {inner(kind.element, item)})"
+            return f"'[' || coalesce(array_to_string({listed}, ','), '') || ']'"
+        case "STRUCT":
+            if not kind.fields:
+                return "'{}'"
+            members = []
+            for physical, (name, type_) in zip(kind.physical_names, kind.fields, strict=True):
+                key = string_sql(runtime.dump(name) + ":")
+                members.append(f"{key} || {inner(type_, f'struct_extract({x}, {string_sql(physical)})')}")
+            body = " || ',' || ".join(members)
+            return f"CASE WHEN {x} IS NULL THEN NULL ELSE '{{' || {body} || '}}' END"
+        case "INT64":
+            if json_value:
+                return f"CAST({x} AS VARCHAR)"
+            # Larger integers lose digits in JavaScript: they are written as strings.
+            text = f"CAST({x} AS VARCHAR)"
+            return f"CASE WHEN abs(CAST({x} AS HUGEINT)) > 9007199254740992 THEN '\"' || {text} || '\"' ELSE {text} END"
+        case "FLOAT64":
+            text = f"bq_float64_to_string({x})"
+            special = (
+                f"CASE WHEN isnan({x}) THEN '\"NaN\"' WHEN {x} > 0 THEN '\"Infinity\"' ELSE '\"-Infinity\"' END"
+            )
+            if json_value:
+                text = f"CASE WHEN regexp_matches({text}, '^-?[0-9]+$') THEN {text} || '.0' ELSE {text} END"
+            return f"CASE WHEN isfinite({x}) THEN {text} ELSE {special} END"
+        case "BOOL":
+            return f"CAST({x} AS VARCHAR)"
+        case "NUMERIC" | "BIGNUMERIC":
+            return cast(Expr(x, kind), STRING).sql
+        case "STRING" | "GEOGRAPHY":
+            return f"CAST(to_json(CAST({x} AS VARCHAR)) AS VARCHAR)"
+        case "BYTES":
+            return f"'\"' || to_base64({x}) || '\"'"
+        case "JSON":
+            return f"CAST({x} AS VARCHAR)"
+        case "TIMESTAMP":
+            return f"'\"' || replace(bq_datetime_to_string({x} AT TIME ZONE 'UTC'), ' ', 'T') || 'Z\"'"
+        case "DATETIME":
+            return f"'\"' || replace(bq_datetime_to_string({x}), ' ', 'T') || '\"'"
+        case "DATE" | "TIME" | "INTERVAL":
+            return f"'\"' || {cast(Expr(x, kind), STRING).sql} || '\"'"
+    raise not_implemented(f"JSON of {kind}")
+
+
+@function("JSON_OBJECT")
+def json_object(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = [c.expr(item, scope) for item in node.args]
+    if len(args) == 2 and all(arg.type.kind == "ARRAY" for arg in args):
+        raise not_implemented("JSON_OBJECT of two arrays")
+    if len(args) % 2:
+        c.fail("JSON_OBJECT needs an even number of arguments", node)
+    members = []
+    for key, value in zip(args[::2], args[1::2], strict=True):
+        name = want(c, node, key, STRING)
+        members.append(f"CAST(to_json({name.sql}) AS VARCHAR) || ':' || {to_json_text(value, json_value=True)}")
+    body = " || ',' || ".join(members) if members else "''"
+    return _json(f"bq_json_canonical('{{' || {body} || '}}')")
+
+
+@function("JSON_ARRAY")
+def json_array(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    items = [to_json_text(c.expr(item, scope), json_value=True) for item in node.args]
+    body = " || ',' || ".join(items) if items else "''"
+    return _json(f"bq_json_canonical('[' || {body} || ']')")
+
+
+@function("JSON_TYPE")
+def json_type(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    (value,) = arguments(c, node, scope, 1)
+    return Expr(f"bq_json_type({_json_only(c, node, value).sql})", STRING)
+
+
+def _json_only(c: ExpressionCompiler, node: ast.Call, value: Expr) -> Expr:
+    if value.null:
+        return cast(value, JSON)
+    if value.type is not JSON:
+        no_signature(c, node, [value])
+    return value
+
+
+@function("BOOL", "INT64", "FLOAT64", "LAX_BOOL", "LAX_INT64", "LAX_FLOAT64", "LAX_STRING")
+def converters(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    (value,) = arguments(c, node, scope, 1)
+    source = _json_only(c, node, value)
+    kind = {"BOOL": BOOL, "INT64": INT64, "FLOAT64": FLOAT64, "STRING": STRING}[node.name.removeprefix("LAX_")]
+    name = "bq_lax" if node.name.startswith("LAX_") else "bq_json_to"
+    return Expr(f"{name}_{kind.kind.lower()}({source.sql})", kind)
+
+
+@function("JSON_KEYS")
+def json_keys(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 1, 2)
+    if node.named:
+        raise not_implemented("JSON_KEYS with mode")
+    depth = want(c, node, args[1], INT64).sql if len(args) == 2 else "1000"
+    return Expr(f"bq_json_keys({_json_only(c, node, args[0]).sql}, {depth})", array_of(STRING))
+
+
+@function("JSON_STRIP_NULLS")
+def strip_nulls(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    count(c, node, 1)
+    if node.named:
+        raise not_implemented("JSON_STRIP_NULLS with options")
+    return _json(f"bq_json_strip_nulls({_json_only(c, node, c.expr(node.args[0], scope)).sql})")
+
+
+@function("JSON_SET")
+def json_set(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    if node.named:
+        raise not_implemented("JSON_SET with create_if_missing")
+    args = arguments(c, node, scope, 3, 99)
+    sql = _json_only(c, node, args[0]).sql
+    for path, value in zip(args[1::2], args[2::2], strict=True):
+        text = to_json_text(value, json_value=True)
+        sql = f"bq_json_set({sql}, {want(c, node, path, STRING).sql}, {text})"
+    return _json(sql)
+
+
+@function("JSON_REMOVE")
+def json_remove(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 2, 99)
+    sql = _json_only(c, node, args[0]).sql
+    for path in args[1:]:
+        sql = f"bq_json_remove({sql}, {want(c, node, path, STRING).sql})"
+    return _json(sql)
+
+
+@function("JSON_ARRAY_APPEND")
+def json_array_append(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    if node.named:
+        raise not_implemented("JSON_ARRAY_APPEND with options")
+    args = arguments(c, node, scope, 3, 99)
+    sql = _json_only(c, node, args[0]).sql
+    for path, value in zip(args[1::2], args[2::2], strict=True):
+        text = to_json_text(value, json_value=True)
+        sql = f"bq_json_array_append({sql}, {want(c, node, path, STRING).sql}, {text})"
+    return _json(sql)
+
+

@@ -1,0 +1,114 @@
+"""Mathematical functions. Domain errors are errors here, where DuckDB answers NaN or infinity."""
+
+from ingestd.localcloud.bigquery.sql import ast
+from ingestd.localcloud.bigquery.sql.coercion import coerce
+from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
+from ingestd.localcloud.bigquery.sql.library.operators import arithmetic
+from ingestd.localcloud.bigquery.sql.library.registry import arguments, define, function, no_signature, want
+from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.sqltypes import BIGNUMERIC, FLOAT64, INT64, NUMERIC, SqlType
+
+
+def _guard(condition: str, message: str, body: str) -> str:
+    return f"(CASE WHEN {condition} THEN CAST(bq_error({message}) AS DOUBLE) ELSE {body} END)"
+
+
+_TEXT = "bq_float64_to_string({0})"
+for _kind, _type in (("INT64", "INT64"), ("NUMERIC", "NUMERIC"), ("BIGNUMERIC", "BIGNUMERIC"), ("FLOAT64", "FLOAT64")):
+    define("ABS", _kind, _type, "abs({0})")
+    define("SIGN", _kind, _type, f"CAST(sign({{0}}) AS {SqlType(_kind).duckdb})")
+for _kind in ("NUMERIC", "BIGNUMERIC"):
+    _duckdb = SqlType(_kind).duckdb
+    define("CEIL CEILING", _kind, _kind, f"CAST(ceil({{0}}) AS {_duckdb})")
+    define("FLOOR", _kind, _kind, f"CAST(floor({{0}}) AS {_duckdb})")
+    define("MOD", f"{_kind} {_kind}", _kind, f"CAST({{0}} % nullif({{1}}, 0) AS {_duckdb})")
+    define("SQRT", _kind, _kind, f"CAST(sqrt(CAST({{0}} AS DOUBLE)) AS {_duckdb})")
+    define("POW POWER", f"{_kind} {_kind}", _kind, f"CAST(pow(CAST({{0}} AS DOUBLE), CAST({{1}} AS DOUBLE)) AS {_duckdb})")
+define("CEIL CEILING", "FLOAT64", "FLOAT64", "ceil({0})")
+define("FLOOR", "FLOAT64", "FLOAT64", "floor({0})")
+define("IS_NAN", "FLOAT64", "BOOL", "isnan({0})")
+define("IS_INF", "FLOAT64", "BOOL", "isinf({0})")
+define("DIV", "INT64 INT64", "INT64", "bq_int_divide({0}, {1})")
+define("DIV", "NUMERIC NUMERIC", "NUMERIC", "CAST(trunc(bq_numeric_divide({0}, {1})) AS DECIMAL(38,9))")
+define("MOD", "INT64 INT64", "INT64", "bq_mod({0}, {1})")
+define("IEEE_DIVIDE", "FLOAT64 FLOAT64", "FLOAT64", "({0} / {1})")
+define("SQRT", "FLOAT64", "FLOAT64", _guard("{0} < 0", f"'Argument to SQRT cannot be negative: ' || {_TEXT}", "sqrt({0})"))
+define("CBRT", "FLOAT64", "FLOAT64", "cbrt({0})")
+define("EXP", "FLOAT64", "FLOAT64", "exp({0})")
+define("LN LOG", "FLOAT64", "FLOAT64", _guard("{0} <= 0", f"'Floating point error in function: LN(' || {_TEXT} || ')'", "ln({0})"))
+define("LOG10", "FLOAT64", "FLOAT64", _guard("{0} <= 0", f"'Floating point error in function: LOG10(' || {_TEXT} || ')'", "log10({0})"))
+define(
+    "LOG", "FLOAT64 FLOAT64", "FLOAT64",
+    _guard("{0} <= 0 OR {1} <= 0 OR {1} = 1", "'Floating point error in function: LOG'", "log({1}, {0})"),
+)  # fmt: skip
+define(
+    "POW POWER", "FLOAT64 FLOAT64", "FLOAT64",
+    _guard("({0} = 0 AND {1} < 0) OR ({0} < 0 AND isfinite({1}) AND {1} <> floor({1}))",
+           f"'Floating point error in function: POW(' || {_TEXT} || ', ' || bq_float64_to_string({{1}}) || ')'",
+           "pow({0}, {1})"),
+)  # fmt: skip
+for _name in ("SIN", "COS", "TAN", "ATAN", "SINH", "COSH", "TANH", "ASINH", "COT"):
+    define(_name, "FLOAT64", "FLOAT64", f"{_name.lower()}({{0}})")
+for _name in ("ASIN", "ACOS"):
+    define(_name, "FLOAT64", "FLOAT64", _guard("abs({0}) > 1", f"'Floating point error in function: {_name}'", f"{_name.lower()}({{0}})"))
+define("ACOSH", "FLOAT64", "FLOAT64", _guard("{0} < 1", "'Floating point error in function: ACOSH'", "acosh({0})"))
+define("ATANH", "FLOAT64", "FLOAT64", _guard("abs({0}) >= 1", "'Floating point error in function: ATANH'", "atanh({0})"))
+define("ATAN2", "FLOAT64 FLOAT64", "FLOAT64", "atan2({0}, {1})")
+define("SEC", "FLOAT64", "FLOAT64", "(1 / cos({0}))")
+define("CSC", "FLOAT64", "FLOAT64", "(1 / sin({0}))")
+define("BIT_COUNT", "INT64", "INT64", "CAST(bit_count({0}) AS BIGINT)")
+define("BIT_COUNT", "BYTES", "INT64", "CAST(bit_count(CAST({0} AS BIT)) AS BIGINT)")
+define("PI", "", "FLOAT64", "pi()")
+
+
+@function("ROUND", "TRUNC", "TRUNCATE")
+def rounding(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    """Half away from zero; INT64 becomes FLOAT64."""
+    args = arguments(c, node, scope, 1, 2)
+    name = "round" if node.name == "ROUND" else "trunc"
+    value = args[0]
+    digits = want(c, node, args[1], INT64).sql if len(args) == 2 else None
+    if value.type in (NUMERIC, BIGNUMERIC):
+        kind = value.type
+        scale = 9 if kind is NUMERIC else 18
+        if digits is None:
+            return Expr(f"CAST({name}({value.sql}) AS {kind.duckdb})", kind)
+        # DuckDB wants a constant scale: shift by a power of ten, round, shift back.
+        power = f"CAST(pow(10, greatest(-29, least({scale}, {digits}))) AS DECIMAL(38,9))"
+        shifted = f"bq_numeric_multiply(CAST({value.sql} AS DECIMAL(38,9)), {power})"
+        if isinstance(args[1].value, int) and 0 <= args[1].value <= scale and name == "round":
+            return Expr(f"CAST(round({value.sql}, {args[1].value}) AS {kind.duckdb})", kind)
+        return Expr(f"CAST(bq_numeric_divide({name}({shifted}), {power}) AS {kind.duckdb})", kind)
+    number = want(c, node, value, FLOAT64)
+    return Expr(f"{name}({number.sql})" if digits is None else f"bq_{name}({number.sql}, {digits})", FLOAT64)
+
+
+@function("SAFE_DIVIDE", "SAFE_MULTIPLY", "SAFE_ADD", "SAFE_SUBTRACT")
+def safe_arithmetic(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    left, right = arguments(c, node, scope, 2)
+    op = {"SAFE_DIVIDE": "/", "SAFE_MULTIPLY": "*", "SAFE_ADD": "+", "SAFE_SUBTRACT": "-"}[node.name]
+    if not left.type.numeric or not right.type.numeric:
+        no_signature(c, node, [left, right])
+    result = arithmetic(c, node, op, left, right)
+    return Expr(f"TRY({result.sql})", result.type)
+
+
+@function("SAFE_NEGATE")
+def safe_negate(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    (value,) = arguments(c, node, scope, 1)
+    if not value.type.numeric:
+        no_signature(c, node, [value])
+    return Expr(f"TRY(- {value.sql})", value.type)
+
+
+@function("COSINE_DISTANCE", "EUCLIDEAN_DISTANCE")
+def distance(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    arrays = []
+    for value in arguments(c, node, scope, 2):
+        wanted = coerce(value, SqlType("ARRAY", FLOAT64))
+        if wanted is None:
+            no_signature(c, node, [value])
+            raise AssertionError
+        arrays.append(wanted.sql)
+    name = "list_cosine_distance" if node.name.startswith("COSINE") else "list_distance"
+    return Expr(f"{name}({arrays[0]}, {arrays[1]})", FLOAT64)

@@ -1,0 +1,129 @@
+"""The functions GoogleSQL has. What is not registered here does not exist: nothing falls through to DuckDB's own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ingestd.localcloud.bigquery.sql import ast
+from ingestd.localcloud.bigquery.sql.coercion import coerce
+from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
+from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.sqltypes import SCALARS, SqlType, array_of
+
+Handler = Callable[[ExpressionCompiler, ast.Call, Scope], Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    handler: Handler
+    kind: str  # scalar, aggregate, window
+
+
+REGISTRY: dict[str, Function] = {}
+
+
+def function(*names: str, kind: str = "scalar") -> Callable[[Handler], Handler]:
+    def register(handler: Handler) -> Handler:
+        for name in names:
+            REGISTRY[name] = Function(handler, kind)
+        return handler
+
+    return register
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    parameters: tuple[SqlType, ...]
+    returns: SqlType
+    template: str
+
+    def describe(self, name: str) -> str:
+        return f"{name}({', '.join(map(str, self.parameters))})"
+
+
+_SIGNATURES: dict[str, list[Signature]] = {}
+
+
+def _parse(text: str) -> SqlType:
+    return array_of(SCALARS[text[6:-1]]) if text.startswith("ARRAY<") else SCALARS[text]
+
+
+def define(names: str, parameters: str, returns: str, template: str) -> None:
+    """A function that is one DuckDB expression: `{0}` is its first argument. Several definitions make overloads; the
+    first whose types match exactly wins, then the first the arguments convert to."""
+    signature = Signature(tuple(map(_parse, parameters.split())), _parse(returns), template)
+    for name in names.split():
+        if name not in _SIGNATURES:
+            _SIGNATURES[name] = []
+            REGISTRY[name] = Function(_simple, "scalar")
+        _SIGNATURES[name].append(signature)
+
+
+def _simple(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = [c.expr(item, scope) for item in node.args]
+    return match(c, node, args)
+
+
+def match(c: ExpressionCompiler, node: ast.Call, args: list[Expr]) -> Expr:
+    candidates = [item for item in _SIGNATURES[node.name] if len(item.parameters) == len(args)]
+    for signature in candidates:
+        if all(arg.null or arg.type == kind for arg, kind in zip(args, signature.parameters, strict=True)):
+            return _apply(signature, args)
+    for signature in candidates:
+        converted = [coerce(arg, kind) for arg, kind in zip(args, signature.parameters, strict=True)]
+        found = [item for item in converted if item is not None]
+        if len(found) == len(args):
+            return _apply(signature, found)
+    no_signature(c, node, args)
+    raise AssertionError
+
+
+def _apply(signature: Signature, args: list[Expr]) -> Expr:
+    typed = [
+        f"CAST(NULL AS {kind.duckdb})" if arg.null else arg.sql
+        for arg, kind in zip(args, signature.parameters, strict=True)
+    ]
+    return Expr(signature.template.format(*typed), signature.returns)
+
+
+def no_signature(c: ExpressionCompiler, node: ast.Call, args: list[Expr], supported: str = "") -> None:
+    kinds = ", ".join("NULL" if arg.null else str(arg.type) for arg in args) or "no arguments"
+    known = supported or "; ".join(item.describe(node.name) for item in _SIGNATURES.get(node.name, ()))
+    plural = "s" if ";" in known else ""
+    suffix = f". Supported signature{plural}: {known}" if known else ""
+    c.fail(f"No matching signature for function {node.name} for argument types: {kinds}{suffix}", node)
+
+
+def arguments(
+    c: ExpressionCompiler, node: ast.Call, scope: Scope, least: int, most: int | None = None
+) -> list[Expr]:
+    """The compiled arguments, when their number is right."""
+    count(c, node, least, most)
+    return [c.expr(item, scope) for item in node.args]
+
+
+def count(c: ExpressionCompiler, node: ast.Call, least: int, most: int | None = None) -> None:
+    most = least if most is None else most
+    if not least <= len(node.args) <= most or node.star:
+        c.fail(
+            f"Number of arguments does not match for function {node.name}: it takes "
+            + (f"{least}" if least == most else f"{least} to {most}"),
+            node,
+        )
+
+
+def want(c: ExpressionCompiler, node: ast.Call, value: Expr, kind: SqlType) -> Expr:
+    """An argument converted to the type the function takes."""
+    converted = coerce(value, kind)
+    if converted is None:
+        no_signature(c, node, [value])
+        raise AssertionError
+    return converted
+
+
+def named(node: ast.Call, name: str) -> ast.Expression | None:
+    return next((value for key, value in node.named if key == name), None)
+
+
+def constant_text(value: Expr) -> str | None:
+    """The text of a string literal, when it is one."""
+    return value.value if value.literal and not value.parameter and isinstance(value.value, str) else None

@@ -1,0 +1,232 @@
+"""String and BYTES functions. Positions count characters in a STRING and bytes in BYTES, starting at 1."""
+
+from ingestd.localcloud.bigquery.sql import ast
+from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, string_sql
+from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
+from ingestd.localcloud.bigquery.sql.library.registry import (
+    arguments,
+    constant_text,
+    count,
+    define,
+    function,
+    named,
+    no_signature,
+    want,
+)
+from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.runtime import strings as runtime
+from ingestd.localcloud.bigquery.sql.sqltypes import BOOL, BYTES, INT64, STRING, array_of
+
+define("UPPER", "STRING", "STRING", "upper({0})")
+define("LOWER", "STRING", "STRING", "lower({0})")
+define("LENGTH CHAR_LENGTH CHARACTER_LENGTH", "STRING", "INT64", "length({0})")
+define("LENGTH BYTE_LENGTH OCTET_LENGTH", "BYTES", "INT64", "octet_length({0})")
+define("BYTE_LENGTH OCTET_LENGTH", "STRING", "INT64", "octet_length(encode({0}))")
+define("REVERSE", "STRING", "STRING", "reverse({0})")
+define("REVERSE", "BYTES", "BYTES", "bq_reverse_bytes({0})")
+define("STARTS_WITH", "STRING STRING", "BOOL", "starts_with({0}, {1})")
+define("STARTS_WITH", "BYTES BYTES", "BOOL", "starts_with(hex({0}), hex({1}))")
+define("ENDS_WITH", "STRING STRING", "BOOL", "ends_with({0}, {1})")
+define("ENDS_WITH", "BYTES BYTES", "BOOL", "ends_with(hex({0}), hex({1}))")
+define("STRPOS", "STRING STRING", "INT64", "strpos({0}, {1})")
+define("STRPOS", "BYTES BYTES", "INT64", "((strpos(hex({0}), hex({1})) + 1) // 2)")
+define("REPLACE", "STRING STRING STRING", "STRING", "CASE WHEN {1} = '' THEN {0} ELSE replace({0}, {1}, {2}) END")
+define("REPEAT", "STRING INT64", "STRING", "repeat({0}, {1})")
+define("REPEAT", "BYTES INT64", "BYTES", "repeat({0}, {1})")
+define("ASCII", "STRING", "INT64", "CASE WHEN {0} = '' THEN 0 ELSE ascii({0}) END")
+define("UNICODE", "STRING", "INT64", "CASE WHEN {0} = '' THEN 0 ELSE unicode({0}) END")
+define("CHR", "INT64", "STRING", "bq_code_points_to_string([{0}])")
+define("SOUNDEX", "STRING", "STRING", "bq_soundex({0})")
+define("TRANSLATE", "STRING STRING STRING", "STRING", "bq_translate({0}, {1}, {2})")
+define("INSTR", "STRING STRING", "INT64", "bq_instr({0}, {1}, 1, 1)")
+define("INSTR", "STRING STRING INT64", "INT64", "bq_instr({0}, {1}, {2}, 1)")
+define("INSTR", "STRING STRING INT64 INT64", "INT64", "bq_instr({0}, {1}, {2}, {3})")
+define("EDIT_DISTANCE", "STRING STRING", "INT64", "levenshtein({0}, {1})")
+define("TO_HEX", "BYTES", "STRING", "lower(hex({0}))")
+define("FROM_HEX", "STRING", "BYTES", "bq_from_hex({0})")
+define("TO_BASE64", "BYTES", "STRING", "to_base64({0})")
+define("FROM_BASE64", "STRING", "BYTES", "from_base64({0})")
+define("TO_BASE32", "BYTES", "STRING", "bq_base32({0})")
+define("FROM_BASE32", "STRING", "BYTES", "bq_from_base32({0})")
+define("SAFE_CONVERT_BYTES_TO_STRING", "BYTES", "STRING", "bq_safe_convert({0})")
+define("TO_CODE_POINTS", "STRING", "ARRAY<INT64>", "list_transform(string_split({0}, ''), lambda _e: CAST(unicode(_e) AS BIGINT))")
+define("TO_CODE_POINTS", "BYTES", "ARRAY<INT64>", "bq_to_code_points_bytes({0})")
+define("CODE_POINTS_TO_STRING", "ARRAY<INT64>", "STRING", "bq_code_points_to_string({0})")
+define("CODE_POINTS_TO_BYTES", "ARRAY<INT64>", "BYTES", "bq_code_points_to_bytes({0})")
+define("FARM_FINGERPRINT", "STRING", "INT64", "bq_farm_fingerprint({0})")
+define("FARM_FINGERPRINT", "BYTES", "INT64", "bq_farm_fingerprint_bytes({0})")
+for _name in ("MD5", "SHA1", "SHA256", "SHA512"):
+    define(_name, "STRING", "BYTES", f"bq_hash('{_name.lower()}', encode({{0}}))")
+    define(_name, "BYTES", "BYTES", f"bq_hash('{_name.lower()}', {{0}})")
+define("REGEXP_EXTRACT REGEXP_SUBSTR", "STRING STRING", "STRING", "bq_regexp_extract({0}, {1}, 1, 1)")
+define("REGEXP_EXTRACT REGEXP_SUBSTR", "STRING STRING INT64", "STRING", "bq_regexp_extract({0}, {1}, {2}, 1)")
+define("REGEXP_EXTRACT REGEXP_SUBSTR", "STRING STRING INT64 INT64", "STRING", "bq_regexp_extract({0}, {1}, {2}, {3})")
+define("REGEXP_EXTRACT_ALL", "STRING STRING", "ARRAY<STRING>", "bq_regexp_extract_all({0}, {1})")
+define("REGEXP_REPLACE", "STRING STRING STRING", "STRING", "bq_regexp_replace({0}, {1}, {2})")
+define("REGEXP_INSTR", "STRING STRING", "INT64", "bq_regexp_instr({0}, {1}, 1, 1, 0)")
+define("REGEXP_INSTR", "STRING STRING INT64", "INT64", "bq_regexp_instr({0}, {1}, {2}, 1, 0)")
+define("REGEXP_INSTR", "STRING STRING INT64 INT64", "INT64", "bq_regexp_instr({0}, {1}, {2}, {3}, 0)")
+define("REGEXP_INSTR", "STRING STRING INT64 INT64 INT64", "INT64", "bq_regexp_instr({0}, {1}, {2}, {3}, {4})")
+
+
+@function("REGEXP_CONTAINS")
+def regexp_contains(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    """A constant pattern is checked here and runs on DuckDB's own RE2."""
+    args = arguments(c, node, scope, 2)
+    value, pattern = want(c, node, args[0], STRING), want(c, node, args[1], STRING)
+    text = constant_text(pattern)
+    if text is None:
+        return Expr(f"bq_regexp_contains({value.sql}, {pattern.sql})", BOOL)
+    try:
+        runtime.pattern(text)
+    except ValueError as error:
+        c.fail(str(error), node)
+    return Expr(f"regexp_matches({value.sql}, {pattern.sql})", BOOL)
+
+
+@function("CONCAT")
+def concat(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    """NULL when any argument is NULL; other types are written as CAST would."""
+    args = arguments(c, node, scope, 1, 1000)
+    if any(arg.type is BYTES and not arg.null for arg in args):
+        parts = [want(c, node, arg, BYTES) for arg in args]
+        return Expr("(" + " || ".join(part.sql for part in parts) + ")", BYTES)
+    parts = []
+    for arg in args:
+        if arg.type.kind in ("ARRAY", "STRUCT", "JSON", "GEOGRAPHY"):
+            no_signature(c, node, args)
+        parts.append(arg if arg.type is STRING else cast(arg, STRING))
+    return Expr("(" + " || ".join(part.sql for part in parts) + ")", STRING)
+
+
+@function("SUBSTR", "SUBSTRING")
+def substr(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 2, 3)
+    position = want(c, node, args[1], INT64)
+    length = want(c, node, args[2], INT64) if len(args) == 3 else None
+    check = ""
+    if length is not None:
+        error = "CAST(bq_error('Third argument in SUBSTR() cannot be negative') AS {0})"
+        check = f"CASE WHEN {length.sql} < 0 THEN {error} ELSE "
+    if args[0].type is BYTES:
+        body = f"bq_substr_bytes({args[0].sql}, {position.sql}, {length.sql if length else '-1'})"
+        return Expr(f"({check.format('BLOB')}{body} END)" if check else body, BYTES)
+    value = want(c, node, args[0], STRING)
+    body = f"bq_substr({value.sql}, {position.sql})"
+    if length is not None:
+        body = f"{check.format('VARCHAR')}left({body}, {length.sql}) END"
+    return Expr(f"({body})", STRING)
+
+
+@function("LEFT", "RIGHT")
+def left_right(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    value, size = arguments(c, node, scope, 2)
+    length = want(c, node, size, INT64)
+    name = node.name.lower()
+    if value.type is BYTES:
+        x = value.sql
+        start = "1" if name == "left" else f"greatest(octet_length({x}) - {length.sql} + 1, 1)"
+        return Expr(f"bq_substr_bytes({x}, {start}, {length.sql})", BYTES)
+    error = f"CAST(bq_error('Second argument in {node.name}() cannot be negative') AS VARCHAR)"
+    text = want(c, node, value, STRING)
+    return Expr(f"(CASE WHEN {length.sql} < 0 THEN {error} ELSE {name}({text.sql}, {length.sql}) END)", STRING)
+
+
+@function("TRIM", "LTRIM", "RTRIM")
+def trim(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 1, 2)
+    name = node.name.lower()
+    if args[0].type is BYTES:
+        if len(args) != 2:
+            no_signature(c, node, args)
+        characters = want(c, node, args[1], BYTES)
+        # Bytes as code points below 256, so that trimming works byte by byte.
+        text, cut = (
+            f"bq_code_points_to_string(bq_to_code_points_bytes({x}))" for x in (args[0].sql, characters.sql)
+        )
+        trimmed = f"{name}({text}, {cut})"
+        points = f"list_transform(string_split({trimmed}, ''), lambda _e: CAST(unicode(_e) AS BIGINT))"
+        return Expr(f"CASE WHEN {trimmed} = '' THEN from_hex('') ELSE bq_code_points_to_bytes({points}) END", BYTES)
+    value = want(c, node, args[0], STRING)
+    if len(args) == 2:
+        return Expr(f"{name}({value.sql}, {want(c, node, args[1], STRING).sql})", STRING)
+    # Without a set, all Unicode white space goes.
+    space = "' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13) || chr(133) || chr(160) || chr(8195) || chr(12288)"
+    return Expr(f"{name}({value.sql}, {space})", STRING)
+
+
+@function("LPAD", "RPAD")
+def pad(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 2, 3)
+    length = want(c, node, args[1], INT64)
+    if args[0].type is BYTES:
+        filler = want(c, node, args[2], BYTES).sql if len(args) == 3 else "from_hex('20')"
+        return Expr(f"bq_bytes_pad({args[0].sql}, {length.sql}, {filler}, {node.name == 'LPAD'})", BYTES)
+    value = want(c, node, args[0], STRING)
+    filler = want(c, node, args[2], STRING).sql if len(args) == 3 else "' '"
+    error = f"CAST(bq_error('{node.name} length cannot be negative, and the pattern cannot be empty') AS VARCHAR)"
+    body = f"{node.name.lower()}({value.sql}, CAST({length.sql} AS INTEGER), {filler})"
+    return Expr(f"(CASE WHEN {length.sql} < 0 OR {filler} = '' THEN {error} ELSE {body} END)", STRING)
+
+
+@function("SPLIT")
+def split(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 1, 2)
+    if args[0].type is BYTES:
+        from ingestd.localcloud.bigquery.errors import not_implemented
+
+        raise not_implemented("SPLIT of BYTES")
+    value = want(c, node, args[0], STRING)
+    delimiter = want(c, node, args[1], STRING).sql if len(args) == 2 else "','"
+    return Expr(f"(CASE WHEN {value.sql} = '' THEN [''] ELSE string_split({value.sql}, {delimiter}) END)", array_of(STRING))
+
+
+@function("INITCAP")
+def initcap(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 1, 2)
+    value = want(c, node, args[0], STRING)
+    delimiters = want(c, node, args[1], STRING).sql if len(args) == 2 else string_sql(runtime.default_delimiters())
+    return Expr(f"bq_initcap({value.sql}, {delimiters})", STRING)
+
+
+@function("NORMALIZE", "NORMALIZE_AND_CASEFOLD")
+def normalize(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    count(c, node, 1, 2)
+    value = want(c, node, c.expr(node.args[0], scope), STRING)
+    form = "NFC"
+    if len(node.args) == 2:
+        written = node.args[1]
+        form = written.parts[0].upper() if isinstance(written, ast.Path) else ""
+        if form not in ("NFC", "NFD", "NFKC", "NFKD"):
+            c.fail("Invalid normalization mode; it must be one of NFC, NFKC, NFD, NFKD", written)
+    return Expr(f"bq_normalize({value.sql}, '{form}', {node.name != 'NORMALIZE'})", STRING)
+
+
+@function("CONTAINS_SUBSTR")
+def contains_substr(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    """Searches a value's text; rows, structs and arrays are searched through all their values."""
+    count(c, node, 2)
+    if named(node, "json_scope") is not None:
+        from ingestd.localcloud.bigquery.errors import not_implemented
+
+        raise not_implemented("CONTAINS_SUBSTR's json_scope")
+    value = c.expr(node.args[0], scope)
+    wanted = c.expr(node.args[1], scope)
+    text = want(c, node, wanted, STRING)
+    return Expr(_search(c, node, value, text.sql), BOOL)
+
+
+def _search(c: ExpressionCompiler, node: ast.Call, value: Expr, wanted: str) -> str:
+    kind = value.type
+    if kind.kind == "STRUCT":
+        parts = [
+            f"coalesce({_search(c, node, Expr(f'struct_extract({value.sql}, {string_sql(name)})', inner), wanted)}, FALSE)"
+            for name, (_, inner) in zip(kind.physical_names, kind.fields, strict=True)
+        ]
+        return "(" + " OR ".join(parts) + ")"
+    if kind.kind == "ARRAY":
+        assert kind.element is not None
+        inner = _search(c, node, Expr("_e", kind.element), wanted)
+        return f"(len(list_filter({value.sql}, lambda _e: {inner})) > 0)"
+    text = coerce(value, STRING) or cast(value, STRING)
+    return f"bq_contains_substr({text.sql}, {wanted})"

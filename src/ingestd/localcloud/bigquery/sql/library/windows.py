@@ -1,0 +1,139 @@
+"""OVER clauses and the functions that need one."""
+
+from ingestd.localcloud.bigquery.sql import ast
+from ingestd.localcloud.bigquery.sql.coercion import coerce
+from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
+from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, function, no_signature, want
+from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.sqltypes import FLOAT64, INT64, NUMERIC
+
+
+def order(c: ExpressionCompiler, items: tuple[ast.OrderItem, ...], scope: Scope) -> str:
+    """NULLs are the smallest values: first when ascending, last when descending, unless told."""
+    parts = []
+    for item in items:
+        value = c.expr(item.value, scope)
+        if value.type.kind in ("ARRAY", "STRUCT", "JSON", "GEOGRAPHY"):
+            c.fail(f"ORDER BY does not support expressions of type {value.type.kind}", item)
+        parts.append(f"{value.sql} {direction(item)}")
+    return ", ".join(parts)
+
+
+def direction(item: ast.OrderItem) -> str:
+    nulls = item.nulls or ("LAST" if item.desc else "FIRST")
+    return f"{'DESC' if item.desc else 'ASC'} NULLS {nulls}"
+
+
+def over(c: ExpressionCompiler, window: ast.Window | None, scope: Scope) -> str:
+    """` OVER (…)`, or nothing."""
+    if window is None:
+        return ""
+    window = _resolve(c, window, scope)
+    parts = []
+    if window.partition_by:
+        keys = []
+        for item in window.partition_by:
+            value = c.expr(item, scope)
+            if value.type.kind in ("ARRAY", "JSON", "GEOGRAPHY"):
+                c.fail(f"Partitioning by expressions of type {value.type.kind} is not allowed", item)
+            keys.append(value.sql)
+        parts.append("PARTITION BY " + ", ".join(keys))
+    if window.order_by:
+        parts.append("ORDER BY " + order(c, window.order_by, scope))
+    if window.unit and window.start is not None:
+        start = _bound(c, window.start, scope)
+        end = _bound(c, window.end, scope) if window.end is not None else "CURRENT ROW"
+        parts.append(f"{window.unit} BETWEEN {start} AND {end}")
+    return f" OVER ({' '.join(parts)})"
+
+
+def _resolve(c: ExpressionCompiler, window: ast.Window, scope: Scope) -> ast.Window:
+    """A window with the definition it is based on merged in."""
+    seen = 0
+    while window.base:
+        base = scope.windows.get(window.base)
+        seen += 1
+        if base is None or seen > 50:
+            c.fail(f"Unrecognized window alias {window.base}", window)
+        window = ast.Window(
+            window.pos,
+            base.base,
+            window.partition_by or base.partition_by,
+            window.order_by or base.order_by,
+            window.unit or base.unit,
+            window.start or base.start,
+            window.end or base.end,
+        )
+    return window
+
+
+def _bound(c: ExpressionCompiler, bound: ast.FrameBound, scope: Scope) -> str:
+    if bound.value is None:
+        return bound.kind
+    value = c.expr(bound.value, scope)
+    if not value.type.numeric and value.type.kind != "INTERVAL":
+        c.fail(f"Window frame bound must be numeric but was {value.type}", bound)
+    return f"{value.sql} {bound.kind}"
+
+
+@function("ROW_NUMBER", "RANK", "DENSE_RANK", "PERCENT_RANK", "CUME_DIST", kind="window")
+def numbering(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    count(c, node, 0)
+    kind = FLOAT64 if node.name in ("PERCENT_RANK", "CUME_DIST") else INT64
+    plain = scope.without_aliases()
+    if node.name != "ROW_NUMBER" and node.over and not _resolve(c, node.over, plain).order_by:
+        c.fail(f"Window ORDER BY is required for analytic function {node.name.lower()}", node)
+    return Expr(f"({node.name.lower()}(){over(c, node.over, plain)})", kind)
+
+
+@function("NTILE", kind="window")
+def ntile(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    plain = scope.without_aliases()
+    (buckets,) = arguments(c, node, plain, 1)
+    return Expr(f"(ntile({want(c, node, buckets, INT64).sql}){over(c, node.over, plain)})", INT64)
+
+
+@function("LEAD", "LAG", kind="window")
+def shifted(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    plain = scope.without_aliases()
+    args = arguments(c, node, plain, 1, 3)
+    distance = want(c, node, args[1], INT64).sql if len(args) > 1 else "1"
+    kind, default = args[0].type, "NULL"
+    value = args[0]
+    if len(args) == 3:
+        kind, (value, other) = c.common([args[0], args[2]], f"function {node.name}", node)
+        default = other.sql
+    return Expr(f"({node.name.lower()}({value.sql}, {distance}, {default}){over(c, node.over, plain)})", kind)
+
+
+@function("FIRST_VALUE", "LAST_VALUE", "NTH_VALUE", kind="window")
+def picked(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    plain = scope.without_aliases()
+    args = arguments(c, node, plain, *((2, 2) if node.name == "NTH_VALUE" else (1, 1)))
+    listed = args[0].sql
+    if node.name == "NTH_VALUE":
+        listed += f", {want(c, node, args[1], INT64).sql}"
+    nulls = " IGNORE NULLS" if node.nulls == "IGNORE" else ""
+    return Expr(f"({node.name.lower()}({listed}{nulls}){over(c, node.over, plain)})", args[0].type)
+
+
+@function("PERCENTILE_CONT", "PERCENTILE_DISC", kind="window")
+def percentile(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    plain = scope.without_aliases()
+    value, fraction = arguments(c, node, plain, 2)
+    if node.nulls == "RESPECT":
+        from ingestd.localcloud.bigquery.errors import not_implemented
+
+        raise not_implemented(f"{node.name} with RESPECT NULLS")
+    part = coerce(fraction, FLOAT64)
+    if part is None:
+        no_signature(c, node, [value, fraction])
+        raise AssertionError
+    name = "quantile_cont" if node.name == "PERCENTILE_CONT" else "quantile_disc"
+    kind = value.type
+    if name == "quantile_cont":
+        kind = NUMERIC if kind is NUMERIC else FLOAT64
+        value = want(c, node, value, FLOAT64)
+    # A quantile's position must be a constant in DuckDB.
+    position = repr(float(part.value)) if isinstance(part.value, int | float) else part.sql
+    return Expr(f"(CAST({name}({value.sql}, {position}){over(c, node.over, plain)} AS {kind.duckdb}))", kind)

@@ -1,0 +1,228 @@
+"""Runs DuckDB statements for one script: errors translated, values bound, each BigQuery statement one transaction."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+import duckdb
+
+from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.localcloud.bigquery.sql import ast
+from ingestd.localcloud.bigquery.sql.context import Collected, Session, Variable
+from ingestd.localcloud.bigquery.sql.failures import from_duckdb, is_conflict
+from ingestd.localcloud.bigquery.sql.lexer import Source
+from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.queries import CompiledQuery, Compiler
+from ingestd.localcloud.bigquery.sql.sqltypes import SqlType, to_field
+from ingestd.localcloud.bigquery.types import Schema, quote
+from ingestd.model.clock import Clock
+
+_Answer = TypeVar("_Answer")
+_ATTEMPTS = 20
+
+
+class Runner:
+    """The cursor, and the transaction it is in. `aborted` means a statement failed inside BEGIN TRANSACTION."""
+
+    def __init__(self, conn: duckdb.DuckDBPyConnection, session: Session, clock: Clock) -> None:
+        self.conn = conn
+        self.session = session
+        self.clock = clock
+        self.in_transaction = False
+        self.aborted = False
+        self._kept: list[tuple[str, Any, Schema]] = []
+
+    def execute(self, sql: str, bound: Mapping[str, object] | None = None) -> duckdb.DuckDBPyConnection:
+        try:
+            return self.conn.execute(sql, dict(bound)) if bound else self.conn.execute(sql)
+        except duckdb.Error as error:
+            if is_conflict(error):
+                raise
+            raise from_duckdb(error) from error
+
+    def count(self, sql: str, bound: Mapping[str, object] | None = None) -> int:
+        """Run a statement that answers with a number: the rows it changed."""
+        row = self.execute(sql, bound).fetchone()
+        return int(row[0]) if row else 0
+
+    def atomically(self, work: Callable[[], _Answer]) -> _Answer:
+        """All of `work` or nothing. Lost races with other transactions are tried again, as BigQuery queues DML."""
+        if self.in_transaction:
+            return self._inside(work)
+        for attempt in range(_ATTEMPTS):
+            self.conn.execute("BEGIN TRANSACTION")
+            try:
+                answer = work()
+                self.conn.execute("COMMIT")
+            except duckdb.Error as error:
+                self._rollback()
+                if not is_conflict(error) or attempt == _ATTEMPTS - 1:
+                    raise self._translated(error) from error
+            except BaseException:
+                self._rollback()
+                raise
+            else:
+                return answer
+        raise AssertionError
+
+    def _inside(self, work: Callable[[], _Answer]) -> _Answer:
+        if self.aborted:
+            raise BigQueryError("invalidQuery", "Transaction was aborted by an earlier error; roll it back", "query")
+        try:
+            return work()
+        except duckdb.Error as error:
+            self.abort()
+            raise self._translated(error) from error
+        except BaseException:
+            self.abort()
+            raise
+
+    def _translated(self, error: duckdb.Error) -> BigQueryError:
+        if is_conflict(error):
+            return BigQueryError("invalidQuery", "Transaction is aborted due to concurrent update", "query")
+        return from_duckdb(error)
+
+    def _rollback(self) -> None:
+        try:
+            self.conn.execute("ROLLBACK")
+        except duckdb.Error:
+            return
+
+    def begin(self) -> None:
+        if self.in_transaction:
+            raise BigQueryError("invalidQuery", "Cannot begin a transaction within another transaction", "query")
+        self.conn.execute("BEGIN TRANSACTION")
+        self.in_transaction, self.aborted = True, False
+
+    def commit(self) -> None:
+        if not self.in_transaction:
+            raise BigQueryError("invalidQuery", "There is no transaction to commit", "query")
+        if self.aborted:
+            raise BigQueryError("invalidQuery", "Transaction was aborted by an earlier error; roll it back", "query")
+        try:
+            self.conn.execute("COMMIT")
+        except duckdb.Error as error:
+            self._rollback()
+            raise self._translated(error) from error
+        finally:
+            self.in_transaction = False
+            self._restore()
+
+    def rollback(self) -> None:
+        if not self.in_transaction:
+            raise BigQueryError("invalidQuery", "There is no transaction to roll back", "query")
+        self.close()
+
+    def abort(self) -> None:
+        """DuckDB undoes everything now; the script still has to say ROLLBACK."""
+        if not self.aborted:
+            self._rollback()
+        self.aborted = True
+
+    def close(self) -> None:
+        """Leave no transaction behind."""
+        if self.in_transaction and not self.aborted:
+            self._rollback()
+        self.in_transaction = self.aborted = False
+        self._restore()
+
+    def keep(self, query: CompiledQuery, bound: Mapping[str, object]) -> tuple[str, Schema]:
+        """Store a query's rows in a temp table of their own."""
+        sql, schema = self.final(query)
+        name = self.session.unique("_result")
+        relation = f"temp.{quote(name)}"
+        if self.in_transaction and not self.aborted:
+            # A temp table would vanish with a rollback; the rows a client saw do not.
+            self._kept.append((relation, self._arrow(sql, bound), schema))
+        else:
+            self.execute(f"CREATE TEMP TABLE {quote(name)} AS {sql}", bound)
+        return relation, schema
+
+    def _arrow(self, sql: str, bound: Mapping[str, object]) -> Any:
+        try:
+            return self.conn.sql(sql, params=dict(bound) if bound else None).to_arrow_table()
+        except duckdb.Error as error:
+            raise from_duckdb(error) from error
+
+    def _restore(self) -> None:
+        for relation, rows, schema in self._kept:
+            self.conn.register("_kept_rows", rows)
+            columns = ", ".join(f"CAST({quote(item.name)} AS {item.duckdb}) AS {quote(item.name)}" for item in schema)
+            self.conn.execute(f"CREATE TEMP TABLE {relation.removeprefix('temp.')} AS SELECT {columns} FROM _kept_rows")
+            self.conn.unregister("_kept_rows")
+        self._kept.clear()
+
+    def compiler(self, source: Source) -> Compiler:
+        return Compiler(self.session, source, Collected())
+
+    def final(self, query: CompiledQuery) -> tuple[str, Schema]:
+        """A query as the outermost one: every column has a name, and a value table of STRUCTs shows its fields."""
+        columns = query.columns
+        if query.value_table and columns[0].type.kind == "STRUCT":
+            kind = columns[0].type
+            names = [name or f"_field_{at}" for at, (name, _) in enumerate(kind.fields, 1)]
+            _refuse_duplicates(names)
+            parts = [
+                f"struct_extract(_s._v, '{physical.replace(chr(39), chr(39) * 2)}') AS {quote(name)}"
+                for physical, name in zip(kind.physical_names, names, strict=True)
+            ]
+            schema = tuple(to_field(name, inner) for name, (_, inner) in zip(names, kind.fields, strict=True))
+            return f"SELECT {', '.join(parts)} FROM ({query.sql}) AS _s", schema
+        names, anonymous = [], 0
+        for column in columns:
+            names.append(column.name or f"f{anonymous}_")
+            anonymous += 0 if column.name else 1
+        _refuse_duplicates(names)
+        schema = tuple(to_field(name, column.type) for name, column in zip(names, columns, strict=True))
+        if all(name == column.physical for name, column in zip(names, columns, strict=True)):
+            return query.sql, schema
+        listed = ", ".join(quote(name) for name in names)
+        return f"SELECT * FROM ({query.sql}) AS _s({listed})", schema
+
+    def value(self, node: ast.Expression, source: Source, target: SqlType | None = None) -> tuple[Any, SqlType]:
+        """An expression's value, as Python sees it."""
+        compiler = self.compiler(source)
+        compiled = self._evaluated(compiler, node, target)
+        row = self.execute(f"SELECT {compiled.sql}", compiler.collected.bound).fetchone()
+        assert row is not None
+        return row[0], compiled.type
+
+    def _evaluated(self, compiler: Compiler, node: ast.Expression, target: SqlType | None) -> Expr:
+        if target is None:
+            return compiler.expr(node, Scope())
+        return compiler.typed(node, Scope(), target)
+
+    def declare(self, name: str, kind: SqlType) -> Variable:
+        variable = Variable(self.session.unique("bq_v"), kind)
+        self.session.variables[-1][name.lower()] = variable
+        return variable
+
+    def assign(self, variable: Variable, value: Expr | None, bound: Mapping[str, object] | None = None) -> None:
+        """Set a variable's session slot. The value goes through a temp table: SET VARIABLE binds no parameters."""
+        if value is None:
+            self.execute(f"SET VARIABLE {variable.slot} = CAST(NULL AS {variable.type.duckdb})")
+        elif not bound:
+            self.execute(f"SET VARIABLE {variable.slot} = (SELECT CAST({value.sql} AS {variable.type.duckdb}))")
+        else:
+            self.execute(
+                f"CREATE OR REPLACE TEMP TABLE _assigned AS SELECT CAST({value.sql} AS {variable.type.duckdb}) AS v", bound
+            )
+            self.execute(f"SET VARIABLE {variable.slot} = (SELECT v FROM _assigned)")
+
+    def now(self) -> datetime:
+        return self.clock.now()
+
+
+def _refuse_duplicates(names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise BigQueryError(
+                "invalidQuery",
+                "Duplicate column names in the result are not supported when a destination table is present. "
+                f"Found duplicate(s): {name}",
+                "query",
+            )
+        seen.add(name.lower())
+
+
