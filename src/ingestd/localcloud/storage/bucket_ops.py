@@ -42,6 +42,7 @@ STORED_SETTINGS = frozenset(
         "website",
     }
 )
+DEFAULTS = {"location": "US", "storageClass": "STANDARD"}
 # Settings that are not JSON objects: a flag, texts, a list. Everything else is one.
 PLAIN_SETTINGS: Mapping[str, type] = {
     "cors": list,
@@ -76,7 +77,7 @@ class Buckets:
         if not isinstance(name, str) or not name:
             raise invalid("Required", parameter="name")
         check_bucket_name(name)
-        settings = {"location": "US", "storageClass": "STANDARD", **_settings(resource, {})}
+        settings = _settings(resource, DEFAULTS)
         with self._operation("buckets.insert", name, "A"), self._state.change() as change:
             if name in self._state.buckets:
                 raise conflict("Your previous request to create the named bucket succeeded and you already own it.")
@@ -103,8 +104,8 @@ class Buckets:
     def update(self, name: str, resource: Mapping[str, Any], conditions: Preconditions = NO_CONDITIONS) -> Bucket:
         with self._operation("buckets.update", name, "A"), self._state.change() as change:
             bucket = self._selected(name, conditions)
-            fixed = {key: bucket.settings[key] for key in ("location", "storageClass")}
-            return self._revised(bucket, {**fixed, **_settings(resource, fixed)}, change.now)
+            kept = {key: bucket.settings[key] for key in DEFAULTS}
+            return self._revised(bucket, _settings(resource, kept), change.now)
 
     def delete(self, name: str, conditions: Preconditions = NO_CONDITIONS) -> None:
         with self._operation("buckets.delete", name), self._state.change():
@@ -126,7 +127,10 @@ class Buckets:
             bucket = self._selected(name, NO_CONDITIONS)
             if (etag := policy.get("etag")) and etag != metageneration_etag(bucket.metageneration):
                 raise precondition_failed()
-            kept = {"version": policy.get("version", 1), "bindings": policy.get("bindings") or []}
+            bindings = policy.get("bindings") or []
+            if not isinstance(bindings, list) or not all(isinstance(binding, Mapping) for binding in bindings):
+                raise invalid("The bindings of a policy are a list of roles and members.")
+            kept = {"version": policy.get("version", 1), "bindings": bindings}
             bucket = replace(bucket, iam=kept, metageneration=bucket.metageneration + 1, updated=change.now)
             self._save(bucket)
             return self._policy(bucket)
@@ -217,7 +221,8 @@ def _settings(resource: Mapping[str, Any], current: Mapping[str, Any]) -> dict[s
                 raise unsupported(UNSUPPORTED_SETTINGS[key])
         elif key in STORED_SETTINGS:
             if value is None:
-                merged.pop(key, None)
+                if key not in DEFAULTS:  # a bucket always has a place and a class
+                    merged.pop(key, None)
             elif not isinstance(value, PLAIN_SETTINGS.get(key, dict)):
                 raise invalid(f"Invalid value for field {key}.")
             elif isinstance(value, Mapping):
@@ -227,9 +232,8 @@ def _settings(resource: Mapping[str, Any], current: Mapping[str, Any]) -> dict[s
                 merged[key] = value
     if not merged.get("labels", True):
         del merged["labels"]
-    if "location" in merged:
-        merged["location"] = str(merged["location"]).upper()
-    if merged.get("storageClass", "STANDARD") not in STORAGE_CLASSES:
+    merged["location"] = merged["location"].upper()
+    if merged["storageClass"] not in STORAGE_CLASSES:
         raise invalid(f"The storage class {merged['storageClass']!r} is not valid.")
     return merged
 

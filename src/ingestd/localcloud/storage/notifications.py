@@ -187,13 +187,15 @@ def parse_config(bucket: Bucket, body: Mapping[str, Any]) -> NotificationConfig:
     parts = topic.split("/")
     if len(parts) != 4 or parts[0] != "projects" or parts[2] != "topics" or not (parts[1] and parts[3]):
         raise invalid(f"Invalid Google Cloud Pub/Sub topic. It should look like '{TOPIC_HOST}projects/*/topics/*'.")
+    wanted = body.get("event_types") or []
     known = {event.value: event for event in EventType}
-    try:
-        events = tuple(known[event] for event in body.get("event_types") or ())
-    except KeyError as error:
-        raise invalid(f"Unknown event type {error.args[0]!r}.") from error
+    if not isinstance(wanted, list) or not all(isinstance(event, str) and event in known for event in wanted):
+        raise invalid(f"Unknown event types {wanted!r}; there are {', '.join(known)}.")
+    prefix = body.get("object_name_prefix") or ""
+    if not isinstance(prefix, str):
+        raise invalid("The object name prefix of a notification config must be a text.")
     payload_format = body.get("payload_format") or PayloadFormat.JSON.value
-    if payload_format not in set(PayloadFormat):
+    if not isinstance(payload_format, str) or payload_format not in set(PayloadFormat):
         raise invalid(f"Unknown payload format {payload_format!r}.")
     attributes = body.get("custom_attributes") or {}
     if not isinstance(attributes, Mapping) or not all(isinstance(value, str) for value in attributes.values()):
@@ -204,8 +206,8 @@ def parse_config(bucket: Bucket, body: Mapping[str, Any]) -> NotificationConfig:
         id=str(bucket.next_notification),
         bucket=bucket.name,
         topic=topic,
-        event_types=events,
-        object_name_prefix=body.get("object_name_prefix") or "",
+        event_types=tuple(known[event] for event in wanted),
+        object_name_prefix=prefix,
         custom_attributes=dict(attributes),
         payload_format=PayloadFormat(payload_format),
     )

@@ -90,6 +90,11 @@ def test_switched_off_settings_echoed_by_clients_are_accepted(core: StorageCore)
     )
 
 
+def test_a_bucket_always_has_a_place_and_a_class(core: StorageCore) -> None:
+    core.buckets.patch("bucket", {"location": None, "storageClass": None})
+    assert core.buckets.get("bucket").settings == {"location": "US", "storageClass": "STANDARD"}
+
+
 def test_listing_buckets_by_prefix_and_page(core: StorageCore) -> None:
     for number in range(5):
         core.buckets.insert({"name": f"many-{number}"})

@@ -29,6 +29,7 @@ from ingestd.localcloud.storage.server.wire import (
     integer,
     parse_json,
     refuse_unsupported,
+    text,
 )
 
 # Larger bodies are read and written in a thread, so that one big file does not hold up every other request.
@@ -61,7 +62,7 @@ class MediaRoutes:
             return self._multipart(request, bucket)
         if kind == "resumable":
             resource = parse_json(body_of(request))
-            name = query.get("name") or resource.get("name") or _missing_name()
+            name = query.get("name") or text(resource, "name") or _missing_name()
             return Call("uploads.start", f"{bucket}/{name}", lambda: self._start(request, bucket, name, resource))
         raise invalid(f"Unknown upload type {kind!r}.", parameter="uploadType")
 
@@ -71,7 +72,7 @@ class MediaRoutes:
             raise invalid(f"A multipart upload has two parts, metadata and media; this one has {len(parts)}.")
         described, media = parts
         resource = parse_json(described.body)
-        name = request.query.get("name") or resource.get("name") or _missing_name()
+        name = request.query.get("name") or text(resource, "name") or _missing_name()
         data = media.body
         if media.headers.get("content-transfer-encoding", "").lower() == "base64":
             try:

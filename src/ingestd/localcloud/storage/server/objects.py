@@ -20,6 +20,7 @@ from ingestd.localcloud.storage.server.wire import (
     json_body,
     name_from_path,
     refuse_unsupported,
+    text,
 )
 
 UNSUPPORTED_PARTS = {"acl": "object ACLs", "iam": "IAM policies of single objects", "restore": "soft delete"}
@@ -181,14 +182,22 @@ class ObjectRoutes:
         if body.get("deleteSourceObjects"):
             raise unsupported("composing with deletion of the sources")
         sources = []
-        for entry in body.get("sourceObjects") or ():
-            if not isinstance(entry, dict) or not entry.get("name"):
+        listed = body.get("sourceObjects") or []
+        destination = body.get("destination") or {}
+        if not isinstance(listed, list) or not isinstance(destination, dict):
+            raise invalid("A compose request has a list of sourceObjects and a destination resource.")
+        for entry in listed:
+            if not isinstance(entry, dict) or not text(entry, "name"):
                 raise invalid("Every source object of a compose request needs a name.")
-            wanted = {"generation": entry.get("generation"), **(entry.get("objectPreconditions") or {})}
+            preconditions = entry.get("objectPreconditions")
+            wanted = {
+                "generation": entry.get("generation"),
+                **(preconditions if isinstance(preconditions, dict) else {}),
+            }
             numbers = {key: str(value) for key, value in wanted.items() if value is not None}
             sources.append(
                 ComposeSource(entry["name"], integer(numbers, "generation"), integer(numbers, "ifGenerationMatch"))
             )
-        metadata = ObjectMetadata.parse(body.get("destination") or {})
+        metadata = ObjectMetadata.parse(destination)
         version = self._core.objects.compose(bucket, name, sources, metadata, conditions(request.query))
         return answer(request, self.resource(request, version))

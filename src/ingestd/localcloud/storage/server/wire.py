@@ -78,6 +78,14 @@ def conditions(query: Mapping[str, str], prefix: str = "if") -> Preconditions:
     return NO_CONDITIONS if found == NO_CONDITIONS else found
 
 
+def text(resource: Mapping[str, Any], key: str) -> str | None:
+    """A field that, where present, must be a string."""
+    value = resource.get(key)
+    if value is not None and not isinstance(value, str):
+        raise invalid(f"Invalid value for field {key}: expected a string.")
+    return value
+
+
 def check_etags(request: Request, version: ObjectVersion) -> None:
     """HTTP's own conditions of a read. A version is a value, so checking it after the look-up is as good as before."""
     if (wanted := request.headers.get("if-match")) and not _names(wanted, version.etag):
@@ -103,8 +111,8 @@ def name_from_path(text: str) -> str:
 
 def checksums(request: Request, resource: Mapping[str, Any]) -> Checksums:
     """What the client claims its bytes hash to, in whichever of the three places it says so."""
-    crc32c = resource.get("crc32c")
-    md5 = resource.get("md5Hash") or request.headers.get("content-md5")
+    crc32c = text(resource, "crc32c")
+    md5 = text(resource, "md5Hash") or request.headers.get("content-md5")
     if hashes := request.headers.get("x-goog-hash"):
         for entry in hashes.split(","):
             kind, _, value = entry.strip().partition("=")
