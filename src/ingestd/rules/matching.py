@@ -44,7 +44,7 @@ class Ambiguous:
     rules: tuple[Rule, ...]
 
     def __str__(self) -> str:
-        return "several rules match: " + ", ".join(rule.name for rule in self.rules)
+        return "several rules match: " + ", ".join(f"{rule.name} ({rule.url})" for rule in self.rules)
 
 
 Routing = Match | NoMatch | Disabled | Ambiguous

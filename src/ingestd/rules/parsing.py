@@ -18,7 +18,7 @@ from ingestd.rules.support import unsupported
 RULE_SUFFIXES = (".json", ".yaml", ".yml")
 
 Fetch = Callable[[str], Awaitable[bytes]]
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ async def parse_file(url: str, data: bytes, root: str, fetch: Fetch) -> ParsedFi
         raise DocumentError(sorted(problems))
     count = len(specs)
     parsed = tuple(
-        ParsedRule(Rule.of(spec, url, index, spec.info.workflow or _name(url, root, index, count)), item)
+        ParsedRule(Rule.of(spec, url, index, _name(url, root, index, count, spec.info.workflow)), item)
         for index, (spec, item) in enumerate(specs)
     )
     return ParsedFile(url, parsed, tuple(routes), tuple(references))
@@ -91,9 +91,9 @@ def _items(documents: list[Any]) -> Iterator[Any]:
             yield document
 
 
-def _name(url: str, root: str, index: int, count: int) -> str:
-    """`sub/orders` for the only rule of `<root>sub/orders.yaml`, `sub/orders#2` for its third."""
-    stem = posixpath.splitext(url.removeprefix(root))[0]
+def _name(url: str, root: str, index: int, count: int, workflow: str | None = None) -> str:
+    """`sub/orders` (or the workflow) for the only rule of `<root>sub/orders.yaml`, `sub/orders#2` for its third."""
+    stem = workflow or posixpath.splitext(url.removeprefix(root))[0]
     return stem if count == 1 else f"{stem}#{index}"
 
 
@@ -123,10 +123,10 @@ class _Files:
         }
         return spec.model_copy(update={key: actions for key, actions in update.items() if actions})
 
-    async def _list(self, actions: tuple[Any, ...], path: Path) -> tuple[Any, ...]:
+    async def _list(self, actions: tuple[Any, ...], path: KeyPath) -> tuple[Any, ...]:
         return tuple([await self._action(action, (*path, index)) for index, action in enumerate(actions)])
 
-    async def _action(self, action: Action, path: Path) -> Action:
+    async def _action(self, action: Action, path: KeyPath) -> Action:
         request = action.body
         update: dict[str, Any] = {
             "on_success": await self._list(action.on_success, (*path, "OnSuccess")),
@@ -140,7 +140,7 @@ class _Files:
             update["request"] = request if text is None else request.model_copy(update={"body": text})
         return action.model_copy(update=update)
 
-    async def _read(self, target: str, path: Path) -> str | None:
+    async def _read(self, target: str, path: KeyPath) -> str | None:
         absolute = _within(target, self._url, self._root)
         if absolute is None:
             return None

@@ -17,6 +17,7 @@ from ingestd.rules.fields import Choice, Expression, NanosecondsOr, Pattern, Tab
 from ingestd.rules.functions import parse_expression, references_of
 from ingestd.rules.load_options import LoadOptions, WriteDisposition
 from ingestd.rules.references import Reference, find_references, group_index
+from ingestd.rules.sql import IDENTIFIER_VARIABLES
 
 DEFAULT_WINDOW = timedelta(seconds=95)
 DEFAULT_MAX_RELOAD = 15
@@ -209,6 +210,9 @@ class Dest(LoadOptions):
                 have = f"Pattern has {count} groups" if self.pattern else "there is no Pattern"
                 raise ValueError(f"{where} uses {reference.label} but {have}")
         names = [parameter.name for parameter in self.parameters]
+        if taken := IDENTIFIER_VARIABLES.intersection(names):
+            # Those stand in SQL as trusted names; a value from a path must never pass for one.
+            raise ValueError(f"a parameter cannot be called {min(taken)}: the daemon sets that variable itself")
         if len(set(names)) < len(names):
             raise ValueError("two Parameters have the same Name")
         return self

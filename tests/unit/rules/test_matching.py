@@ -41,7 +41,7 @@ def test_two_enabled_rules_are_ambiguous_and_both_are_named() -> None:
     one, two = rule("b.yaml", When={"Prefix": "/data"}), rule("a.yaml", When={"Suffix": ".json"})
     found = RuleIndex([one, two]).route("data/x.json")
     assert found == Ambiguous((two, one))
-    assert str(found) == "several rules match: a.yaml, b.yaml"
+    assert str(found) == "several rules match: a.yaml (a.yaml), b.yaml (b.yaml)"
 
 
 def test_a_disabled_twin_is_fine() -> None:

@@ -178,6 +178,7 @@ def test_load_options_pass_through_in_bigquerys_own_names() -> None:
         ("Dest: {Table: d.t, sourceFormat: CVS}", "must be one of CSV, NEWLINE_DELIMITED_JSON"),
         ("Dest: {Table: d.t, Transient: {}}", "r.yaml:1:20: Dest.Transient.Dataset: required key"),
         ("Dest: {Table: d.t, Transient: {Dataset: x, CopyMethod: MOVE}}", "must be one of COPY, QUERY, DML"),
+        ("Dest: {Table: d.t, Parameters: [{Name: DestTable, Expression: x}]}", "cannot be called DestTable"),
         ("Dest: {Table: d.t, Parameters: [{Name: A, Expression: '$Nope($1)'}]}", "unknown function $Nope()"),
         ("Dest: {Table: d.t, Parameters: [{Name: A, Expression: '$ToLower($1'}]}", "$ToLower( is never closed"),
         ("Dest: {Table: d.t, Parameters: [{Name: A, Expression: '$Replace(a,b)'}]}", "takes 3 arguments, not 2"),
