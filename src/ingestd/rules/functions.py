@@ -206,6 +206,14 @@ def _format_time(arguments: list[Any], now: datetime) -> str:
     return format_time(instant, pattern)
 
 
+def _elapsed(arguments: list[Any], now: datetime) -> str:
+    """The largest unit and the seconds, as bqtail shows it: `3d12s`, `5h7s`, `2m30s`."""
+    total = int((now - parse_time(arguments[0], "yyyy-MM-dd'T'HH:mm:ssX", now)).total_seconds())
+    days, hours, minutes = total // 86400, total // 3600 % 24, total // 60 % 60
+    largest = next((f"{count}{unit}" for count, unit in ((days, "d"), (hours, "h"), (minutes, "m")) if count > 0), "")
+    return f"{largest}{total % 60}s"
+
+
 def _rand(arguments: list[Any], now: datetime) -> int:
     low, high = int(_number(arguments[0])), int(_number(arguments[1]))
     if high <= low:
@@ -240,6 +248,7 @@ FUNCTIONS: dict[str, Function] = {
     "Base64Encode": _pure(1, lambda value: base64.b64encode(render(value).encode()).decode(), "base64 of a text"),
     "Concat": _pure((1, 20), lambda *values: "".join(map(render, values)), "all arguments joined"),
     "Count": _pure(1, _length, "number of elements"),
+    "Elapsed": Function((1, 1), _elapsed, "from the given time to the file's: `5h7s`"),
     "FormatTime": Function((2, 4), _format_time, "time, Java format, optional zone, optional truncation format"),
     "IndexOf": _pure(2, _index_of, "position of the second in the first, or -1"),
     "Join": _pure(2, lambda items, by: render(by).join(map(render, _list(items))), "a list joined by a separator"),

@@ -104,6 +104,7 @@ def test_unknown_variables_are_reported_in_order() -> None:
         ("$FormatTime('2019-02-04T10:00:00Z', 'HH:mm', 'America/New_York')", "05:00"),
         ("$FormatTime('1549274400', 'yyyy-MM-dd HH')", "2019-02-04 10"),
         ("$FormatTime('now', 'yyyyMMddHHmm', 'UTC', 'yyyyMMddHH')", "202403052100"),
+        ("$Elapsed('2024-03-05T16:07:02Z')", "5h7s"),
         ("plain text, with (brackets)", "plain text, with (brackets)"),
     ],
 )
