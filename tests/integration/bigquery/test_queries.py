@@ -45,7 +45,7 @@ def test_results_come_in_pages(client: bigquery.Client) -> None:
     job = client.query("SELECT x FROM UNNEST(GENERATE_ARRAY(1, 10)) AS x ORDER BY x")
     pages = [[row["x"] for row in page] for page in job.result(page_size=4).pages]
     assert pages == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]
-    assert [row["x"] for row in job.result(start_index=7)] == [8, 9, 10]
+    assert [row["x"] for row in client.get_job(job.job_id).result(start_index=7)] == [8, 9, 10]
 
 
 def test_the_destination_and_its_dispositions(client: bigquery.Client, dataset: str, table: str) -> None:
@@ -76,7 +76,7 @@ def test_a_destination_partition(client: bigquery.Client, dataset: str) -> None:
     for day, number in (("20240101", 1), ("20240102", 2), ("20240101", 3)):
         config = bigquery.QueryJobConfig(destination=f"{PROJECT}.{dataset}.p${day}", write_disposition="WRITE_TRUNCATE")
         client.query(f"SELECT {number} AS id", job_config=config).result()
-    found = client.query_and_wait(f"SELECT id, _PARTITIONTIME AS at FROM `{dataset}.p` ORDER BY id")
+    found = client.query_and_wait(f"SELECT id, _PARTITIONTIME AS day FROM `{dataset}.p` ORDER BY id")
     assert values(found) == [(2, datetime(2024, 1, 2, tzinfo=UTC)), (3, datetime(2024, 1, 1, tzinfo=UTC))]
 
 

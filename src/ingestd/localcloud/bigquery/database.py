@@ -5,10 +5,12 @@ share one database and each has its own transaction and its own temporary tables
 """
 
 from pathlib import Path
+from threading import Lock
 
 import duckdb
 
 FILE_NAME = "bigquery.duckdb"
+_CURSORS_PER_PARENT = 1_000
 
 _SETTINGS = (
     # Statements here are mostly tiny: waking a second thread costs more than it gives, and jobs run in parallel anyway.
@@ -39,6 +41,9 @@ class Database:
         if root is not None:
             root.mkdir(parents=True, exist_ok=True)
         self._connection = duckdb.connect(str(root / FILE_NAME) if root is not None else ":memory:")
+        self._parent = self._connection
+        self._made = 0
+        self._lock = Lock()
         for statement in (*_SETTINGS, *_CATALOG):
             self._connection.execute(statement)
         self._register_functions()
@@ -50,7 +55,13 @@ class Database:
         register(self._connection)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        return self._connection.cursor()
+        # A connection remembers every cursor it ever made, closed ones too; a parent that is replaced takes its memory
+        # with it.
+        with self._lock:
+            if self._made % _CURSORS_PER_PARENT == 0:
+                self._parent = self._connection.cursor()
+            self._made += 1
+            return self._parent.cursor()
 
     def checkpoint(self) -> None:
         self._connection.execute("CHECKPOINT")

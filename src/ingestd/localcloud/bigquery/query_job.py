@@ -15,7 +15,7 @@ from typing import Any
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.destination import Destination, Staged, WriteDisposition, write
 from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
-from ingestd.localcloud.bigquery.execution import Outcome, Run
+from ingestd.localcloud.bigquery.execution import Outcome, Run, rollback
 from ingestd.localcloud.bigquery.jobs import Job, JobKey, JobState, JobStore, JobType, QueryResult
 from ingestd.localcloud.bigquery.legacy_sql import standard_sql
 from ingestd.localcloud.bigquery.resources import Dataset, DatasetRef, Table, TableKind, TableRef, millis
@@ -56,6 +56,7 @@ def run(run: Run) -> None:
             result = engine.run(sql)
         except BaseException:
             run.finished = None
+            recorder.store_readers(engine.results)
             raise
         if run.finished is not None:
             return
@@ -103,7 +104,7 @@ def _engine(run: Run, recorder: "_Recorder") -> SqlEngine:
         default_dataset=f"{default_ref.project}.{default_ref.dataset}" if default_ref else None,
         parameters=parameters_from_rest(query.get("queryParameters")),
         external=attach_definitions(run, query.get("tableDefinitions") or {}),
-        surroundings=replace(around, committing=recorder.committing),
+        surroundings=replace(around, committing=recorder.committing, before_statement=run.check_cancelled),
     )
 
 
@@ -133,18 +134,33 @@ class _Recorder:
         self._store_child(statement, len(self.children), closes_parent=final)
         self.children.append(statement)
 
+    def store_readers(self, statements: list[StatementResult]) -> None:
+        """A script failed: its statements that only read are child jobs too."""
+        if not _is_script(self.run) or not statements:
+            return
+        rollback(self.run.conn)
+        self.run.conn.begin()
+        self._store_missing(statements)
+        self.run.conn.commit()
+
+    def _store_missing(self, statements: list[StatementResult]) -> QueryResult | None:
+        """Children for the statements that committed nothing; the rows of the last one that has any."""
+        committed = [_identity(statement) for statement in self.children]
+        result: QueryResult | None = None
+        for statement in statements:
+            if committed and committed[0] == _identity(statement):
+                del committed[0]
+                continue
+            child = self._store_child(statement, len(self.children), closes_parent=False)
+            self.children.append(statement)
+            result = child.result if statement.relation else result
+        return result
+
     def close_script(self, statements: list[StatementResult]) -> None:
         """The script ran to its end: store the children that only read, then the parent."""
         run = self.run
-        stored = {id(statement) for statement in self.children}
-        result: QueryResult | None = None
         with run.writing() as catalog:
-            for statement in statements:
-                if id(statement) in stored or any(statement == child for child in self.children):
-                    continue
-                child = self._store_child(statement, len(self.children), closes_parent=False)
-                self.children.append(statement)
-                result = child.result if statement.relation else result
+            result = self._store_missing(statements)
             size = _bytes_of(catalog, tuple(table for item in statements for table in item.referenced_tables))
             statistics: dict[str, Any] = {
                 "numChildJobs": str(len(self.children)),
@@ -177,6 +193,11 @@ class _Recorder:
         ).done(statement.ended or run.clock.now(), statistics=statistics, result=outcome.result)
         JobStore(run.conn).insert(child)
         return child
+
+
+def _identity(statement: StatementResult) -> tuple[object, ...]:
+    """What stays the same between a statement's commit and the engine's final report of it."""
+    return statement.kind, statement.sql, statement.dml, statement.ddl_target, statement.ddl_operation
 
 
 def _is_script(run: Run) -> bool:
