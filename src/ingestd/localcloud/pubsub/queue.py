@@ -236,10 +236,12 @@ class Queue:
         """Lease what `want` allows (at least one message, however large)."""
         ready = self.ready
         holder = want.holder
-        limit = want.messages
+        limit, max_size = want.messages, want.size
         if holder is not None:
             limit = holder.room(limit)
             holder.stalled = limit <= 0
+            if holder.max_bytes > 0:
+                max_size = min(max_size, holder.max_bytes - holder.size)
         if not ready or limit <= 0:
             return NOTHING
         batch = LeaseBatch(self)
@@ -254,7 +256,7 @@ class Queue:
                 if entry.state is not State.READY:
                     continue
                 size = len(entry.message.framed)
-                if len(taken.entries) >= limit or (taken.entries and taken.size + size > want.size):
+                if len(taken.entries) >= limit or (taken.entries and taken.size + size > max_size):
                     full = True
                     break
                 fault = hooks.message_fault("deliver", self.name) if faulty else None

@@ -92,7 +92,7 @@ class Stream:
             target = getattr(response, confirmation)
             target.ack_ids.extend(ack_id for ack_id in ack_ids if ack_id not in failed)
             target.invalid_ack_ids.extend(failed)
-            await self._send(response.SerializeToString())
+            await self._send(response.SerializeToString() + self._properties)
 
     async def _deliver(self) -> None:
         hub = self._service.hub
@@ -106,17 +106,20 @@ class Stream:
                 pulled = self._lease()
             if pulled.count:
                 hub.pass_on(self._subscription)
-                await self._send(pulled.body)
+                await self._send(pulled.body + self._properties)
                 continue
             woken = await hub.wait(self._subscription, KEEPALIVE_SECONDS, stalled=self._holder.stalled)
             if not woken and self._keepalive:
-                await self._send(b"")
+                await self._send(self._properties)
 
     def _lease(self) -> Any:
         return self._core.lease(self._subscription, MAX_PULL_MESSAGES, ack_deadline=self._deadline, holder=self._holder)
 
     async def _send_properties(self) -> None:
-        """First on the stream, and again whenever they change."""
+        """First on the stream, and again when they change; every other response carries them too.
+
+        Google's Python client reads them off each response: one without them would turn exactly-once off in it.
+        """
         properties = self._settings()
         if properties != self._properties:
             self._properties = properties

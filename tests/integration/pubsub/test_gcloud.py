@@ -1,0 +1,74 @@
+"""`gcloud pubsub`, as it is, against the local REST face."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.sdk
+
+Gcloud = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def gcloud(local_pubsub: Any, tmp_path_factory: pytest.TempPathFactory) -> Gcloud:
+    command = shutil.which("gcloud")
+    if command is None:
+        pytest.skip("needs the Google Cloud SDK: there is no gcloud on the PATH")
+    config: Path = tmp_path_factory.mktemp("gcloud")
+    environment = os.environ | {
+        "CLOUDSDK_CONFIG": str(config),
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_PUBSUB": f"http://127.0.0.1:{local_pubsub.server.rest_port}/",
+        "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+        "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
+        "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
+        "CLOUDSDK_CORE_PROJECT": "gcloud-project",
+    }
+
+    def run(*arguments: str) -> Any:
+        done = subprocess.run(
+            [command, "pubsub", *arguments, "--format=json"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout) if done.stdout.strip() else None
+
+    return run
+
+
+def test_topics_subscriptions_publish_and_pull(gcloud: Gcloud) -> None:
+    gcloud("topics", "create", "orders", "--labels=team=a")
+    assert [one["name"] for one in gcloud("topics", "list")] == ["projects/gcloud-project/topics/orders"]
+    gcloud("subscriptions", "create", "worker", "--topic=orders", "--ack-deadline=30")
+    published = gcloud("topics", "publish", "orders", "--message=hello", "--attribute=colour=red")
+    (pulled,) = gcloud("subscriptions", "pull", "worker", "--auto-ack", "--limit=5")
+    assert pulled["message"]["messageId"] == published["messageIds"][0]
+    assert pulled["message"]["attributes"] == {"colour": "red"}
+    assert gcloud("subscriptions", "pull", "worker", "--auto-ack") == []
+
+
+def test_updates_seeks_and_deletes(gcloud: Gcloud) -> None:
+    gcloud("topics", "create", "events")
+    gcloud("subscriptions", "create", "reader", "--topic=events", "--retain-acked-messages")
+    gcloud("subscriptions", "update", "reader", "--ack-deadline=45", "--update-labels=a=b")
+    described = gcloud("subscriptions", "describe", "reader")
+    assert described["ackDeadlineSeconds"] == 45
+    assert described["labels"] == {"a": "b"}
+    gcloud("topics", "publish", "events", "--message=again")
+    assert len(gcloud("subscriptions", "pull", "reader", "--auto-ack")) == 1
+    gcloud("subscriptions", "seek", "reader", "--time=2024-01-01T00:00:00Z")
+    assert len(gcloud("subscriptions", "pull", "reader", "--auto-ack")) == 1
+    gcloud("snapshots", "create", "moment", "--subscription=reader")
+    assert [one["name"] for one in gcloud("snapshots", "list")] == ["projects/gcloud-project/snapshots/moment"]
+    gcloud("subscriptions", "delete", "reader")
+    gcloud("topics", "delete", "events")
+    assert "events" not in str(gcloud("topics", "list"))
