@@ -7,6 +7,7 @@ measures what a user of the real library gets. Both run the same mix: insert, me
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -48,15 +49,22 @@ def serve(root: Path) -> None:
     uvloop.run(main())
 
 
+def cpu_seconds(pid: int) -> float:
+    """Processor time a process has used: what an operation costs, however busy the machine is."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
-def server_process() -> Iterator[int]:
+def server_process() -> Iterator[tuple[int, int]]:
+    """The port and the process id of a fresh server."""
     with tempfile.TemporaryDirectory() as root:
         process = subprocess.Popen(
             [sys.executable, "-m", "bench.localcloud_storage", "--serve", root], stdout=subprocess.PIPE, text=True
         )
         try:
             assert process.stdout is not None
-            yield int(process.stdout.readline())
+            yield int(process.stdout.readline()), process.pid
         finally:
             process.kill()
             process.wait()
@@ -118,6 +126,7 @@ async def _raw(port: int, seconds: float) -> dict[str, Any]:
     await asyncio.gather(*(worker(number) for number in range(CONNECTIONS)))
     elapsed = time.perf_counter() - start
     return {
+        "ops": sum(counts.values()),
         "ops_per_second": round(sum(counts.values()) / elapsed),
         "connections": CONNECTIONS,
         "median_ms": {name: round(statistics.median(values) * 1000, 2) for name, values in waits.items()},
@@ -165,10 +174,12 @@ def run(seconds: float = 5.0) -> dict[str, Any]:
     """Measure both clients, `seconds` each, against one fresh server process."""
     import uvloop
 
-    with server_process() as port:
+    with server_process() as (port, pid):
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_raw(port, min(seconds, 0.5)))
+            before = cpu_seconds(pid)
             raw = runner.run(_raw(port, seconds))
+            raw["server_cpu_us_per_op"] = round((cpu_seconds(pid) - before) / raw["ops"] * 1e6)
         client = _client(port, seconds)
     return {
         "service": "storage",
@@ -193,6 +204,7 @@ def main() -> None:
     print(f"{'raw asyncio HTTP':<24}{raw['ops_per_second']:>8,} ops/s   {raw['connections']} connections")
     print(f"{'google-cloud-storage':<24}{client['ops_per_second']:>8,} ops/s   {client['threads']} threads")
     print(f"{'target (raw)':<24}{TARGET:>8,} ops/s   reached {result['raw_over_target']:.2f}x")
+    print(f"{'server CPU':<24}{raw['server_cpu_us_per_op']:>8,} us/op")
     print(f"{'operation':<12}{'median ms':>12}{'p99 ms':>10}")
     for name in OPERATIONS:
         print(f"{name:<12}{raw['median_ms'][name]:>12.2f}{raw['p99_ms'][name]:>10.2f}")
