@@ -21,6 +21,21 @@ for name in list(os.environ):
         del os.environ[name]
 
 
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """Commands configure logging for the whole process, on streams that end with the test."""
+    import logging
+
+    import structlog
+
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+
+
 @pytest.fixture(scope="session")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator["LocalCloud"]:
     """A running local cloud in a thread of its own, so that blocking clients can call it."""
