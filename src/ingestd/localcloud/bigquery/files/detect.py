@@ -7,7 +7,7 @@ that the answer is always the same.
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from ingestd.localcloud.bigquery.errors import BigQueryError
@@ -90,21 +90,15 @@ def choose_delimiter(options: LoadOptions, texts: Iterable[str]) -> str:
     best, best_columns = ",", 1
     sample = list(texts)
     for delimiter in DELIMITERS:
-        widths = {len(cells) for cells in _sample(Dialect(options, delimiter), sample, 0) if isinstance(cells, list)}
+        widths = {len(cells) for cells in _sample(Dialect(options, delimiter), sample) if isinstance(cells, list)}
         if len(widths) == 1 and (columns := widths.pop()) > best_columns:
             best, best_columns = delimiter, columns
     return best
 
 
-def _sample(dialect: Dialect, texts: Iterable[str], skip: int) -> list[Cells | Malformed]:
-    found: list[Cells | Malformed] = []
-    for text in texts:
-        for number, (_, cells) in enumerate(dialect.records(text)):
-            if number >= skip or not found:
-                found.append(cells)
-            if len(found) > SAMPLE_ROWS:
-                return found
-    return found
+def _sample(dialect: Dialect, texts: Iterable[str]) -> list[Cells | Malformed]:
+    records = chain.from_iterable(dialect.records(text) for text in texts)
+    return [cells for _, cells in islice(records, SAMPLE_ROWS)]
 
 
 def detect_csv(options: LoadOptions, texts: Sequence[str]) -> CsvShape:

@@ -3,10 +3,12 @@
 import base64
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -14,8 +16,12 @@ from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.bigquery.files.temporal import Interval, interval_text
 from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 Encode = Callable[[Any], Any]
-_HTML = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
+# Outside strings JSON has none of these, so they can be replaced in the finished line.
+_HTML = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"))
 
 
 def timestamp_text(value: datetime) -> str:
@@ -93,17 +99,45 @@ _TEXT: dict[Type, Encode] = {
 }
 
 
-def csv_line(schema: Schema, delimiter: str) -> Callable[[Mapping[str, Any]], str]:
-    """How a row becomes a line of CSV: NULL is nothing, an empty string is `""`."""
+def text_values(field: Field, array: "pa.Array") -> list[str | None]:
+    """A column of scalars as text. Arrow formats what it formats as BigQuery does; the rest goes one by one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    match field.type:
+        case Type.STRING | Type.GEOGRAPHY | Type.JSON:
+            texts = array
+        case Type.INT64 | Type.DATE:
+            texts = array.cast(pa.string())
+        case Type.TIMESTAMP:
+            # Always six digits after the second, so zeros before the Z are never part of the seconds.
+            texts = pc.replace_substring_regex(array.cast(pa.string()), r"\.?0*Z$", " UTC")
+        case Type.TIME | Type.DATETIME:
+            texts = pc.replace_substring_regex(array.cast(pa.string()), r"\.?0*$", "")
+            if field.type is Type.DATETIME:
+                texts = pc.replace_substring(texts, " ", "T")
+        case _:
+            write = text_encoder(field)
+            return [None if value is None else write(value) for value in array.to_pylist()]
+    found: list[str | None] = texts.to_pylist()
+    return found
+
+
+def csv_lines(schema: Schema, delimiter: str) -> Callable[["pa.Table"], Iterator[str]]:
+    """How rows become lines of CSV: NULL is nothing, an empty string is `""`."""
     for item in schema:
         if item.type is Type.STRUCT or item.mode is Mode.REPEATED:
             raise BigQueryError("invalid", f"Operation cannot be performed on a nested schema. Field: {item.name}")
-    encoders = [(item.name, text_encoder(item)) for item in schema]
+    special = re.compile(f'["\r\n{re.escape(delimiter)}]')
 
-    def encode(row: Mapping[str, Any]) -> str:
-        return delimiter.join(
-            "" if row[name] is None else csv_cell(write(row[name]), delimiter) for name, write in encoders
-        )
+    def cell(text: str | None) -> str:
+        if text is None:
+            return ""
+        return text if text and not special.search(text) else '"' + text.replace('"', '""') + '"'
+
+    def encode(table: "pa.Table") -> Iterator[str]:
+        columns = [map(cell, text_values(item, whole(table.column(i)))) for i, item in enumerate(schema)]
+        return map(delimiter.join, zip(*columns, strict=True))
 
     return encode
 
@@ -114,38 +148,50 @@ def csv_cell(text: str, delimiter: str) -> str:
     return text
 
 
-def json_line(schema: Schema) -> Callable[[Mapping[str, Any]], bytes]:
-    """How a row becomes a line of JSON: 64-bit integers and decimals are strings, NULLs are left out."""
-    encode = _json_struct(schema)
+def whole(column: "pa.ChunkedArray") -> "pa.Array":
+    """A column as one array that starts at its beginning."""
+    import pyarrow as pa
 
-    def line(row: Mapping[str, Any]) -> bytes:
-        text = orjson.dumps(encode(row)).decode()
-        return text.translate(_HTML).encode()
-
-    return line
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def _json_struct(fields: Schema) -> Encode:
-    encoders = [(item.name, _json_member(item)) for item in fields]
+def json_lines(schema: Schema) -> Callable[["pa.Table"], Iterator[bytes]]:
+    """How rows become lines of JSON: 64-bit integers and decimals are strings, NULLs are left out."""
 
-    def encode(row: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: write(row[name]) for name, write in encoders if row[name] is not None}
+    def encode(table: "pa.Table") -> Iterator[bytes]:
+        columns = [json_values(item, whole(table.column(i))) for i, item in enumerate(schema)]
+        return map(_line, _objects(schema, columns))
 
     return encode
 
 
-def _json_member(field: Field) -> Encode:
-    one = _json_struct(field.fields) if field.type is Type.STRUCT else _json_scalar(field)
+def _line(row: dict[str, Any]) -> bytes:
+    text = orjson.dumps(row)
+    for plain, escaped in _HTML:
+        if plain in text:
+            text = text.replace(plain, escaped)
+    return text
+
+
+def _objects(fields: Schema, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    names = [item.name for item in fields]
+    for row in zip(*columns, strict=True):
+        yield {name: value for name, value in zip(names, row, strict=True) if value is not None}
+
+
+def json_values(field: Field, array: "pa.Array") -> list[Any]:
+    """A column as values that orjson writes as BigQuery's JSON export has them."""
     if field.mode is Mode.REPEATED:
-        return lambda values: [one(value) for value in values]
-    return one
-
-
-def _json_scalar(field: Field) -> Encode:
+        elements = json_values(replace(field, mode=Mode.NULLABLE), array.values)
+        offsets = array.offsets.to_pylist()
+        return [elements[start:end] for start, end in pairwise(offsets)]
+    if field.type is Type.STRUCT:
+        columns = [json_values(item, array.field(index)) for index, item in enumerate(field.fields)]
+        rows = list(_objects(field.fields, columns))
+        return [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
     if field.type is Type.BOOL:
-        return bool
+        return list(array.to_pylist())
     if field.type is Type.FLOAT64:
-        return lambda value: value if math.isfinite(value) else float_text(value)
-    if field.type is Type.JSON:
-        return orjson.Fragment
-    return text_encoder(field)
+        return [value if value is None or math.isfinite(value) else float_text(value) for value in array.to_pylist()]
+    texts = text_values(field, array)
+    return texts if field.type is not Type.JSON else [None if text is None else orjson.Fragment(text) for text in texts]

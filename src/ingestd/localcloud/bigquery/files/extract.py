@@ -4,7 +4,7 @@ import gzip
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -191,21 +191,21 @@ Encoder = Callable[["pa.Table"], bytes]
 
 
 def _csv(schema: Schema, options: ExtractOptions) -> Encoder:
-    line = encode.csv_line(schema, options.delimiter)
+    lines = encode.csv_lines(schema, options.delimiter)
     header = options.delimiter.join(encode.csv_cell(item.name, options.delimiter) for item in schema) + "\n"
 
     def write(table: "pa.Table") -> bytes:
-        body = "".join(line(row) + "\n" for row in table.to_pylist())
+        body = "".join(line + "\n" for line in lines(table))
         return _packed(((header if options.header else "") + body).encode(), options)
 
     return write
 
 
 def _json(schema: Schema, options: ExtractOptions) -> Encoder:
-    line = encode.json_line(schema)
+    lines = encode.json_lines(schema)
 
     def write(table: "pa.Table") -> bytes:
-        return _packed(b"".join(line(row) + b"\n" for row in table.to_pylist()), options)
+        return _packed(b"".join(line + b"\n" for line in lines(table)), options)
 
     return write
 
@@ -269,12 +269,12 @@ def _avro(schema: Schema, options: ExtractOptions) -> Encoder:
 
     avro = {"type": "record", "name": "Root", "fields": _avro_fields(schema, options, "Root")}
     parsed = fastavro.parse_schema(avro)
-    prepare = _avro_struct(schema, options)
     codec = {"NONE": "null", "DEFLATE": "deflate", "SNAPPY": "snappy"}[options.compression]
 
     def write(table: "pa.Table") -> bytes:
         out = io.BytesIO()
-        fastavro.writer(out, parsed, [prepare(row) for row in table.to_pylist()], codec="null")
+        columns = [_avro_values(item, encode.whole(table.column(i)), options) for i, item in enumerate(schema)]
+        fastavro.writer(out, parsed, _records(schema, columns), codec="null")
         return out.getvalue() if codec == "null" else Container.parse(out.getvalue()).build(codec)
 
     return write
@@ -321,32 +321,30 @@ def _avro_type(item: Field, options: ExtractOptions, path: str) -> Any:
             return {"type": "string", "sqlType": item.type.value}
 
 
-def _avro_struct(schema: Schema, options: ExtractOptions) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    writers = [(item.name, _avro_value(item, options)) for item in schema]
-
-    def prepare(row: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: None if row[name] is None else write(row[name]) for name, write in writers}
-
-    return prepare
+def _records(fields: Schema, columns: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    names = [item.name for item in fields]
+    for row in zip(*columns, strict=True):
+        yield dict(zip(names, row, strict=True))
 
 
-def _avro_value(item: Field, options: ExtractOptions) -> Callable[[Any], Any]:
-    as_is = {Type.INT64, Type.FLOAT64, Type.BOOL, Type.BYTES, Type.STRING, Type.TIMESTAMP}
-    if options.logical_types:
-        as_is |= {Type.DATE, Type.TIME}
+def _avro_values(item: Field, array: "pa.Array", options: ExtractOptions) -> list[Any]:
+    """A column as the raw values of its Avro type: numbers for instants, days and times."""
+    import pyarrow as pa
+
+    if item.mode is Mode.REPEATED:
+        elements = _avro_values(replace(item, mode=Mode.NULLABLE), array.values, options)
+        return [elements[start:end] for start, end in pairwise(array.offsets.to_pylist())]
     if item.type is Type.STRUCT:
-        one: Callable[[Any], Any] = _avro_struct(item.fields, options)
-    elif item.type in (Type.NUMERIC, Type.BIGNUMERIC):
-        one = _decimal
-    elif item.type in as_is:
-        return lambda value: value
-    else:
-        one = encode.text_encoder(item)
-    return (lambda values: [one(value) for value in values]) if item.mode is Mode.REPEATED else one
-
-
-def _decimal(value: Decimal) -> Decimal:
-    return value
+        columns = [_avro_values(member, array.field(index), options) for index, member in enumerate(item.fields)]
+        valid = array.is_valid().to_pylist()
+        return [row if there else None for row, there in zip(_records(item.fields, columns), valid, strict=True)]
+    if item.type is Type.TIMESTAMP or (item.type is Type.TIME and options.logical_types):
+        return list(array.cast(pa.int64()).to_pylist())
+    if item.type is Type.DATE and options.logical_types:
+        return list(array.cast(pa.int32()).to_pylist())
+    if item.type in (Type.INT64, Type.FLOAT64, Type.BOOL, Type.BYTES, Type.NUMERIC, Type.BIGNUMERIC):
+        return list(array.to_pylist())
+    return encode.text_values(item, array)
 
 
 _ENCODERS: dict[str, Callable[[Schema, ExtractOptions], Encoder]] = {

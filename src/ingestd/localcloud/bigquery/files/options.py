@@ -129,7 +129,7 @@ class LoadOptions:
         chosen: dict[str, Any] = {}
         formats: dict[str, str] = {}
         for key, value in load.items():
-            if key in _NOT_ABOUT_ROWS or value is None:
+            if key in _NOT_ABOUT_ROWS or value is None or value == []:
                 continue
             if key in _READERS:
                 name, convert = _READERS[key]

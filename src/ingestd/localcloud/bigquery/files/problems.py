@@ -91,6 +91,7 @@ class Tally:
         self._max_bad = max_bad_records
         self._files: dict[str, _FileTally] = {}
         self._fatal: list[ErrorProto] = []
+        self._given_up = 0
         self.rows = 0
         self.bad_records = 0
 
@@ -107,7 +108,7 @@ class Tally:
     @property
     def full(self) -> bool:
         """Enough bad files are known; there is no point in reading more."""
-        return len(self._fatal) + sum(file.gave_up for file in self._files.values()) >= MAX_FILES
+        return len(self._fatal) + self._given_up >= MAX_FILES
 
     def gave_up(self, uri: str) -> bool:
         found = self._files.get(uri)
@@ -125,8 +126,9 @@ class Tally:
         self.bad_records += 1
         if len(file.records) < MAX_RECORDS_PER_FILE:
             file.records.append(ErrorProto("invalid", f"{READING}{message} File: {uri}", uri))
-        if self.bad_records > self._max_bad:
+        if self.bad_records > self._max_bad and not file.gave_up:
             file.gave_up = True
+            self._given_up += 1
 
     def unreadable(self, uri: str, message: str, reason: str = "invalid") -> None:
         """A file that cannot be read at all; `maxBadRecords` does not cover it."""
