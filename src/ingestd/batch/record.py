@@ -86,7 +86,8 @@ class Record:
     steps: dict[int, StepOutcome] = field(default_factory=dict)
     rows: int | None = None
     error: str = ""
-    failures: int = 0  # consecutive tries that ended in an error; resets when a phase is reached
+    failures: int = 0  # load attempts that failed for a moment; enough of them are final
+    waits: int = 0  # times it had to wait for its surroundings; each wait is longer
     retry_at: datetime | None = None
     owner: str = ""
     lease_until: datetime | None = None
@@ -118,11 +119,15 @@ class Record:
     def leased(self, now: datetime) -> bool:
         return self.lease_until is not None and self.lease_until > now
 
+    def waiting(self, now: datetime) -> bool:
+        """Whether it shall be left alone until `retry_at`."""
+        return self.retry_at is not None and self.retry_at > now
+
     def enter(self, phase: Phase, **changes: Any) -> Self:
         """This record in its next phase; an illegal move is a bug and raises."""
         if phase not in _NEXT[self.phase]:
             raise IllegalTransition(self.phase, phase)
-        return replace(self, phase=phase, failures=0, retry_at=None, **changes)
+        return replace(self, phase=phase, failures=0, waits=0, retry_at=None, **changes)
 
     def to_json(self) -> bytes:
         document = {
@@ -149,6 +154,7 @@ class Record:
             "Rows": self.rows,
             "Error": self.error,
             "Failures": self.failures,
+            "Waits": self.waits,
             "RetryAt": self.retry_at,
             "Owner": self.owner,
             "LeaseUntil": self.lease_until,
@@ -189,6 +195,7 @@ class Record:
             rows=document["Rows"],
             error=document["Error"],
             failures=document["Failures"],
+            waits=document["Waits"],
             retry_at=_instant(document["RetryAt"]),
             owner=document["Owner"],
             lease_until=_instant(document["LeaseUntil"]),

@@ -282,9 +282,9 @@ class BatchRunner:
                 held.record = record.enter(Phase.FAILED, error=str(error))
                 await self._end(held, None)
             return
-        failures = record.failures + 1
-        pause = self._pause(error, failures)
-        held.record = replace(record, error=str(error), failures=failures, retry_at=parts.clock.now() + pause)
+        pause = self._pause(error, record.waits + 1)
+        retry_at = parts.clock.now() + pause
+        held.record = replace(record, error=str(error), waits=record.waits + 1, retry_at=retry_at)
         await parts.journal.save(held, claim=False)
         BLOCKED.labels(type(error).__name__).inc()
         log.error(
@@ -292,7 +292,7 @@ class BatchRunner:
             sources=record.sources[:3],
         )  # fmt: skip
 
-    def _pause(self, error: IngestError, failures: int) -> timedelta:
+    def _pause(self, error: IngestError, times: int) -> timedelta:
         pause: timedelta
         jobs, recovery = self._parts.settings.jobs, self._parts.settings.recovery
         if isinstance(error, Throttled):
@@ -300,9 +300,9 @@ class BatchRunner:
                 return max(error.until - self._parts.clock.now(), timedelta(seconds=1))
             return jobs.quota_pause if error.quota else jobs.throttle_pause
         if isinstance(error, Transient):
-            pause = jobs.retry_pause * 2 ** min(failures, 10)
+            pause = jobs.retry_pause * 2 ** min(times, 10)
         else:
-            pause = recovery.retry_first * 2 ** min(failures - 1, 10)
+            pause = recovery.retry_first * 2 ** min(times - 1, 10)
         return min(pause, recovery.retry_longest)
 
     def _given_up(self, record: Record) -> bool:

@@ -61,6 +61,7 @@ class Desk:
         self._delays: dict[timedelta, list[str]] = {}
         self._room = asyncio.Event()
         self._room.set()
+        self._some = asyncio.Event()
         self._full = asyncio.Event()
         self._emptied: asyncio.Event | None = None
         self.name = name = subscription.name
@@ -84,6 +85,8 @@ class Desk:
         ack_id = receipt.message.ack_id
         if receipt.tracked:
             self._untrack(receipt)
+        if not self._acks and not self._delays:
+            self._some.set()
         if delay is None:
             self._acks.append(ack_id)
             if len(self._acks) == _FLUSH_AT:
@@ -118,13 +121,15 @@ class Desk:
         return len(self._open)
 
     async def flush_forever(self) -> None:
-        """Root task: send acknowledgements in batches."""
+        """Root task: send acknowledgements in batches: when there are many, or the first has waited long enough."""
         while True:
+            await self._some.wait()
             try:
                 async with asyncio.timeout(_FLUSH_EVERY.total_seconds()):
                     await self._full.wait()
             except TimeoutError:
                 pass
+            self._some.clear()
             self._full.clear()
             await self.flush()
 
