@@ -119,18 +119,16 @@ class DdlRunner:
             from ingestd.localcloud.bigquery.sql.sqltypes import TIMESTAMP
 
             names.append(quote("_PARTITIONTIME"))
-            has = self.runner.execute(
+            has = self.runner.rows(
                 "SELECT 1 FROM duckdb_columns() WHERE table_name = '_new_rows' AND column_name = '_PARTITIONTIME'"
-            ).fetchone()
+            )
             stamp = literal(table.time_partitioning.type.start(self.session.now), TIMESTAMP).sql
             values.append(quote("_PARTITIONTIME") if has else stamp)
         self.runner.execute(
             f"INSERT INTO {table.ref.physical} ({', '.join(names)}) SELECT {', '.join(values)} FROM temp._new_rows"
         )
 
-    def _new_table(
-        self, node: ast.CreateTable, ref: TableRef, source: Source, compiler: Compiler
-    ) -> tuple[Table, str]:
+    def _new_table(self, node: ast.CreateTable, ref: TableRef, source: Source, compiler: Compiler) -> tuple[Table, str]:
         """The table to make, and the query for its rows (empty without one)."""
         now = self.session.now
         base = Table(ref, (), now, now)
@@ -141,7 +139,9 @@ class DdlRunner:
             base = replace(origin, ref=ref, created=now, modified=now, etag="", expiration=None)
             if node.copy_of:
                 if origin.kind not in (TableKind.TABLE, TableKind.SNAPSHOT):
-                    raise BigQueryError("invalidQuery", f"{origin.ref} is a {origin.kind} and cannot be copied", "query")
+                    raise BigQueryError(
+                        "invalidQuery", f"{origin.ref} is a {origin.kind} and cannot be copied", "query"
+                    )
                 base = replace(base, kind=TableKind.SNAPSHOT if node.snapshot else TableKind.TABLE)
                 rows = f"SELECT * FROM {origin.ref.physical}"
         if node.columns is not None:
@@ -166,7 +166,9 @@ class DdlRunner:
                 compiler.fail(f"CREATE TABLE columns must be named, but column {position} has no name", node.query)
         sql, schema = self.runner.final(query)
         if not declared:
-            items = [f"{stored(Expr(quote(item.name), from_field(item)), item)} AS {quote(item.name)}" for item in schema]
+            items = [
+                f"{stored(Expr(quote(item.name), from_field(item)), item)} AS {quote(item.name)}" for item in schema
+            ]
             return schema, f"SELECT {', '.join(items)} FROM ({sql}) AS _c"
         if len(declared) != len(schema):
             compiler.fail(
@@ -261,18 +263,27 @@ class DdlRunner:
             self.catalog.create_table(view)
         operation = "REPLACE" if existing is not None else "CREATE"
         return StatementResult(
-            "CREATE_VIEW", text, schema=schema, ddl_target=table_name(ref), ddl_operation=operation, referenced_tables=read
+            "CREATE_VIEW",
+            text,
+            schema=schema,
+            ddl_target=table_name(ref),
+            ddl_operation=operation,
+            referenced_tables=read,
         )
 
     def _view_schema(self, node: ast.CreateView, ref: TableRef) -> tuple[Schema, tuple[TableName, ...]]:
         source, query = parse_query(node.text)
-        session = replace(self.session, project=ref.project, default_dataset="", variables=[], parameters=(), temp_tables={})
+        session = replace(
+            self.session, project=ref.project, default_dataset="", variables=[], parameters=(), temp_tables={}
+        )
         compiler = Compiler(session, source)
         compiled = compiler.compile_query(query, None)
         _, schema = self.runner.final(compiled)
         if node.columns:
             if len(node.columns) != len(schema):
-                raise BigQueryError("invalidQuery", "View column list and query have different numbers of columns", "query")
+                raise BigQueryError(
+                    "invalidQuery", "View column list and query have different numbers of columns", "query"
+                )
             schema = tuple(replace(item, name=name) for item, name in zip(schema, node.columns, strict=True))
         return schema, tuple(compiler.collected.referenced)
 
@@ -337,9 +348,7 @@ class DdlRunner:
             "SNAPSHOT TABLE": (TableKind.SNAPSHOT,),
         }.get(node.kind, ())
         if table.kind not in wanted:
-            raise BigQueryError(
-                "invalidQuery", f"Cannot drop {ref}: it is a {table.kind}, not a {node.kind}", "query"
-            )
+            raise BigQueryError("invalidQuery", f"Cannot drop {ref}: it is a {table.kind}, not a {node.kind}", "query")
         if not dry:
             self.catalog.drop_table(ref)
         return StatementResult(kind, text, ddl_target=table_name(ref), ddl_operation="DROP")
@@ -374,7 +383,9 @@ class DdlRunner:
                 return StatementResult(kind, text, ddl_target=table_name(ref), ddl_operation="SKIP")
             raise missing_table(self.catalog, ref, self.session.surroundings.location)
         if (table.kind is TableKind.VIEW) != (node.kind == "VIEW"):
-            raise BigQueryError("invalidQuery", f"ALTER {node.kind} is not allowed for {ref}: it is a {table.kind}", "query")
+            raise BigQueryError(
+                "invalidQuery", f"ALTER {node.kind} is not allowed for {ref}: it is a {table.kind}", "query"
+            )
         if not dry:
             for action in node.actions:
                 self._apply(action, table.ref, source)
@@ -411,11 +422,15 @@ class DdlRunner:
             raise BigQueryError("invalidQuery", f"Column already exists: {item.name}", "query")
         if item.mode is Mode.REQUIRED:
             raise BigQueryError(
-                "invalidQuery", f"Cannot add required column {item.name} to an existing table: it must be nullable", "query"
+                "invalidQuery",
+                f"Cannot add required column {item.name} to an existing table: it must be nullable",
+                "query",
             )
         if item.default:
             raise BigQueryError(
-                "invalidQuery", "Adding a column with a default value is not supported: add it, then SET DEFAULT", "query"
+                "invalidQuery",
+                "Adding a column with a default value is not supported: add it, then SET DEFAULT",
+                "query",
             )
         self.catalog.alter_schema(table.ref, (*table.schema, item))
 
@@ -426,9 +441,7 @@ class DdlRunner:
             case "SET_TYPE":
                 assert action.type is not None
                 wanted = field_from_node(ast.FieldNode(action.pos, column.name, action.type))
-                changed = replace(
-                    wanted, mode=column.mode, description=column.description, default=column.default
-                )
+                changed = replace(wanted, mode=column.mode, description=column.description, default=column.default)
             case "SET_DEFAULT":
                 assert action.value is not None
                 self.runner.compiler(source).typed(action.value, Scope(), from_field(column))
@@ -456,5 +469,3 @@ class DdlRunner:
         if not dry:
             self.catalog.update_dataset(dataset)
         return StatementResult("ALTER_SCHEMA", text, ddl_target=target, ddl_operation="ALTER")
-
-

@@ -48,7 +48,9 @@ def find_target(c: Compiler, parts: tuple[str, ...], node: ast.Node) -> Target:
     table = c.find_table(ref, node)
     if table.kind is not TableKind.TABLE:
         raise BigQueryError(
-            "invalidQuery", f"{ref.sql_id} is not allowed for this operation because it is currently a {table.kind}.", "query"
+            "invalidQuery",
+            f"{ref.sql_id} is not allowed for this operation because it is currently a {table.kind}.",
+            "query",
         )
     return Target(TableName(ref.project, ref.dataset, ref.table), ref.physical, table.schema, table)
 
@@ -214,9 +216,7 @@ class _Work:
             changes = self._assignments(node.assignments, scope, scope.ranges[0])
             where = self.c.condition(node.where, scope, "WHERE clause")
             listed = ", ".join(f"{quote(name)} = {sql}" for name, sql in changes)
-            return DmlStats(
-                updated=self._count(f"UPDATE {self.target.relation} AS {own} SET {listed} WHERE {where}")
-            )
+            return DmlStats(updated=self._count(f"UPDATE {self.target.relation} AS {own} SET {listed} WHERE {where}"))
         joined = self.c.source_sql(node.source, scope)
         changes = self._assignments(node.assignments, scope, scope.ranges[0])
         where = self.c.condition(node.where, scope, "WHERE clause")
@@ -235,12 +235,10 @@ class _Work:
         return DmlStats(updated=updated)
 
     def _refuse_twice(self, sql: str) -> None:
-        if not self.dry and self.runner.execute(sql).fetchone() is not None:
+        if not self.dry and self.runner.rows(sql):
             raise BigQueryError("invalidQuery", _TWICE, "query")
 
-    def _assignments(
-        self, assignments: tuple[ast.Assignment, ...], scope: Scope, own: Range
-    ) -> list[tuple[str, str]]:
+    def _assignments(self, assignments: tuple[ast.Assignment, ...], scope: Scope, own: Range) -> list[tuple[str, str]]:
         """New values by column; assignments to members of one STRUCT are merged."""
         found: dict[str, tuple[Field, Expr]] = {}
         whole: set[str] = set()
@@ -284,7 +282,8 @@ class _Work:
         converted = coerce(new, value.type)
         if converted is None:
             self.c.fail(
-                f"Value of type {new.type} cannot be assigned to {'.'.join(item.path)}, which has type {value.type}", item
+                f"Value of type {new.type} cannot be assigned to {'.'.join(item.path)}, which has type {value.type}",
+                item,
             )
         return converted
 
@@ -322,12 +321,12 @@ class _Work:
             action = self._merge_action(clause, scope, target, mapped)
             clauses.append(f"WHEN {when}{f' AND {test}' if test else ''} THEN {action}")
         if guards and not self.dry:
-            twice = self.runner.execute(
+            twice = self.runner.rows(
                 f"SELECT 1 FROM {self.target.relation} AS {own} JOIN _merge_source AS _m ON {condition} "
                 f"WHERE {' OR '.join(f'({guard})' for guard in guards)} GROUP BY {own}.rowid HAVING count(*) > 1 LIMIT 1",
                 self.c.collected.bound,
-            ).fetchone()
-            if twice is not None:
+            )
+            if twice:
                 raise BigQueryError("invalidQuery", _TWICE, "query")
         sql = (
             f"MERGE INTO {self.target.relation} AS {own} USING _merge_source AS _m ON {condition} "
@@ -335,10 +334,7 @@ class _Work:
         )
         if self.dry:
             return DmlStats()
-        counted: Counter[str] = Counter()
-        answer = self.runner.execute(sql, self.c.collected.bound)
-        while rows := answer.fetchmany(10_000):
-            counted.update(row[0] for row in rows)
+        counted = Counter(row[0] for row in self.runner.rows(sql, self.c.collected.bound))
         return DmlStats(counted["INSERT"], counted["UPDATE"], counted["DELETE"])
 
     def _mapped(self, item: Range, by_sql: dict[str, Column]) -> Range:
@@ -360,9 +356,7 @@ class _Work:
         fields = self._insert_fields(clause.columns, clause)
         if clause.row:
             if len(columns) != len(fields):
-                self.c.fail(
-                    f"Inserted row has wrong column count; Has {len(columns)}, expected {len(fields)}", clause
-                )
+                self.c.fail(f"Inserted row has wrong column count; Has {len(columns)}, expected {len(fields)}", clause)
             cells = []
             for column, item in zip(columns, fields, strict=True):
                 converted = self._convert(column.expr, item)

@@ -38,9 +38,7 @@ if TYPE_CHECKING:
     from ingestd.localcloud.bigquery.sql.queries import CompiledQuery
 
 _LITERALS = {"INT64": INT64, "FLOAT64": FLOAT64, "STRING": STRING, "BYTES": BYTES, "BOOL": BOOL}
-_ORDERED = frozenset(
-    "INT64 FLOAT64 NUMERIC BIGNUMERIC BOOL STRING BYTES DATE TIME DATETIME TIMESTAMP INTERVAL".split()
-)
+_ORDERED = frozenset("INT64 FLOAT64 NUMERIC BIGNUMERIC BOOL STRING BYTES DATE TIME DATETIME TIMESTAMP INTERVAL".split())
 
 
 class ExpressionCompiler:
@@ -227,7 +225,9 @@ class ExpressionCompiler:
         if base.type.kind == "STRUCT" and node.mode in ("OFFSET", "ORDINAL", ""):
             return self._struct_index(base, node)
         if base.type.kind != "ARRAY":
-            self.fail(f"Element access using [{node.mode or 'INT64'}] is not supported on values of type {base.type}", node)
+            self.fail(
+                f"Element access using [{node.mode or 'INT64'}] is not supported on values of type {base.type}", node
+            )
         assert base.type.element is not None
         if base.null:
             return NULL
@@ -274,7 +274,14 @@ class ExpressionCompiler:
         if node.safe:
             return safe_cast(value, target)
         literal_text = value.value if value.literal and isinstance(value.value, str) and not value.parameter else None
-        if literal_text is not None and target.kind in ("DATE", "DATETIME", "TIME", "TIMESTAMP", "NUMERIC", "BIGNUMERIC"):
+        if literal_text is not None and target.kind in (
+            "DATE",
+            "DATETIME",
+            "TIME",
+            "TIMESTAMP",
+            "NUMERIC",
+            "BIGNUMERIC",
+        ):
             parsed = parse_literal(literal_text, target)
             if parsed is None:
                 self.fail(f'Could not cast literal "{literal_text}" to type {target}', node.value)
@@ -328,8 +335,7 @@ class ExpressionCompiler:
         parts = [coerce(item, kind) if kind else None for item in (value, low, high)]
         if any(part is None for part in parts) or (kind and kind.kind not in _ORDERED):
             self.fail(
-                "No matching signature for operator BETWEEN for argument types: "
-                f"{value.type}, {low.type}, {high.type}",
+                f"No matching signature for operator BETWEEN for argument types: {value.type}, {low.type}, {high.type}",
                 node,
             )
         a, b, c = (part.sql for part in parts if part is not None)
@@ -410,7 +416,8 @@ class ExpressionCompiler:
         b = coerce(right, kind) if kind else None
         if a is None or b is None:
             self.fail(
-                f"No matching signature for operator IS DISTINCT FROM for argument types: {left.type}, {right.type}", node
+                f"No matching signature for operator IS DISTINCT FROM for argument types: {left.type}, {right.type}",
+                node,
             )
         return Expr(f"({a.sql} IS {'NOT ' if node.negated else ''}DISTINCT FROM {b.sql})", BOOL)
 
@@ -420,7 +427,10 @@ class ExpressionCompiler:
         kind = supertype([*results, otherwise])
         if kind is None:
             kinds = ", ".join(str(item.type) for item in (*results, otherwise))
-            self.fail(f"No matching signature for operator CASE; all THEN/ELSE arguments must be coercible to a common type but found: {kinds}", node)
+            self.fail(
+                f"No matching signature for operator CASE; all THEN/ELSE arguments must be coercible to a common type but found: {kinds}",
+                node,
+            )
         converted = [self.must(item, kind, node) for item in results]
         operand = self.expr(node.operand, scope) if node.operand is not None else None
         clauses = []
@@ -474,7 +484,9 @@ class ExpressionCompiler:
         if node.type is not None:
             kind = from_node(node.type)
             if len(kind.fields) != len(members):
-                self.fail(f"STRUCT type has {len(kind.fields)} fields but constructor call has {len(members)} fields", node)
+                self.fail(
+                    f"STRUCT type has {len(kind.fields)} fields but constructor call has {len(members)} fields", node
+                )
             members = [self.must(member, inner, node) for member, (_, inner) in zip(members, kind.fields, strict=True)]
         else:
             names = []
@@ -483,7 +495,9 @@ class ExpressionCompiler:
                 names.append(alias or implied)
             kind = struct_of((name, member.type) for name, member in zip(names, members, strict=True))
             members = [
-                Expr(f"CAST(NULL AS {member.type.duckdb})", member.type, null=True, literal=True) if member.null else member
+                Expr(f"CAST(NULL AS {member.type.duckdb})", member.type, null=True, literal=True)
+                if member.null
+                else member
                 for member in members
             ]
         if not members:

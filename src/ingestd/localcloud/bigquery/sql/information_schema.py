@@ -139,7 +139,9 @@ def _literal(value: Any, item: Field) -> str:
     if value is None:
         return f"CAST(NULL AS {item.duckdb})"
     if item.type is Type.STRUCT:
-        members = ", ".join(f"{quote(member.name)} := {_literal(value.get(member.name), member)}" for member in item.fields)
+        members = ", ".join(
+            f"{quote(member.name)} := {_literal(value.get(member.name), member)}" for member in item.fields
+        )
         return f"struct_pack({members})"
     return literal(value, SCALARS[item.type.value]).sql
 
@@ -152,7 +154,7 @@ def _schemata(dataset: Dataset) -> _Row:
         "last_modified_time": dataset.modified,
         "location": dataset.location,
         "default_collation_name": "NULL",
-        "ddl": f"CREATE SCHEMA `{dataset.ref.project}.{dataset.ref.dataset}`\nOPTIONS(\n  location=\"{dataset.location}\"\n);",
+        "ddl": f'CREATE SCHEMA `{dataset.ref.project}.{dataset.ref.dataset}`\nOPTIONS(\n  location="{dataset.location}"\n);',
     }
 
 
@@ -161,7 +163,12 @@ def _base(table: Table) -> _Row:
     return {"table_catalog": ref.project, "table_schema": ref.dataset, "table_name": ref.table}
 
 
-_KINDS = {TableKind.TABLE: "BASE TABLE", TableKind.VIEW: "VIEW", TableKind.EXTERNAL: "EXTERNAL", TableKind.SNAPSHOT: "SNAPSHOT"}
+_KINDS = {
+    TableKind.TABLE: "BASE TABLE",
+    TableKind.VIEW: "VIEW",
+    TableKind.EXTERNAL: "EXTERNAL",
+    TableKind.SNAPSHOT: "SNAPSHOT",
+}
 
 
 def _tables(c: SourceCompiler, table: Table) -> list[_Row]:
@@ -330,7 +337,10 @@ def _job(resource: Mapping[str, Any]) -> _Row:
     statistics = resource.get("statistics") or {}
     query = statistics.get("query") or {}
     status = resource.get("status") or {}
-    kind = str(configuration.get("jobType") or next((key.upper() for key in ("query", "load", "copy", "extract") if key in configuration), ""))
+    kind = str(
+        configuration.get("jobType")
+        or next((key.upper() for key in ("query", "load", "copy", "extract") if key in configuration), "")
+    )
     details = configuration.get(kind.lower()) or {}
 
     def moment(key: str) -> Any:

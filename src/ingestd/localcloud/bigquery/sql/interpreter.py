@@ -45,7 +45,9 @@ class Interpreter:
                 self._run_script(script)
         except _Jump as jump:
             if jump.kind != "RETURN":
-                raise BigQueryError("invalidQuery", f"{jump.kind} is only allowed inside of a loop body", "query") from None
+                raise BigQueryError(
+                    "invalidQuery", f"{jump.kind} is only allowed inside of a loop body", "query"
+                ) from None
         finally:
             self.runner.close()
 
@@ -175,8 +177,7 @@ class Interpreter:
         compiler = self.runner.compiler(self.script.source)
         condition = compiler.condition(node.condition, Scope(), "ASSERT")
         if not dry:
-            row = self.runner.execute(f"SELECT {condition}", compiler.collected.bound).fetchone()
-            if row is None or row[0] is not True:
+            if self.runner.rows(f"SELECT {condition}", compiler.collected.bound) != [(True,)]:
                 raise BigQueryError("invalidQuery", node.message or "Assertion failed", "query")
         return StatementResult("ASSERT", text, referenced_tables=tuple(compiler.collected.referenced))
 
@@ -235,7 +236,9 @@ class Interpreter:
         value = compiler.expr(node.values[0], Scope())
         if value.type.kind != "STRUCT" or len(value.type.fields) != len(node.names):
             self.script.source.fail(f"Cannot assign {value.type} to {len(node.names)} variables", node.pos)
-        self.runner.execute(f"CREATE OR REPLACE TEMP TABLE _pending AS SELECT {value.sql} AS v", compiler.collected.bound)
+        self.runner.execute(
+            f"CREATE OR REPLACE TEMP TABLE _pending AS SELECT {value.sql} AS v", compiler.collected.bound
+        )
         for name, physical, (_, kind) in zip(node.names, value.type.physical_names, value.type.fields, strict=True):
             variable = self._variable(name, node)
             member = Expr(f"(SELECT v.{quote(physical)} FROM temp._pending)", kind)
@@ -433,5 +436,3 @@ def system_variables(project: str, dataset: str, user: str, location: str) -> di
         "session_user": user,
         "script.num_stack_frames": 1,
     }
-
-

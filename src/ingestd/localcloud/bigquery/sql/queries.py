@@ -160,7 +160,9 @@ class Compiler(SourceCompiler):
         position = node.value
         assert isinstance(position, int)
         if not 1 <= position <= count:
-            self.fail(f"ORDER BY column number item is out of range. Must be between 1 and {count}, found {position}", node)
+            self.fail(
+                f"ORDER BY column number item is out of range. Must be between 1 and {count}, found {position}", node
+            )
         return position
 
     def _set_operation(self, node: ast.SetOperation, scope: Scope) -> CompiledQuery:
@@ -189,7 +191,10 @@ class Compiler(SourceCompiler):
                 found = ", ".join(str(branch.columns[index].type) for branch in branches)
                 self.fail(f"Column {index + 1} in {name} has incompatible types: {found}", node)
             if not node.every and kind.kind in _UNGROUPABLE:
-                self.fail(f"Column {index + 1} in {name} has type that does not support set operation comparisons: {kind}", node)
+                self.fail(
+                    f"Column {index + 1} in {name} has type that does not support set operation comparisons: {kind}",
+                    node,
+                )
             kinds.append(kind)
         operator = {"UNION ALL": "UNION ALL", "UNION DISTINCT": "UNION"}.get(name, node.op)
         sql = f" {operator} ".join(f"({self._aligned(branch, kinds, node)})" for branch in branches)
@@ -364,9 +369,7 @@ class Compiler(SourceCompiler):
             self.fail(f"Grouping by expressions of type {value.type.kind} is not allowed", node)
         return value.sql
 
-    def _order_by(
-        self, select: ast.Select, items: tuple[ast.OrderItem, ...], scope: Scope, output: _Output
-    ) -> str:
+    def _order_by(self, select: ast.Select, items: tuple[ast.OrderItem, ...], scope: Scope, output: _Output) -> str:
         if not items:
             return ""
         parts = []
@@ -404,7 +407,8 @@ class Compiler(SourceCompiler):
             compiled = self.compile_query(query, scope)
         if len(compiled.columns) != 1:
             self.fail(
-                "ARRAY subquery cannot have more than one column unless using SELECT AS STRUCT to build STRUCT values", node
+                "ARRAY subquery cannot have more than one column unless using SELECT AS STRUCT to build STRUCT values",
+                node,
             )
         column = compiled.columns[0]
         if column.type.kind == "ARRAY":

@@ -32,18 +32,30 @@ class Runner:
         self.aborted = False
         self._kept: list[tuple[str, Any, Schema]] = []
 
-    def execute(self, sql: str, bound: Mapping[str, object] | None = None) -> duckdb.DuckDBPyConnection:
+    def execute(self, sql: str, bound: Mapping[str, object] | None = None) -> None:
+        """Run a statement to its end; its rows do not matter."""
         try:
-            return self.conn.execute(sql, dict(bound)) if bound else self.conn.execute(sql)
+            self._start(sql, bound).complete()
         except duckdb.Error as error:
             if is_conflict(error):
                 raise
             raise from_duckdb(error) from error
 
+    def rows(self, sql: str, bound: Mapping[str, object] | None = None) -> list[tuple[Any, ...]]:
+        try:
+            return self._start(sql, bound).fetchall()
+        except duckdb.Error as error:
+            if is_conflict(error):
+                raise
+            raise from_duckdb(error) from error
+
+    def _start(self, sql: str, bound: Mapping[str, object] | None) -> duckdb.DuckDBPyConnection:
+        return self.conn.execute(sql, dict(bound)) if bound else self.conn.execute(sql)
+
     def count(self, sql: str, bound: Mapping[str, object] | None = None) -> int:
         """Run a statement that answers with a number: the rows it changed."""
-        row = self.execute(sql, bound).fetchone()
-        return int(row[0]) if row else 0
+        rows = self.rows(sql, bound)
+        return int(rows[0][0]) if rows else 0
 
     def atomically(self, work: Callable[[], _Answer]) -> _Answer:
         """All of `work` or nothing. Lost races with other transactions are tried again, as BigQuery queues DML."""
@@ -140,6 +152,7 @@ class Runner:
 
     def _arrow(self, sql: str, bound: Mapping[str, object]) -> Any:
         try:
+            self.conn.execute("SELECT 1").complete()  # an unread result of before would be in the way
             return self.conn.sql(sql, params=dict(bound) if bound else None).to_arrow_table()
         except duckdb.Error as error:
             raise from_duckdb(error) from error
@@ -183,9 +196,7 @@ class Runner:
         """An expression's value, as Python sees it."""
         compiler = self.compiler(source)
         compiled = self._evaluated(compiler, node, target)
-        row = self.execute(f"SELECT {compiled.sql}", compiler.collected.bound).fetchone()
-        assert row is not None
-        return row[0], compiled.type
+        return self.rows(f"SELECT {compiled.sql}", compiler.collected.bound)[0][0], compiled.type
 
     def _evaluated(self, compiler: Compiler, node: ast.Expression, target: SqlType | None) -> Expr:
         if target is None:
@@ -205,7 +216,8 @@ class Runner:
             self.execute(f"SET VARIABLE {variable.slot} = (SELECT CAST({value.sql} AS {variable.type.duckdb}))")
         else:
             self.execute(
-                f"CREATE OR REPLACE TEMP TABLE _assigned AS SELECT CAST({value.sql} AS {variable.type.duckdb}) AS v", bound
+                f"CREATE OR REPLACE TEMP TABLE _assigned AS SELECT CAST({value.sql} AS {variable.type.duckdb}) AS v",
+                bound,
             )
             self.execute(f"SET VARIABLE {variable.slot} = (SELECT v FROM _assigned)")
 
@@ -224,5 +236,3 @@ def _refuse_duplicates(names: list[str]) -> None:
                 "query",
             )
         seen.add(name.lower())
-
-

@@ -131,7 +131,9 @@ class SourceCompiler(ExpressionCompiler):
         visible = replace(scope, ranges=scope.ranges) if not first else (scope.parent or Scope())
         value = self.expr(array, visible)
         if value.type.kind != "ARRAY" or value.type.element is None:
-            self.fail(f"Values referenced in UNNEST must be arrays. UNNEST contains expression of type {value.type}", array)
+            self.fail(
+                f"Values referenced in UNNEST must be arrays. UNNEST contains expression of type {value.type}", array
+            )
         own = self.collected.alias()
         item = Expr(f"{own}.v", value.type.element)
         self.add_range(scope, value_range(alias, item), array)
@@ -191,7 +193,7 @@ class SourceCompiler(ExpressionCompiler):
     def table_ref(self, parts: tuple[str, ...], node: ast.Node) -> TableRef:
         if "$" in parts[-1]:
             raise BigQueryError(
-                "invalidQuery", f"Table \"{'.'.join(parts)}\": partition decorators are not allowed in GoogleSQL", "query"
+                "invalidQuery", f'Table "{".".join(parts)}": partition decorators are not allowed in GoogleSQL', "query"
             )
         if len(parts) == 1:
             if not self.session.default_dataset:
@@ -202,7 +204,7 @@ class SourceCompiler(ExpressionCompiler):
         if len(parts) == 2:
             return TableRef(self.session.project, parts[0], parts[1])
         if len(parts) > 3:
-            self.fail(f"Table name \"{'.'.join(parts)}\" has too many parts", node)
+            self.fail(f'Table name "{".".join(parts)}" has too many parts', node)
         return TableRef(*parts)
 
     def find_table(self, ref: TableRef, node: ast.Node) -> Table:
@@ -246,7 +248,7 @@ class SourceCompiler(ExpressionCompiler):
         sql = self._physical(table.relation, table.schema, alias, scope, node)
         if table.has_file_name:
             name = sql.rsplit(" ", 1)[-1]
-            scope.ranges[-1].columns.append(Column("_FILE_NAME", STRING, f"{name}.\"_FILE_NAME\"", pseudo=True))
+            scope.ranges[-1].columns.append(Column("_FILE_NAME", STRING, f'{name}."_FILE_NAME"', pseudo=True))
         return sql
 
     def _view(self, table: Table, alias: str, scope: Scope, node: ast.TableName) -> str:
@@ -267,17 +269,13 @@ class SourceCompiler(ExpressionCompiler):
             compiled = inner.compile_query(query, None)
         except BigQueryError as error:
             if error.reason == "invalidQuery":
-                raise BigQueryError(
-                    "invalidQuery", f"Invalid view {table.ref}: {error.message}", "query"
-                ) from None
+                raise BigQueryError("invalidQuery", f"Invalid view {table.ref}: {error.message}", "query") from None
             raise
         columns = compiled.columns
         if len(table.schema) == len(columns):
             for column, item in zip(columns, table.schema, strict=True):
                 column.name = item.name
-        return self._relation(
-            f"({compiled.sql})", columns, compiled.value_table, alias, scope, node.sample, node
-        )
+        return self._relation(f"({compiled.sql})", columns, compiled.value_table, alias, scope, node.sample, node)
 
     def _wildcard(self, ref: TableRef, alias: str, scope: Scope, node: ast.TableName) -> str:
         """All tables of a dataset whose names start with the prefix; the newest gives the schema."""

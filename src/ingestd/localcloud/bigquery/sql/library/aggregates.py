@@ -246,7 +246,14 @@ def approx_top_count(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Exp
     return Expr(f"bq_top_count(histogram({value.sql}), {want(c, node, number, INT64).sql})", kind)
 
 
-@function("APPROX_TOP_SUM", "HLL_COUNT.INIT", "HLL_COUNT.MERGE", "HLL_COUNT.EXTRACT", "HLL_COUNT.MERGE_PARTIAL", kind="aggregate")
+@function(
+    "APPROX_TOP_SUM",
+    "HLL_COUNT.INIT",
+    "HLL_COUNT.MERGE",
+    "HLL_COUNT.EXTRACT",
+    "HLL_COUNT.MERGE_PARTIAL",
+    kind="aggregate",
+)
 def sketches(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     raise not_implemented(node.name)
 

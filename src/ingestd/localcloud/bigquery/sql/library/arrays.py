@@ -197,5 +197,3 @@ def fold(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     name = node.name.removeprefix("ARRAY_").lower()
     kind = FLOAT64 if name == "avg" and element is INT64 else element
     return Expr(f"CAST(list_{name}({value.sql}) AS {kind.duckdb})", kind)
-
-

@@ -119,5 +119,3 @@ def range_contains(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
 @function("COLLATE", "COLLATION")
 def collate(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     raise not_implemented("collation")
-
-

@@ -187,7 +187,9 @@ def _add(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
             return Expr(f"CAST({value.sql} {sign} CAST({days.sql} AS INTEGER) AS DATE)", DATE)
         c.fail(f"{node.name} needs an INTERVAL", node)
     if written.part not in _ADDABLE[value.type.kind]:
-        c.fail(f"{node.name} does not support the {written.part} date part when the argument is {value.type} type", written)
+        c.fail(
+            f"{node.name} does not support the {written.part} date part when the argument is {value.type} type", written
+        )
     amount = c.expr(written.value, scope)
     number = coerce(amount, INT64)
     if number is None and isinstance(amount.value, str) and amount.literal:

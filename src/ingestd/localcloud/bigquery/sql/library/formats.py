@@ -10,7 +10,6 @@ from ingestd.localcloud.bigquery.sql.library.registry import arguments, constant
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope
 from ingestd.localcloud.bigquery.sql.sqltypes import (
     BIGNUMERIC,
-
     BYTES,
     DATE,
     DATETIME,
@@ -23,7 +22,9 @@ from ingestd.localcloud.bigquery.sql.sqltypes import (
     SqlType,
 )
 
-_SPECIFIER = re.compile(r"%(?P<flags>[-+ #0']*)(?P<width>\d+|\*)?(?:\.(?P<precision>\d+|\*))?(?P<kind>[diouxXfFeEgGsctTpP%])")
+_SPECIFIER = re.compile(
+    r"%(?P<flags>[-+ #0']*)(?P<width>\d+|\*)?(?:\.(?P<precision>\d+|\*))?(?P<kind>[diouxXfFeEgGsctTpP%])"
+)
 
 
 @function("FORMAT")
@@ -61,7 +62,10 @@ def format_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         value = next(rest, None)
         used += 1
         if value is None:
-            c.fail(f"Too few arguments to FORMAT for pattern {string_sql(pattern)}; Expected {used + 1}; Got {len(args)}", node)
+            c.fail(
+                f"Too few arguments to FORMAT for pattern {string_sql(pattern)}; Expected {used + 1}; Got {len(args)}",
+                node,
+            )
         pieces.append(_convert(c, node, match["kind"], match["flags"], sizes[0], sizes[1], value))
     tail = pattern[at:]
     if "%" in tail:
@@ -69,7 +73,10 @@ def format_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     if tail:
         pieces.append(string_sql(tail))
     if used != len(args) - 1:
-        c.fail(f"Too many arguments to FORMAT for pattern {string_sql(pattern)}; Expected {used + 1}; Got {len(args)}", node)
+        c.fail(
+            f"Too many arguments to FORMAT for pattern {string_sql(pattern)}; Expected {used + 1}; Got {len(args)}",
+            node,
+        )
     return Expr("(" + (" || ".join(pieces) or "''") + ")", STRING)
 
 
@@ -157,7 +164,8 @@ def cast_with_parameters(value: Expr, target: SqlType, node: ast.Cast) -> Expr:
         error = f"CAST(bq_error('{target}({first}, {scale}) has too many digits: ' || CAST({plain.sql} AS VARCHAR)) AS {target.duckdb})"
         digits = f"abs({rounded}) >= CAST('1{'0' * (first - scale)}' AS HUGEINT)"
         return Expr(
-            f"CAST(CASE WHEN {digits} THEN {'NULL' if node.safe else error} ELSE {rounded} END AS {target.duckdb})", target
+            f"CAST(CASE WHEN {digits} THEN {'NULL' if node.safe else error} ELSE {rounded} END AS {target.duckdb})",
+            target,
         )
     raise not_implemented(f"type parameters of {target}")
 
@@ -242,5 +250,3 @@ def _strftime_model(pattern: str) -> str | None:
         else:
             return None
     return out
-
-

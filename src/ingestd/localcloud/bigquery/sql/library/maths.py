@@ -23,7 +23,9 @@ for _kind in ("NUMERIC", "BIGNUMERIC"):
     define("FLOOR", _kind, _kind, f"CAST(floor({{0}}) AS {_duckdb})")
     define("MOD", f"{_kind} {_kind}", _kind, f"CAST({{0}} % nullif({{1}}, 0) AS {_duckdb})")
     define("SQRT", _kind, _kind, f"CAST(sqrt(CAST({{0}} AS DOUBLE)) AS {_duckdb})")
-    define("POW POWER", f"{_kind} {_kind}", _kind, f"CAST(pow(CAST({{0}} AS DOUBLE), CAST({{1}} AS DOUBLE)) AS {_duckdb})")
+    define(
+        "POW POWER", f"{_kind} {_kind}", _kind, f"CAST(pow(CAST({{0}} AS DOUBLE), CAST({{1}} AS DOUBLE)) AS {_duckdb})"
+    )
 define("CEIL CEILING", "FLOAT64", "FLOAT64", "ceil({0})")
 define("FLOOR", "FLOAT64", "FLOAT64", "floor({0})")
 define("IS_NAN", "FLOAT64", "BOOL", "isnan({0})")
@@ -32,11 +34,23 @@ define("DIV", "INT64 INT64", "INT64", "bq_int_divide({0}, {1})")
 define("DIV", "NUMERIC NUMERIC", "NUMERIC", "CAST(trunc(bq_numeric_divide({0}, {1})) AS DECIMAL(38,9))")
 define("MOD", "INT64 INT64", "INT64", "bq_mod({0}, {1})")
 define("IEEE_DIVIDE", "FLOAT64 FLOAT64", "FLOAT64", "({0} / {1})")
-define("SQRT", "FLOAT64", "FLOAT64", _guard("{0} < 0", f"'Argument to SQRT cannot be negative: ' || {_TEXT}", "sqrt({0})"))
+define(
+    "SQRT", "FLOAT64", "FLOAT64", _guard("{0} < 0", f"'Argument to SQRT cannot be negative: ' || {_TEXT}", "sqrt({0})")
+)
 define("CBRT", "FLOAT64", "FLOAT64", "cbrt({0})")
 define("EXP", "FLOAT64", "FLOAT64", "exp({0})")
-define("LN LOG", "FLOAT64", "FLOAT64", _guard("{0} <= 0", f"'Floating point error in function: LN(' || {_TEXT} || ')'", "ln({0})"))
-define("LOG10", "FLOAT64", "FLOAT64", _guard("{0} <= 0", f"'Floating point error in function: LOG10(' || {_TEXT} || ')'", "log10({0})"))
+define(
+    "LN LOG",
+    "FLOAT64",
+    "FLOAT64",
+    _guard("{0} <= 0", f"'Floating point error in function: LN(' || {_TEXT} || ')'", "ln({0})"),
+)
+define(
+    "LOG10",
+    "FLOAT64",
+    "FLOAT64",
+    _guard("{0} <= 0", f"'Floating point error in function: LOG10(' || {_TEXT} || ')'", "log10({0})"),
+)
 define(
     "LOG", "FLOAT64 FLOAT64", "FLOAT64",
     _guard("{0} <= 0 OR {1} <= 0 OR {1} = 1", "'Floating point error in function: LOG'", "log({1}, {0})"),
@@ -50,9 +64,16 @@ define(
 for _name in ("SIN", "COS", "TAN", "ATAN", "SINH", "COSH", "TANH", "ASINH", "COT"):
     define(_name, "FLOAT64", "FLOAT64", f"{_name.lower()}({{0}})")
 for _name in ("ASIN", "ACOS"):
-    define(_name, "FLOAT64", "FLOAT64", _guard("abs({0}) > 1", f"'Floating point error in function: {_name}'", f"{_name.lower()}({{0}})"))
+    define(
+        _name,
+        "FLOAT64",
+        "FLOAT64",
+        _guard("abs({0}) > 1", f"'Floating point error in function: {_name}'", f"{_name.lower()}({{0}})"),
+    )
 define("ACOSH", "FLOAT64", "FLOAT64", _guard("{0} < 1", "'Floating point error in function: ACOSH'", "acosh({0})"))
-define("ATANH", "FLOAT64", "FLOAT64", _guard("abs({0}) >= 1", "'Floating point error in function: ATANH'", "atanh({0})"))
+define(
+    "ATANH", "FLOAT64", "FLOAT64", _guard("abs({0}) >= 1", "'Floating point error in function: ATANH'", "atanh({0})")
+)
 define("ATAN2", "FLOAT64 FLOAT64", "FLOAT64", "atan2({0}, {1})")
 define("SEC", "FLOAT64", "FLOAT64", "(1 / cos({0}))")
 define("CSC", "FLOAT64", "FLOAT64", "(1 / sin({0}))")

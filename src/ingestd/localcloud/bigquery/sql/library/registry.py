@@ -93,9 +93,7 @@ def no_signature(c: ExpressionCompiler, node: ast.Call, args: list[Expr], suppor
     c.fail(f"No matching signature for function {node.name} for argument types: {kinds}{suffix}", node)
 
 
-def arguments(
-    c: ExpressionCompiler, node: ast.Call, scope: Scope, least: int, most: int | None = None
-) -> list[Expr]:
+def arguments(c: ExpressionCompiler, node: ast.Call, scope: Scope, least: int, most: int | None = None) -> list[Expr]:
     """The compiled arguments, when their number is right."""
     count(c, node, least, most)
     return [c.expr(item, scope) for item in node.args]

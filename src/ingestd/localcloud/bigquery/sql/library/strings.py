@@ -49,7 +49,12 @@ define("FROM_BASE64", "STRING", "BYTES", "from_base64({0})")
 define("TO_BASE32", "BYTES", "STRING", "bq_base32({0})")
 define("FROM_BASE32", "STRING", "BYTES", "bq_from_base32({0})")
 define("SAFE_CONVERT_BYTES_TO_STRING", "BYTES", "STRING", "bq_safe_convert({0})")
-define("TO_CODE_POINTS", "STRING", "ARRAY<INT64>", "list_transform(string_split({0}, ''), lambda _e: CAST(unicode(_e) AS BIGINT))")
+define(
+    "TO_CODE_POINTS",
+    "STRING",
+    "ARRAY<INT64>",
+    "list_transform(string_split({0}, ''), lambda _e: CAST(unicode(_e) AS BIGINT))",
+)
 define("TO_CODE_POINTS", "BYTES", "ARRAY<INT64>", "bq_to_code_points_bytes({0})")
 define("CODE_POINTS_TO_STRING", "ARRAY<INT64>", "STRING", "bq_code_points_to_string({0})")
 define("CODE_POINTS_TO_BYTES", "ARRAY<INT64>", "BYTES", "bq_code_points_to_bytes({0})")
@@ -141,9 +146,7 @@ def trim(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
             no_signature(c, node, args)
         characters = want(c, node, args[1], BYTES)
         # Bytes as code points below 256, so that trimming works byte by byte.
-        text, cut = (
-            f"bq_code_points_to_string(bq_to_code_points_bytes({x}))" for x in (args[0].sql, characters.sql)
-        )
+        text, cut = (f"bq_code_points_to_string(bq_to_code_points_bytes({x}))" for x in (args[0].sql, characters.sql))
         trimmed = f"{name}({text}, {cut})"
         points = f"list_transform(string_split({trimmed}, ''), lambda _e: CAST(unicode(_e) AS BIGINT))"
         return Expr(f"CASE WHEN {trimmed} = '' THEN from_hex('') ELSE bq_code_points_to_bytes({points}) END", BYTES)
@@ -151,7 +154,9 @@ def trim(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     if len(args) == 2:
         return Expr(f"{name}({value.sql}, {want(c, node, args[1], STRING).sql})", STRING)
     # Without a set, all Unicode white space goes.
-    space = "' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13) || chr(133) || chr(160) || chr(8195) || chr(12288)"
+    space = (
+        "' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13) || chr(133) || chr(160) || chr(8195) || chr(12288)"
+    )
     return Expr(f"{name}({value.sql}, {space})", STRING)
 
 
@@ -178,7 +183,9 @@ def split(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         raise not_implemented("SPLIT of BYTES")
     value = want(c, node, args[0], STRING)
     delimiter = want(c, node, args[1], STRING).sql if len(args) == 2 else "','"
-    return Expr(f"(CASE WHEN {value.sql} = '' THEN [''] ELSE string_split({value.sql}, {delimiter}) END)", array_of(STRING))
+    return Expr(
+        f"(CASE WHEN {value.sql} = '' THEN [''] ELSE string_split({value.sql}, {delimiter}) END)", array_of(STRING)
+    )
 
 
 @function("INITCAP")

@@ -12,7 +12,9 @@ _TIME = r"(\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,9}))?"
 _DATE_ONLY = re.compile(rf"\s*{_DATE}\s*$")
 _TIME_ONLY = re.compile(rf"\s*{_TIME}\s*$")
 _DATETIME = re.compile(rf"\s*{_DATE}(?:[ Tt]{_TIME})?\s*$")
-_TIMESTAMP = re.compile(rf"\s*{_DATE}(?:[ Tt]{_TIME})?\s*([Zz]|[+-]\d{{1,2}}(?::?\d{{2}})?|[A-Za-z][A-Za-z0-9_+/:-]*)?\s*$")
+_TIMESTAMP = re.compile(
+    rf"\s*{_DATE}(?:[ Tt]{_TIME})?\s*([Zz]|[+-]\d{{1,2}}(?::?\d{{2}})?|[A-Za-z][A-Za-z0-9_+/:-]*)?\s*$"
+)
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?$", re.IGNORECASE)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -129,40 +131,74 @@ def _element(code: str, at: datetime) -> str:
     if code[0] in "EO" and len(code) == 2 and code != "Ez":
         return _element(code[1], at)
     match code:
-        case "A": return _DAYS[at.weekday()]
-        case "a": return _DAYS[at.weekday()][:3]
-        case "B": return _MONTHS[at.month - 1]
-        case "b": return _MONTHS[at.month - 1][:3]
-        case "C": return f"{at.year // 100:02d}"
-        case "d": return f"{at.day:02d}"
-        case "e": return f"{at.day:2d}"
-        case "G": return str(at.isocalendar().year)
-        case "g": return f"{at.isocalendar().year % 100:02d}"
-        case "H": return f"{at.hour:02d}"
-        case "I": return f"{at.hour % 12 or 12:02d}"
-        case "J": return str((at.date() - _iso_year_start(at.date())).days + 1)
-        case "j": return f"{at.timetuple().tm_yday:03d}"
-        case "k": return f"{at.hour:2d}"
-        case "l": return f"{at.hour % 12 or 12:2d}"
-        case "M": return f"{at.minute:02d}"
-        case "m": return f"{at.month:02d}"
-        case "n": return "\n"
-        case "P": return "am" if at.hour < 12 else "pm"
-        case "p": return "AM" if at.hour < 12 else "PM"
-        case "Q": return str((at.month + 2) // 3)
-        case "S": return f"{at.second:02d}"
-        case "s": return str(int(((at if at.tzinfo else at.replace(tzinfo=UTC)) - EPOCH).total_seconds() // 1))
-        case "t": return "\t"
-        case "U": return f"{(at.timetuple().tm_yday + 6 - (at.weekday() + 1) % 7) // 7:02d}"
-        case "u": return str(at.isoweekday())
-        case "V": return f"{at.isocalendar().week:02d}"
-        case "W": return f"{(at.timetuple().tm_yday + 6 - at.weekday()) // 7:02d}"
-        case "w": return str(at.isoweekday() % 7)
-        case "Y": return str(at.year)
-        case "y": return f"{at.year % 100:02d}"
-        case "Z": return at.tzname() or "UTC"
-        case "z" | "Ez": return _offset(at, ":" if code == "Ez" else "")
-        case "%": return "%"
+        case "A":
+            return _DAYS[at.weekday()]
+        case "a":
+            return _DAYS[at.weekday()][:3]
+        case "B":
+            return _MONTHS[at.month - 1]
+        case "b":
+            return _MONTHS[at.month - 1][:3]
+        case "C":
+            return f"{at.year // 100:02d}"
+        case "d":
+            return f"{at.day:02d}"
+        case "e":
+            return f"{at.day:2d}"
+        case "G":
+            return str(at.isocalendar().year)
+        case "g":
+            return f"{at.isocalendar().year % 100:02d}"
+        case "H":
+            return f"{at.hour:02d}"
+        case "I":
+            return f"{at.hour % 12 or 12:02d}"
+        case "J":
+            return str((at.date() - _iso_year_start(at.date())).days + 1)
+        case "j":
+            return f"{at.timetuple().tm_yday:03d}"
+        case "k":
+            return f"{at.hour:2d}"
+        case "l":
+            return f"{at.hour % 12 or 12:2d}"
+        case "M":
+            return f"{at.minute:02d}"
+        case "m":
+            return f"{at.month:02d}"
+        case "n":
+            return "\n"
+        case "P":
+            return "am" if at.hour < 12 else "pm"
+        case "p":
+            return "AM" if at.hour < 12 else "PM"
+        case "Q":
+            return str((at.month + 2) // 3)
+        case "S":
+            return f"{at.second:02d}"
+        case "s":
+            return str(int(((at if at.tzinfo else at.replace(tzinfo=UTC)) - EPOCH).total_seconds() // 1))
+        case "t":
+            return "\t"
+        case "U":
+            return f"{(at.timetuple().tm_yday + 6 - (at.weekday() + 1) % 7) // 7:02d}"
+        case "u":
+            return str(at.isoweekday())
+        case "V":
+            return f"{at.isocalendar().week:02d}"
+        case "W":
+            return f"{(at.timetuple().tm_yday + 6 - at.weekday()) // 7:02d}"
+        case "w":
+            return str(at.isoweekday() % 7)
+        case "Y":
+            return str(at.year)
+        case "y":
+            return f"{at.year % 100:02d}"
+        case "Z":
+            return at.tzname() or "UTC"
+        case "z" | "Ez":
+            return _offset(at, ":" if code == "Ez" else "")
+        case "%":
+            return "%"
     raise ValueError(f"Invalid format element: %{code}")  # fmt: skip
 
 
@@ -294,7 +330,9 @@ def _assemble(found: dict[str, str], default_zone: str) -> tuple[datetime, tzinf
         hour = int(found.get("I") or found["l"]) % 12
         if (found.get("p") or found.get("P") or "").upper() == "PM":
             hour += 12
-    seconds = found.get("S") or next((value for code, value in found.items() if code[0] == "E" and code[-1] == "S"), "0")
+    seconds = found.get("S") or next(
+        (value for code, value in found.items() if code[0] == "E" and code[-1] == "S"), "0"
+    )
     whole, _, fraction = seconds.partition(".")
     clock = time(hour, int(found.get("M") or 0), min(int(whole), 59), _micros(fraction))
     moment = datetime.combine(base, clock)

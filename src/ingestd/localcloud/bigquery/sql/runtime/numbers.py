@@ -61,7 +61,9 @@ def _decimal(text: str, kind: str, step: Decimal, limit: Decimal) -> Decimal:
 def _fit(value: Decimal, text: object, kind: str, step: Decimal, limit: Decimal) -> Decimal:
     if not value.is_finite() or abs(value) >= limit:
         if kind == "BIGNUMERIC" and value.is_finite() and abs(value) < Decimal(10) ** 38:
-            raise ValueError(f"the local BigQuery does not support BIGNUMERIC values of more than 20 integer digits: {text}")
+            raise ValueError(
+                f"the local BigQuery does not support BIGNUMERIC values of more than 20 integer digits: {text}"
+            )
         raise ValueError(f"Invalid {kind} value: {text}")
     with localcontext(_EXACT):
         return value.quantize(step)

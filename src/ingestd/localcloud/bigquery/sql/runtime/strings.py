@@ -9,7 +9,7 @@ import re2
 
 from ingestd.localcloud.bigquery.sql.runtime.registry import runtime
 
-_INITCAP_DELIMITERS = " \t\n\r\f\v[](){}/|<>!?@\"^#$&~_,.:;*%+-"
+_INITCAP_DELIMITERS = ' \t\n\r\f\v[](){}/|<>!?@"^#$&~_,.:;*%+-'
 
 
 @lru_cache(maxsize=512)
