@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 
 from ingestd.localcloud.bigquery.catalog import Catalog
+from ingestd.localcloud.bigquery.commit_watch import clear, mark
 from ingestd.localcloud.bigquery.errors import BigQueryError, ErrorProto
 from ingestd.localcloud.bigquery.files.objects import Objects
 from ingestd.localcloud.bigquery.jobs import Job, JobStore, QueryResult
@@ -71,11 +72,13 @@ class Run:
     _cancelled: bool = False
     _gate: Lock = field(default_factory=Lock)
     finished: Job | None = None
+    applied: int = 0  # transactions the SQL engine committed for this job
+    _sealed: bool = False
 
     def cancel(self) -> None:
         """Ask the run to stop; once its commit has begun this changes nothing."""
         with self._gate:
-            if self.finished is None:
+            if self.finished is None and not self._sealed:
                 self._cancelled = True
                 self.conn.interrupt()
 
@@ -86,6 +89,14 @@ class Run:
     @property
     def cancelled(self) -> bool:
         return self._cancelled
+
+    def applying(self, *, last: bool) -> None:
+        """The SQL engine is about to commit a change. After the last one the job can no longer be cancelled."""
+        with self._gate:
+            self.check_cancelled()
+            self._sealed = last
+        mark(self.conn, self.job.key)
+        self.applied += 1
 
     @contextmanager
     def writing(self) -> Iterator[Catalog]:
@@ -113,6 +124,8 @@ class Run:
                 result=outcome.result,
             )
         JobStore(self.conn).update(self.finished)
+        if self.applied:
+            clear(self.conn, self.job.key)
         self.on_done(self.conn, self.finished)
 
 
@@ -122,6 +135,11 @@ def rollback(conn: duckdb.DuckDBPyConnection) -> None:
         conn.rollback()
     except duckdb.TransactionException:
         return
+
+
+def settle(conn: duckdb.DuckDBPyConnection) -> None:
+    """Finish what a `fetchone` left open: DuckDB streams Arrow only from a connection with no open result."""
+    conn.execute("SELECT 1").fetchall()
 
 
 def as_bigquery(error: duckdb.Error) -> BigQueryError:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ingestd.localcloud.bigquery.destination import source_partition
 from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
-from ingestd.localcloud.bigquery.execution import Outcome, Run
+from ingestd.localcloud.bigquery.execution import Outcome, Run, settle
 from ingestd.localcloud.bigquery.files.extract import extract
 from ingestd.localcloud.bigquery.resources import TableKind, TableRef, split_decorator
 from ingestd.localcloud.bigquery.types import quote
@@ -46,6 +46,7 @@ def run(run: Run) -> None:
         )
     columns = ", ".join(quote(item.name) for item in table.schema)
     relation = f"SELECT {columns} FROM {source_partition(table, decorator)}"
+    settle(run.conn)
     outcome = extract(run.conn, run.objects, relation, table.schema, config, uris_of(config))
     with run.writing():
         run.finish(

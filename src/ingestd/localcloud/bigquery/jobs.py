@@ -95,7 +95,6 @@ class Job:
     creation_reason: str = "REQUESTED"
     result: QueryResult | None = None
     upload: str = ""  # the posted bytes a load reads, when it does not read objects
-    closes_parent: bool = False  # the last statement of a script: with it committed, the script is complete
 
     @property
     def dry_run(self) -> bool:
@@ -199,7 +198,6 @@ class Job:
                 "creationReason": self.creation_reason,
                 "result": self.result.rest() if self.result else None,
                 "upload": self.upload,
-                "closesParent": self.closes_parent,
             }
         ).decode()
 
@@ -225,7 +223,6 @@ class Job:
             creation_reason=record["creationReason"],
             result=QueryResult.from_rest(record["result"]) if record["result"] else None,
             upload=record["upload"],
-            closes_parent=record["closesParent"],
         )
 
 

@@ -1,7 +1,7 @@
 """Query jobs: hand the text to the SQL engine, keep its rows where clients can page through them.
 
-A statement that changes something commits together with the job's DONE row. A script commits statement by statement, as
-in BigQuery; each change commits together with the DONE row of its child job, so a script cut short is never run twice.
+A change commits together with a marker of its job (see `commit_watch`), so a job cut short is never applied twice. A
+script commits statement by statement, as in BigQuery, and its statements become child jobs when it ends.
 """
 
 import hashlib
@@ -9,16 +9,19 @@ import re
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import duckdb
 
 from ingestd.localcloud.bigquery.catalog import Catalog
+from ingestd.localcloud.bigquery.commit_watch import WatchedConnection
 from ingestd.localcloud.bigquery.destination import Destination, Staged, WriteDisposition, write
 from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
 from ingestd.localcloud.bigquery.execution import Outcome, Run, rollback
 from ingestd.localcloud.bigquery.jobs import Job, JobKey, JobState, JobStore, JobType, QueryResult
 from ingestd.localcloud.bigquery.legacy_sql import standard_sql
-from ingestd.localcloud.bigquery.resources import Dataset, DatasetRef, Table, TableKind, TableRef, millis
+from ingestd.localcloud.bigquery.resources import Dataset, DatasetRef, Table, TableKind, TableRef
 from ingestd.localcloud.bigquery.sizes import measure
 from ingestd.localcloud.bigquery.sql.engine import DryRun, SqlEngine, StatementResult, TableName
 from ingestd.localcloud.bigquery.sql.parameters import parameters_from_rest
@@ -46,20 +49,20 @@ def run(run: Run) -> None:
     query = run.job.details
     sql = standard_sql(query)
     recorder = _Recorder(run)
-    engine = _engine(run, recorder)
+    engine = _engine(run)
     _check_bytes_billed(run, engine, sql)
     # A lone SELECT changes nothing: it runs beside the writer and takes the lock only to store its rows.
     reading = bool(_READ_ONLY.match(sql)) and ";" not in sql.strip().rstrip(";")
+    if query.get("destinationTable") and not reading:
+        _refuse_destination(engine.dry_run(sql))
     with nullcontext() if reading else run.data_lock:
         run.check_cancelled()
         try:
             result = engine.run(sql)
         except BaseException:
             run.finished = None
-            recorder.store_readers(engine.results)
+            recorder.store_children(engine.results)
             raise
-        if run.finished is not None:
-            return
         if result.script:
             recorder.close_script(result.statements)
             return
@@ -68,10 +71,16 @@ def run(run: Run) -> None:
         run.finish(_outcome(run, catalog, statement))
 
 
+def _refuse_destination(planned: DryRun) -> None:
+    """Before anything runs: what a statement has committed could not be taken back."""
+    if planned.kind != "SELECT":
+        raise BigQueryError("invalid", f"Cannot set destination table in jobs with {planned.kind} statements")
+
+
 def dry_run(run: Run) -> Job:
     """What the query would do: its schema, its kind, the bytes it would read."""
     sql = standard_sql(run.job.details)
-    plan = _engine(run, _Recorder(run)).dry_run(sql)
+    plan = _engine(run).dry_run(sql)
     size = _bytes_of(run.catalog, plan.referenced_tables)
     query: dict[str, Any] = {
         "statementType": plan.kind,
@@ -88,23 +97,25 @@ def dry_run(run: Run) -> Job:
 
 def plan(run: Run, sql: str) -> DryRun:
     """Compile a statement without running it: the schema of a view, say."""
-    return _engine(run, _Recorder(run)).dry_run(sql)
+    return _engine(run).dry_run(sql)
 
 
-def _engine(run: Run, recorder: "_Recorder") -> SqlEngine:
+def _engine(run: Run) -> SqlEngine:
     query = run.job.details
     default = query.get("defaultDataset")
     default_ref = DatasetRef.from_rest(default, run.job.key.project) if default else None
-    around = surroundings(run)
+    alone = not is_script(run.job)
+    watch = WatchedConnection(run.conn, lambda: run.applying(last=alone))
+    watched = cast("duckdb.DuckDBPyConnection", watch)
     return SqlEngine(
-        run.conn,
-        run.catalog,
+        watched,
+        Catalog(watched, project=run.catalog.project, clock=run.clock),
         project=run.job.key.project,
         clock=run.clock,
         default_dataset=f"{default_ref.project}.{default_ref.dataset}" if default_ref else None,
         parameters=parameters_from_rest(query.get("queryParameters")),
         external=attach_definitions(run, query.get("tableDefinitions") or {}),
-        surroundings=replace(around, committing=recorder.committing, before_statement=run.check_cancelled),
+        surroundings=replace(surroundings(run, watch.note_change), before_statement=run.check_cancelled),
     )
 
 
@@ -122,21 +133,14 @@ def _check_bytes_billed(run: Run, engine: SqlEngine, sql: str) -> None:
 
 @dataclass(slots=True)
 class _Recorder:
-    """Writes DONE rows into the engine's transactions."""
+    """Stores a script's statements as child jobs."""
 
     run: Run
     children: list[StatementResult] = field(default_factory=list)
 
-    def committing(self, statement: StatementResult, final: bool) -> None:
-        if final and not self.children and not _is_script(self.run):
-            self.run.finish(_outcome(self.run, self.run.catalog, statement))
-            return
-        self._store_child(statement, len(self.children), closes_parent=final)
-        self.children.append(statement)
-
-    def store_readers(self, statements: list[StatementResult]) -> None:
-        """A script failed: its statements that only read are child jobs too."""
-        if not _is_script(self.run) or not statements:
+    def store_children(self, statements: list[StatementResult]) -> None:
+        """A script failed: what ran before the failure are child jobs all the same."""
+        if not is_script(self.run.job) or not statements:
             return
         rollback(self.run.conn)
         self.run.conn.begin()
@@ -144,20 +148,16 @@ class _Recorder:
         self.run.conn.commit()
 
     def _store_missing(self, statements: list[StatementResult]) -> QueryResult | None:
-        """Children for the statements that committed nothing; the rows of the last one that has any."""
-        committed = [_identity(statement) for statement in self.children]
+        """One child per statement; the rows of the last one that has any."""
         result: QueryResult | None = None
         for statement in statements:
-            if committed and committed[0] == _identity(statement):
-                del committed[0]
-                continue
-            child = self._store_child(statement, len(self.children), closes_parent=False)
+            child = self._store_child(statement, len(self.children))
             self.children.append(statement)
             result = child.result if statement.relation else result
         return result
 
     def close_script(self, statements: list[StatementResult]) -> None:
-        """The script ran to its end: store the children that only read, then the parent."""
+        """The script ran to its end: store its children and the parent."""
         run = self.run
         with run.writing() as catalog:
             result = self._store_missing(statements)
@@ -172,7 +172,7 @@ class _Recorder:
                 statistics["query"]["numDmlAffectedRows"] = str(changed[-1].affected)
             run.finish(Outcome(statistics, result=result or QueryResult()))
 
-    def _store_child(self, statement: StatementResult, index: int, *, closes_parent: bool) -> Job:
+    def _store_child(self, statement: StatementResult, index: int) -> Job:
         run = self.run
         outcome = _outcome(run, run.catalog, statement, suffix=str(index))
         parent = run.job
@@ -189,21 +189,15 @@ class _Recorder:
             state=JobState.RUNNING,
             started=statement.started,
             parent=parent.key.job_id,
-            closes_parent=closes_parent,
         ).done(statement.ended or run.clock.now(), statistics=statistics, result=outcome.result)
         JobStore(run.conn).insert(child)
         return child
 
 
-def _identity(statement: StatementResult) -> tuple[object, ...]:
-    """What stays the same between a statement's commit and the engine's final report of it."""
-    return statement.kind, statement.sql, statement.dml, statement.ddl_target, statement.ddl_operation
-
-
-def _is_script(run: Run) -> bool:
+def is_script(job: Job) -> bool:
     """Whether a job's text has more than one statement, or control flow, so that it has child jobs."""
     text = re.sub(r"--[^\n]*|#[^\n]*|/\*.*?\*/|'''.*?'''|\"\"\".*?\"\"\"|'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"", " ",
-                  standard_sql(run.job.details), flags=re.DOTALL)  # fmt: skip
+                  standard_sql(job.details), flags=re.DOTALL)  # fmt: skip
     return ";" in text.strip().rstrip(";").rstrip()
 
 
@@ -247,8 +241,6 @@ def _outcome(run: Run, catalog: Catalog, statement: StatementResult, suffix: str
         result = _keep_rows(run, catalog, statement, suffix)
         target = result.table
         query["schema"] = schema_rest(result.schema)
-    elif run.job.details.get("destinationTable") and not suffix:
-        raise BigQueryError("invalid", f"Cannot set destination table in jobs with {statement.kind} statements")
     configuration = dict(run.job.configuration)
     if target is not None and target.table and not suffix:
         configuration["query"] = {
@@ -308,17 +300,15 @@ def _ref(name: TableName) -> TableRef:
     return TableRef(name.project, name.dataset, name.table)
 
 
-def recover_script(parent: Job, children: list[Job], now_millis: int) -> tuple[BigQueryError | None, Mapping[str, Any]]:
-    """How a script ends that had committed statements when the process died."""
-    statistics = {
-        "numChildJobs": str(len(children)),
-        "query": {"statementType": "SCRIPT", "totalBytesProcessed": "0", "cacheHit": False},
-    }
-    if any(child.closes_parent for child in children):
-        return None, statistics
-    waited = now_millis - millis(parent.created)
-    return BigQueryError(
-        "backendError",
-        f"The script was interrupted after {len(children)} statements had been committed, {waited} ms after it was "
-        "created; it was not run again.",
-    ), statistics
+def recovered(job: Job, committed: int, now: datetime) -> Job:
+    """How a query job ends whose changes were committed when the process died before it was DONE.
+
+    The change of a single statement is there, so the job succeeded; only its row counts are lost. Of a script it is not
+    known whether more was to come.
+    """
+    if not is_script(job):
+        return job.done(now, statistics={"query": {"cacheHit": False}}, result=QueryResult())
+    message = f"The script was interrupted after {committed} changes had been committed; it was not run again."
+    return job.done(
+        now, error=BigQueryError("backendError", message), statistics={"query": {"statementType": "SCRIPT"}}
+    )

@@ -20,6 +20,7 @@ import structlog
 
 from ingestd.localcloud.bigquery import copy_job, extract_job, load_job, query_job
 from ingestd.localcloud.bigquery.catalog import Catalog
+from ingestd.localcloud.bigquery.commit_watch import clear, marks
 from ingestd.localcloud.bigquery.database import Database
 from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.bigquery.execution import Cancelled, Run, WriterLock, as_bigquery, rollback
@@ -118,10 +119,8 @@ class JobRunner:
         try:
             store = JobStore(cursor)
             for job in store.unfinished():
-                children = store.listing(job.key.project, parent=job.key.job_id)
-                if children:
-                    error, statistics = query_job.recover_script(job, children, millis(self._clock.now()))
-                    self._finish(cursor, job.done(self._clock.now(), error=error, statistics=statistics))
+                if committed := marks(cursor, job.key):
+                    self._finish(cursor, query_job.recovered(job, committed, self._clock.now()))
                 else:
                     log.info("bigquery.job_resumed", job=str(job.key))
                     self.submit(job)
@@ -309,7 +308,7 @@ class JobRunner:
                 error = failure
             except duckdb.TransactionException as conflict:
                 rollback(run.conn)
-                if attempt < _CONFLICT_RETRIES and not run.cancelled and not self._failed_statistics(run):
+                if attempt < _CONFLICT_RETRIES and not run.cancelled and not run.applied:
                     log.info("bigquery.job_retried", job=str(run.job.key), reason=str(conflict))
                     run = self.prepare(run.job, self._renewed(run))
                     continue
@@ -354,6 +353,8 @@ class JobRunner:
         JobStore(cursor).update(done)
         if done.error and self.quotas.enforced and (target := done.details.get("destinationTable")):
             self._count_failure(cursor, done, target)
+        if done.type is JobType.QUERY:
+            clear(cursor, done.key)
         self._outbox.store(cursor, done)
         cursor.commit()
 

@@ -1,11 +1,11 @@
 """What SQL statements need from outside the SQL engine: files to export to, load from or query in place."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ingestd.localcloud.bigquery.destination import Destination, Staged, WriteDisposition, write
 from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.execution import Run
+from ingestd.localcloud.bigquery.execution import Run, settle
 from ingestd.localcloud.bigquery.files.external import attach_external
 from ingestd.localcloud.bigquery.files.extract import extract
 from ingestd.localcloud.bigquery.files.load import load_files
@@ -44,11 +44,21 @@ _COMMON_OPTIONS = {
 _IGNORED = {"uris", "format", "description", "friendly_name", "labels", "expiration_timestamp", "compression"}
 
 
-def surroundings(run: Run) -> Surroundings:
+def surroundings(run: Run, changing: Callable[[], None]) -> Surroundings:
+    """`changing` is called before anything is written on the run's cursor."""
+
+    def load(request: LoadRequest) -> int:
+        changing()
+        return _load(run, request)
+
+    def create_external(request: CreateExternalRequest) -> None:
+        changing()
+        _create_external(run, request)
+
     return Surroundings(
         export_data=lambda request: _export(run, request),
-        load_data=lambda request: _load(run, request),
-        create_external=lambda request: _create_external(run, request),
+        load_data=load,
+        create_external=create_external,
         external_table=lambda table: external_rows(run, table),
         jobs=run.jobs,
         user=run.job.user,
@@ -102,6 +112,7 @@ def _export(run: Run, request: ExportRequest) -> int:
         if options.get(option) is not None:
             config[key] = options[option]
     config.setdefault("printHeader", False)
+    settle(run.conn)
     return extract(run.conn, run.objects, request.relation, request.schema, config, [uri]).rows
 
 

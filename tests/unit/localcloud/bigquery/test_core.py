@@ -1,7 +1,6 @@
 """The core in virtual time: job states, latency, cancellation, expiry, recovery, the outbox."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from threading import Event, Thread
@@ -10,10 +9,12 @@ from typing import Any
 import pytest
 from tests.unit.localcloud.bigquery.conftest import FIELDS, Bench
 
+from ingestd.localcloud.bigquery import execution
 from ingestd.localcloud.bigquery.core import BigQueryCore
 from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.localcloud.bigquery.execution import Run
 from ingestd.localcloud.bigquery.files.objects import MemoryObjects
-from ingestd.localcloud.bigquery.jobs import Job, JobKey, JobState, JobStore, JobType
+from ingestd.localcloud.bigquery.jobs import JobState
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
 from ingestd.localcloud.faults import Fault, FaultKind
 from ingestd.model.clock import ManualClock
@@ -120,23 +121,61 @@ def test_a_job_left_pending_runs_when_the_process_returns(tmp_path: Path) -> Non
             second.insert_job("p", {"jobReference": {"jobId": "j"}, "configuration": {"load": load}})
 
 
-@pytest.mark.parametrize(("finished", "reason"), [(True, None), (False, "backendError")])
-def test_a_script_cut_short_is_never_run_twice(tmp_path: Path, finished: bool, reason: str | None) -> None:
+def query(sql: str, job_id: str) -> dict[str, Any]:
+    configuration = {"query": {"query": sql, "useLegacySql": False}}
+    return {"jobReference": {"jobId": job_id}, "configuration": configuration}
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("INSERT INTO d.t (id) VALUES (1)", None),
+        ("INSERT INTO d.t (id) VALUES (1); SELECT 1", "backendError"),
+    ],
+)
+def test_a_change_committed_before_death_is_never_applied_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, reason: str | None
+) -> None:
+    def die(*_: object) -> None:
+        raise SystemExit
+
     settings = BigQuerySettings(workers=0)
-    clock = ManualClock()
-    with BigQueryCore(tmp_path, project="p", objects=MemoryObjects(), clock=clock, settings=settings) as first:
-        query = {"query": {"query": "INSERT d.t VALUES (1); INSERT d.t VALUES (2)", "useLegacySql": False}}
-        first.insert_job("p", {"jobReference": {"jobId": "script"}, "configuration": query})
-        child = Job(JobKey("p", "US", "child"), JobType.QUERY, query, clock.now(), "u", parent="script")
-        cursor = first.database.cursor()
-        JobStore(cursor).insert(replace(child.done(clock.now()), closes_parent=finished))
-        cursor.close()
-    with BigQueryCore(tmp_path, project="p", objects=MemoryObjects(), clock=clock, settings=settings) as second:
+    with BigQueryCore(tmp_path, project="p", objects=MemoryObjects(), settings=settings) as first:
+        first.metadata.insert_dataset("p", {"datasetReference": {"datasetId": "d"}})
+        table = {"tableReference": {"tableId": "t"}, "schema": {"fields": FIELDS}}
+        first.metadata.insert_table("p", "d", table)
+        first.insert_job("p", query(sql, "j"))
+        with monkeypatch.context() as patch, pytest.raises(SystemExit):
+            patch.setattr(Run, "finish", die)
+            first.run_pending()
+    with BigQueryCore(tmp_path, project="p", objects=MemoryObjects(), settings=settings) as second:
         assert second.run_pending() == 0
-        job = second.jobs.get("p", "script")
+        job = second.jobs.get("p", "j")
         assert job.state is JobState.DONE
         assert (job.error.reason if job.error else None) == reason
-        assert job.statistics["numChildJobs"] == "1"
+        assert second.metadata.get_table("p", "d", "t")["numRows"] == "1"
+
+
+def test_a_change_whose_marker_cannot_be_written_is_rolled_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("no marker")
+
+    bench.create()
+    monkeypatch.setattr(execution, "mark", refuse)
+    job = bench.core.wait(bench.core.insert_job("p", query("INSERT INTO d.t (id) VALUES (1)", "j")))
+    assert job.error is not None
+    assert job.error.reason == "internalError"
+    assert bench.rows() == []
+
+
+def test_a_destination_for_dml_is_refused_before_it_runs(bench: Bench) -> None:
+    bench.create()
+    resource = query("INSERT INTO d.t (id) VALUES (1)", "j")
+    resource["configuration"]["query"]["destinationTable"] = {"datasetId": "d", "tableId": "other"}
+    job = bench.core.wait(bench.core.insert_job("p", resource))
+    assert job.error is not None
+    assert "Cannot set destination table" in job.error.message
+    assert bench.rows() == []
 
 
 def test_an_undelivered_audit_entry_is_delivered_after_a_restart(tmp_path: Path) -> None:
