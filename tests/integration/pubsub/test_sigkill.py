@@ -49,13 +49,17 @@ def server(root: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
         process.stdout.close()
 
 
+Topic, Subscription, Message = types.Topic.pb(), types.Subscription.pb(), types.PubsubMessage.pb()
+Publish, Pull, Acknowledge = types.PublishRequest.pb(), types.PullRequest.pb(), types.AcknowledgeRequest.pb()
+
+
 class Client:
     def __init__(self, channel: Any) -> None:
         def method(path: str, request: Any, response: Any) -> Any:
             return channel.unary_unary(
                 f"/google.pubsub.v1.{path}",
-                request_serializer=request.serialize,
-                response_deserializer=response.deserialize if response else None,
+                request_serializer=request.pb().SerializeToString,
+                response_deserializer=response.pb().FromString if response else None,
             )
 
         self.create_topic = method("Publisher/CreateTopic", types.Topic, types.Topic)
@@ -73,29 +77,29 @@ async def work_until_killed(endpoint: str, kill: Any, first: bool) -> tuple[set[
     async with grpc.aio.insecure_channel(endpoint) as channel:
         client = Client(channel)
         if first:
-            await client.create_topic(types.Topic(name=TOPIC))
-            await client.create_subscription(types.Subscription(name=SUBSCRIPTION, topic=TOPIC))
+            await client.create_topic(Topic(name=TOPIC))
+            await client.create_subscription(Subscription(name=SUBSCRIPTION, topic=TOPIC))
 
         async def publish(number: int) -> None:
-            messages = [types.PubsubMessage(data=b"x" * 500, attributes={"worker": str(number)})] * 7
+            messages = [Message(data=b"x" * 500, attributes={"worker": str(number)})] * 7
             while True:
-                response = await client.publish(types.PublishRequest(topic=TOPIC, messages=messages))
+                response = await client.publish(Publish(topic=TOPIC, messages=messages))
                 published.update(response.message_ids)
 
         async def acknowledge() -> None:
             while True:
-                response = await client.pull(types.PullRequest(subscription=SUBSCRIPTION, max_messages=5))
+                response = await client.pull(Pull(subscription=SUBSCRIPTION, max_messages=5))
                 ids = {one.message.message_id for one in response.received_messages}
                 assert not ids & acked, "an acknowledged message came back"
                 unsure.update(ids)
                 ack_ids = [one.ack_id for one in response.received_messages]
-                await client.acknowledge(types.AcknowledgeRequest(subscription=SUBSCRIPTION, ack_ids=ack_ids))
+                await client.acknowledge(Acknowledge(subscription=SUBSCRIPTION, ack_ids=ack_ids))
                 unsure.difference_update(ids)
                 acked.update(ids)
 
         tasks = [asyncio.create_task(publish(number)) for number in range(4)]
         tasks += [asyncio.create_task(acknowledge()) for _ in range(2)]
-        await asyncio.sleep(0.7)
+        await asyncio.sleep(0.4)
         kill()
         results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
         for result in results:
@@ -108,7 +112,7 @@ async def drain(endpoint: str) -> set[str]:
         client = Client(channel)
         found: set[str] = set()
         while True:
-            response = await client.pull(types.PullRequest(subscription=SUBSCRIPTION, max_messages=1000))
+            response = await client.pull(Pull(subscription=SUBSCRIPTION, max_messages=1000))
             if not response.received_messages:
                 return found
             found.update(one.message.message_id for one in response.received_messages)

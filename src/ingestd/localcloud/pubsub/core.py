@@ -259,14 +259,15 @@ class PubSubCore(Catalog):
         """Do what is due: expire leases, end backoffs, forget what outlived its retention."""
         with self._lock:
             self._catch_up()
-            self._announced = None
-            self._announce()
 
     def next_wakeup(self) -> float:
-        """When `tick` has something to do next, on the clock's monotonic scale."""
+        """When `tick` has something to do next, on the clock's monotonic scale.
+
+        Whoever asks is told (`Listener.wakeup_moved`) when it becomes earlier than this answer.
+        """
         with self._lock:
-            due = self.state.schedule.next_time()
-            return self._next_trim if due is None else min(due, self._next_trim)
+            self._announced = self._next_wakeup()
+            return self._announced
 
     def compact(self) -> None:
         """Rewrite the log to what is alive. Happens by itself when garbage dominates."""
@@ -365,8 +366,12 @@ class PubSubCore(Catalog):
             self._next_trim = now + _TRIM_SECONDS
         return now
 
+    def _next_wakeup(self) -> float:
+        due = self.state.schedule.next_time()
+        return self._next_trim if due is None else min(due, self._next_trim)
+
     def _announce(self) -> None:
-        wakeup = self.next_wakeup()
+        wakeup = self._next_wakeup()
         if self._announced is None or wakeup < self._announced:
             self._announced = wakeup
             for listener in self._listeners:

@@ -498,6 +498,7 @@ class Queue:
 
     def _give_back(self, entries: Sequence[Entry], now: float) -> None:
         returned: list[Entry] = []
+        followers: list[Entry] = []
         for entry in entries:
             if entry.state is not State.LEASED:
                 continue  # it came back with an earlier message of its key
@@ -505,20 +506,21 @@ class Queue:
             entry.state = State.PARKED
             returned.append(entry)
             if entry.key is not None:
-                self._revoke_followers(entry)
+                followers += self._revoke_followers(entry)
         limit = self.settings.max_delivery_attempts
         exhausted = [entry for entry in returned if limit and entry.attempts >= limit]
         if exhausted:
             self._owner.dead_letter(self, exhausted, now)
             returned = [entry for entry in returned if entry.attempts < limit]
         self.requeue(returned, now)
-        if limit and returned:
-            self._owner.remember_attempts(self, returned)
+        if limit and (tried := returned + followers):
+            self._owner.remember_attempts(self, tried)
         self._owner.became_ready(self)
 
-    def _revoke_followers(self, entry: Entry) -> None:
+    def _revoke_followers(self, entry: Entry) -> list[Entry]:
         """Take back the later ones of its key; what was delivered is always the front of the key's queue."""
         assert entry.key is not None
+        revoked: list[Entry] = []
         behind = False
         for later in entry.key.entries:
             if later is entry:
@@ -528,10 +530,12 @@ class Queue:
             elif later.state is State.LEASED:
                 self._end_lease(later)
                 later.state = State.READY
+                revoked.append(later)
             elif later.state is State.ACKED and not self.settings.exactly_once:
                 later.state = State.READY
             elif later.state is State.READY:
                 break
+        return revoked
 
     def _key_progress(self, key: KeyQueue, now: float) -> None:
         """Queue the key when nothing of it is outstanding and something is left."""

@@ -186,6 +186,31 @@ def test_the_next_wakeup_is_the_earliest_deadline_still_alive(world: Any) -> Non
     assert idle == 60
 
 
+def test_an_earlier_wakeup_is_announced_even_after_one_that_came_to_nothing(world: Any) -> None:
+    """A timekeeper that asked once must hear of every earlier deadline, whatever became of the ones before."""
+
+    class Timekeeper:
+        moved = 0
+
+        def wakeup_moved(self) -> None:
+            self.moved += 1
+
+        def messages_ready(self, subscription: str) -> None: ...
+
+    timekeeper = Timekeeper()
+    world.core.add_listener(timekeeper)
+    world.subscription()
+    world.publish("a")
+    world.core.next_wakeup()
+    world.ack(*world.pull())
+    assert timekeeper.moved == 1
+    world.after(10)
+    assert world.core.next_wakeup() == 60
+    world.publish("b")
+    world.pull()
+    assert timekeeper.moved == 2
+
+
 def test_ticking_expires_leases_without_anyone_pulling(world: Any) -> None:
     world.subscription()
     world.publish("a")
