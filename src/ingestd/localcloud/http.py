@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, unquote_plus
 import orjson
 import structlog
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 log = structlog.get_logger(__name__)
 
@@ -116,6 +117,45 @@ def as_asgi(handler: Handler) -> Callable[..., Awaitable[None]]:
     return app
 
 
+class _JoinedWrites:
+    """A transport whose writes of one turn of the loop leave together.
+
+    uvicorn writes the head and the body of an answer separately; joined, they cost half the system calls and wake the
+    client once instead of twice.
+    """
+
+    __slots__ = ("_loop", "_transport", "_waiting")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._waiting: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if not data:
+            return
+        if not self._waiting:
+            self._loop.call_soon(self._flush)
+        self._waiting.append(data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._transport.writelines(waiting)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class _Protocol(HttpToolsProtocol):
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(_JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
+
+
 class _Server(uvicorn.Server):
     """uvicorn, leaving signals to the process that embeds it."""
 
@@ -133,7 +173,7 @@ class HttpServer:
         self._wanted_port = port
         self._config = uvicorn.Config(
             as_asgi(handler),
-            http="httptools",
+            http=_Protocol,
             loop="none",
             lifespan="off",
             interface="asgi3",
