@@ -1,6 +1,7 @@
 """Registers, once per database, everything translated SQL may call."""
 
 import duckdb
+from duckdb.func import FunctionNullHandling
 
 from ingestd.localcloud.bigquery.sql.runtime import civil, jsons, numbers, strings
 from ingestd.localcloud.bigquery.sql.runtime.macros import MACROS
@@ -15,9 +16,9 @@ def register(conn: duckdb.DuckDBPyConnection) -> None:
         conn.create_function(
             item.name,
             item.call,
-            list(item.parameters),  # type: ignore[arg-type]
-            item.returns,  # type: ignore[arg-type]
-            null_handling="special" if item.nulls else "default",  # type: ignore[arg-type]
+            list(item.parameters),
+            item.returns,
+            null_handling=FunctionNullHandling.SPECIAL if item.nulls else FunctionNullHandling.DEFAULT,
         )
     for macro in MACROS:
         conn.execute(f"CREATE OR REPLACE MACRO {macro}")

@@ -17,15 +17,6 @@ _TEXT = "bq_float64_to_string({0})"
 for _kind, _type in (("INT64", "INT64"), ("NUMERIC", "NUMERIC"), ("BIGNUMERIC", "BIGNUMERIC"), ("FLOAT64", "FLOAT64")):
     define("ABS", _kind, _type, "abs({0})")
     define("SIGN", _kind, _type, f"CAST(sign({{0}}) AS {SqlType(_kind).duckdb})")
-for _kind in ("NUMERIC", "BIGNUMERIC"):
-    _duckdb = SqlType(_kind).duckdb
-    define("CEIL CEILING", _kind, _kind, f"CAST(ceil({{0}}) AS {_duckdb})")
-    define("FLOOR", _kind, _kind, f"CAST(floor({{0}}) AS {_duckdb})")
-    define("MOD", f"{_kind} {_kind}", _kind, f"CAST({{0}} % nullif({{1}}, 0) AS {_duckdb})")
-    define("SQRT", _kind, _kind, f"CAST(sqrt(CAST({{0}} AS DOUBLE)) AS {_duckdb})")
-    define(
-        "POW POWER", f"{_kind} {_kind}", _kind, f"CAST(pow(CAST({{0}} AS DOUBLE), CAST({{1}} AS DOUBLE)) AS {_duckdb})"
-    )
 define("CEIL CEILING", "FLOAT64", "FLOAT64", "ceil({0})")
 define("FLOOR", "FLOAT64", "FLOAT64", "floor({0})")
 define("IS_NAN", "FLOAT64", "BOOL", "isnan({0})")
@@ -61,6 +52,15 @@ define(
            f"'Floating point error in function: POW(' || {_TEXT} || ', ' || bq_float64_to_string({{1}}) || ')'",
            "pow({0}, {1})"),
 )  # fmt: skip
+for _kind in ("NUMERIC", "BIGNUMERIC"):
+    _duckdb = SqlType(_kind).duckdb
+    define("CEIL CEILING", _kind, _kind, f"CAST(ceil({{0}}) AS {_duckdb})")
+    define("FLOOR", _kind, _kind, f"CAST(floor({{0}}) AS {_duckdb})")
+    define("MOD", f"{_kind} {_kind}", _kind, f"CAST({{0}} % nullif({{1}}, 0) AS {_duckdb})")
+    define("SQRT", _kind, _kind, f"CAST(sqrt(CAST({{0}} AS DOUBLE)) AS {_duckdb})")
+    define(
+        "POW POWER", f"{_kind} {_kind}", _kind, f"CAST(pow(CAST({{0}} AS DOUBLE), CAST({{1}} AS DOUBLE)) AS {_duckdb})"
+    )
 for _name in ("SIN", "COS", "TAN", "ATAN", "SINH", "COSH", "TANH", "ASINH", "COT"):
     define(_name, "FLOAT64", "FLOAT64", f"{_name.lower()}({{0}})")
 for _name in ("ASIN", "ACOS"):
@@ -101,7 +101,7 @@ def rounding(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
             return Expr(f"CAST(round({value.sql}, {args[1].value}) AS {kind.duckdb})", kind)
         return Expr(f"CAST(bq_numeric_divide({name}({shifted}), {power}) AS {kind.duckdb})", kind)
     number = want(c, node, value, FLOAT64)
-    return Expr(f"{name}({number.sql})" if digits is None else f"bq_{name}({number.sql}, {digits})", FLOAT64)
+    return Expr(f"{name}({number.sql})" if digits is None else f"bq_{name}_float({number.sql}, {digits})", FLOAT64)
 
 
 @function("SAFE_DIVIDE", "SAFE_MULTIPLY", "SAFE_ADD", "SAFE_SUBTRACT")

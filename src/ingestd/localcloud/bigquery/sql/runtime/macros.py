@@ -22,6 +22,13 @@ MACROS = (
     " || CAST(abs(bq_interval_us(x)) // 1000000 % 60 AS VARCHAR) || bq_fraction(abs(bq_interval_us(x)))",
     "bq_string_to_interval(x) AS to_months(CAST(bq_interval_parts(x)[1] AS INTEGER))"
     " + to_days(CAST(bq_interval_parts(x)[2] AS INTEGER)) + to_microseconds(bq_interval_parts(x)[3])",
+    # Not a Python function: DuckDB takes a NaN from Python for NULL.
+    "bq_string_to_float64(x) AS CASE WHEN NOT regexp_full_match(x,"
+    " '(?i)\\s*[+-]?(([0-9]+\\.?[0-9]*|\\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)\\s*')"
+    " OR (isinf(TRY_CAST(trim(x) AS DOUBLE)) AND NOT contains(lower(x), 'inf'))"
+    " THEN CAST(bq_error('Bad double value: ' || x) AS DOUBLE) ELSE CAST(trim(x) AS DOUBLE) END",
+    "bq_round_float(x, n) AS CASE WHEN isfinite(x) THEN bq_round(x, n) ELSE x END",
+    "bq_trunc_float(x, n) AS CASE WHEN isfinite(x) THEN bq_trunc(x, n) ELSE x END",
     "bq_floor_div(a, m) AS ((a - ((a % m) + m) % m) // m)",
     "bq_days(d) AS date_diff('day', DATE '0001-01-01', d)",
     # The first day of the week that starts `shift` days before Monday (0 = Monday, 1 = Sunday, …).

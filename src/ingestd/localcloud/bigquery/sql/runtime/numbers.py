@@ -32,7 +32,6 @@ def parse_int64(text: str) -> int:
     return value
 
 
-@runtime("bq_string_to_float64", "VARCHAR", "DOUBLE")
 def parse_float64(text: str) -> float:
     if not _FLOAT.match(text):
         raise ValueError(f"Bad double value: {text}")
@@ -59,8 +58,8 @@ def _decimal(text: str, kind: str, step: Decimal, limit: Decimal) -> Decimal:
 
 
 def _fit(value: Decimal, text: object, kind: str, step: Decimal, limit: Decimal) -> Decimal:
-    if not value.is_finite() or abs(value) >= limit:
-        if kind == "BIGNUMERIC" and value.is_finite() and abs(value) < Decimal(10) ** 38:
+    if not value.is_finite() or value.copy_abs() >= limit:
+        if kind == "BIGNUMERIC" and value.is_finite() and value.copy_abs() < Decimal(10) ** 38:
             raise ValueError(
                 f"the local BigQuery does not support BIGNUMERIC values of more than 20 integer digits: {text}"
             )
@@ -122,7 +121,7 @@ def _arithmetic(kind: str, left: Decimal, op: str, right: Decimal, step: Decimal
             value = left / right
         else:
             value = left * right
-    if abs(value) >= limit:
+    if value.copy_abs() >= limit:
         raise ValueError(f"{kind.lower()} overflow: {plain(left)} {op} {plain(right)}")
     with localcontext(_EXACT):
         return value.quantize(step)

@@ -1,8 +1,10 @@
 """The Python functions DuckDB may call, by the name translated SQL uses."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, TypeVar, get_args
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -24,7 +26,18 @@ def runtime(name: str, parameters: str, returns: str, *, nulls: bool = False) ->
     the query fail with that message, as BigQuery words it."""
 
     def register(call: _Function) -> _Function:
-        FUNCTIONS[name] = RuntimeFunction(name, call, tuple(parameters.split()), returns, nulls)
+        # DuckDB lets a function that sees no NULLs return none either; one that may is given the NULLs too.
+        answers_null = NoneType in get_args(call.__annotations__["return"])
+        wrapped = _null_in_null_out(call) if answers_null and not nulls else call
+        FUNCTIONS[name] = RuntimeFunction(name, wrapped, tuple(parameters.split()), returns, nulls or answers_null)
         return call
 
     return register
+
+
+def _null_in_null_out(call: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def guarded(*arguments: Any) -> Any:
+        return None if None in arguments else call(*arguments)
+
+    return guarded
