@@ -219,7 +219,7 @@ def test_an_upload_is_announced_and_its_load_job_reported(command: Command, clie
 
 
 def test_a_completion_carries_the_attribute_a_log_sink_sets(command: Command, clients: Clients) -> None:
-    clients.bigquery.query("SELECT 1", job_id="one").result()
+    clients.bigquery.query("SELECT 1", job_id="one", job_retry=None).result()
     message = clients.pull("ingestd-completions", lambda m: b"projects/play/jobs/one" in m.data)
     assert message.attributes["logging.googleapis.com/timestamp"] == json.loads(message.data)["timestamp"]
 

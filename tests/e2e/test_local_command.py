@@ -95,9 +95,9 @@ def test_it_shows_where_everything_is_and_what_to_do_next(local: Local) -> None:
     for service in ("storage", "pubsub", "bigquery"):
         assert endpoints[service] in local.said
     for command in (
-        "cp FILE gs://local-trigger",
+        "cp FILE gs://local-dev-trigger",
         "query 'SELECT",
-        "publish gs://local-trigger",
+        "publish gs://local-dev-trigger",
         "source .state/env.sh",
     ):
         assert command in local.said
@@ -106,15 +106,17 @@ def test_it_shows_where_everything_is_and_what_to_do_next(local: Local) -> None:
 def test_an_uploaded_file_becomes_rows_and_is_deleted(local: Local, tmp_path: Path) -> None:
     order = {"order_id": 200, "customer": "Ada", "ordered_at": "2024-07-01T00:00:00Z", "total": "1.5", "items": []}
     (tmp_path / "july.json").write_text(json.dumps(order) + "\n")
-    shown = ingestd("cp", str(tmp_path / "july.json"), "gs://local-trigger/orders/", cwd=local.folder)
-    assert "gs://local-trigger/orders/july.json" in shown
+    shown = ingestd("cp", str(tmp_path / "july.json"), "gs://local-dev-trigger/orders/", cwd=local.folder)
+    assert "gs://local-dev-trigger/orders/july.json" in shown
     local.wait_for(
         "SELECT customer, total FROM shop.orders WHERE order_id = 200", [{"customer": "Ada", "total": "1.5"}]
     )
     deadline = time.monotonic() + 30
     while True:
         try:
-            ingestd("cp", "gs://local-trigger/orders/july.json", str(tmp_path / "back"), cwd=local.folder, fails=True)
+            ingestd(
+                "cp", "gs://local-dev-trigger/orders/july.json", str(tmp_path / "back"), cwd=local.folder, fails=True
+            )
             break
         except AssertionError:
             assert time.monotonic() < deadline, "the source of a loaded file is still there"
@@ -125,10 +127,12 @@ def test_a_published_notification_loads_the_object_it_names(local: Local, tmp_pa
     """The object is in a bucket nobody watches, so only the test notification can have brought it in."""
     order = {"order_id": 201, "customer": "Grace", "ordered_at": "2024-07-02T00:00:00Z", "total": "2", "items": []}
     (tmp_path / "quiet.json").write_text(json.dumps(order) + "\n")
-    ingestd("cp", str(tmp_path / "quiet.json"), "gs://local-ops/orders/quiet.json", cwd=local.folder)
-    complaint = ingestd("publish", "gs://local-ops/orders/quiet.json", cwd=local.folder, fails=True)
+    ingestd("cp", str(tmp_path / "quiet.json"), "gs://local-dev-ops/orders/quiet.json", cwd=local.folder)
+    complaint = ingestd("publish", "gs://local-dev-ops/orders/quiet.json", cwd=local.folder, fails=True)
     assert "give one with --topic" in complaint
-    shown = ingestd("publish", "--topic", "storage-notifications", "gs://local-ops/orders/quiet.json", cwd=local.folder)
+    shown = ingestd(
+        "publish", "--topic", "storage-notifications", "gs://local-dev-ops/orders/quiet.json", cwd=local.folder
+    )
     assert "storage-notifications" in shown
     local.wait_for("SELECT customer FROM shop.orders WHERE order_id = 201", [{"customer": "Grace"}])
 

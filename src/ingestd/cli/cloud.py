@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ingestd.localcloud.provision import Names
     from ingestd.localcloud.statefolder import Endpoints
 
-DEFAULT_PROJECT = "local"
+DEFAULT_PROJECT = "local-dev"  # as long as Google's clients want a project id to be
 
 StateFolder = Annotated[
     Path,

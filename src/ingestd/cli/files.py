@@ -29,7 +29,7 @@ def cp(
 ) -> None:
     """Copy files into a bucket, out of it, or inside it.
 
-    A target that ends in a slash keeps the files' names: [cyan]ingestd cp *.json gs://local-trigger/orders/[/]
+    A target that ends in a slash keeps the files' names: [cyan]ingestd cp *.json gs://local-dev-trigger/orders/[/]
     """
     if not target.startswith("gs://") and Path(target).is_dir():
         target = target.rstrip("/") + "/"

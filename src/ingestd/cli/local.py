@@ -49,7 +49,8 @@ def local(
     rules: RulesFolder = None,
     config: ConfigFile = None,
     project: Annotated[
-        str | None, typer.Option(metavar="ID", help="The project to play. [dim]Default: the settings', else local.[/]")
+        str | None,
+        typer.Option(metavar="ID", help="The project to play. [dim]Default: the settings', else local-dev.[/]"),
     ] = None,
     samples: SampleFolder = None,
 ) -> None:

@@ -45,14 +45,16 @@ def announcements(project: str, ref: ObjectRef, topic: str = "") -> list[Announc
 
 
 def _configs(client: storage.Client, ref: ObjectRef) -> list[_Config]:
+    # Not `list_notifications`: it refuses project ids that Google would not hand out but a local cloud may have.
+    answer = client._connection.api_request(method="GET", path=f"/b/{ref.bucket}/notificationConfigs")
     found = []
-    for config in client.bucket(ref.bucket).list_notifications():
-        if config.event_types and FINALIZE not in config.event_types:
+    for config in answer.get("items", ()):
+        if FINALIZE not in (config.get("event_types") or [FINALIZE]):
             continue
-        if config.blob_name_prefix and not ref.name.startswith(config.blob_name_prefix):
+        if not ref.name.startswith(config.get("object_name_prefix", "")):
             continue
-        topic = f"projects/{config.topic_project}/topics/{config.topic_name}"
-        found.append(_Config(topic, config.notification_id, config.payload_format, config.custom_attributes or {}))
+        topic = config["topic"].removeprefix("//pubsub.googleapis.com/")
+        found.append(_Config(topic, config["id"], config["payload_format"], config.get("custom_attributes", {})))
     return found
 
 
