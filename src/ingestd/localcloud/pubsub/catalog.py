@@ -12,8 +12,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from ingestd.localcloud.faults import Hooks
 from ingestd.localcloud.pubsub import names, recovery, resources, wire
+from ingestd.localcloud.pubsub.entries import Message
 from ingestd.localcloud.pubsub.errors import Code, PubSubError, invalid, not_found, unsupported
-from ingestd.localcloud.pubsub.queue import Message
 from ingestd.localcloud.pubsub.state import Snapshot, State, Subscription, Topic, attributes_of
 
 DEFAULT_PAGE = 100

@@ -21,10 +21,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from ingestd.localcloud.faults import Hooks
 from ingestd.localcloud.pubsub import recovery, wire
 from ingestd.localcloud.pubsub.catalog import Catalog
+from ingestd.localcloud.pubsub.entries import NOTHING, Counters, Entry, Holder, Message, Want
 from ingestd.localcloud.pubsub.errors import INVALID_ACK_ID, Code, PubSubError, invalid
 from ingestd.localcloud.pubsub.journal import Journal
 from ingestd.localcloud.pubsub.names import project_of
-from ingestd.localcloud.pubsub.queue import NOTHING, Counters, Entry, Holder, Message, Queue, Want
+from ingestd.localcloud.pubsub.queue import Queue
 from ingestd.localcloud.pubsub.resources import Settings, too_large
 from ingestd.localcloud.pubsub.state import State, Subscription, Topic, decode
 from ingestd.model.clock import Clock
@@ -170,7 +171,10 @@ class PubSubCore(Catalog):
             self._listeners.remove(listener)
 
     def publish(self, topic: str, messages: Iterable[tuple[bytes, Mapping[str, str], str]]) -> list[str]:
-        """Publish (data, attributes, ordering key) triples; the message ids, in order."""
+        """Publish (data, attributes, ordering key) triples; the message ids, in order.
+
+        Also for the other services of the local cloud, from any thread. Rehearsed faults of Publish hit them too.
+        """
         built = []
         for data, attributes, ordering_key in messages:
             message = wire.PubsubMessage(data=data, ordering_key=ordering_key)
@@ -319,7 +323,11 @@ class PubSubCore(Catalog):
         queue.drop_dead_lettered(entries)
 
     def remember_attempts(self, queue: Queue, entries: list[Entry]) -> None:
-        self._write(recovery.attempts(self.state.subscriptions[queue.name], entries))
+        try:
+            self._write(recovery.attempts(self.state.subscriptions[queue.name], entries))
+        except PubSubError as error:
+            # Only a count is at stake, and Google's own is approximate: the redelivery goes on.
+            log.warning("pubsub.attempts_not_recorded", subscription=queue.name, reason=error.message)
 
     def _stamp(self, topic: Topic, messages: Sequence[Any]) -> list[Message]:
         """Check, number and encode; nothing is changed but the given protobufs."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ingestd.localcloud.pubsub import wire
+from ingestd.localcloud.pubsub.entries import Entry, Message
 from ingestd.localcloud.pubsub.journal import Journal, Record, RecordKind, encode
-from ingestd.localcloud.pubsub.queue import Entry, Message
 from ingestd.localcloud.pubsub.state import Snapshot, State, Subscription, Topic
 
 _UID = struct.Struct("<Q")

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ingestd.localcloud.pubsub import wire
+from ingestd.localcloud.pubsub.entries import Message, Store, forget_older
 from ingestd.localcloud.pubsub.names import DELETED_TOPIC
-from ingestd.localcloud.pubsub.queue import Message, Owner, Queue, Store, forget_older
+from ingestd.localcloud.pubsub.queue import Owner, Queue
 from ingestd.localcloud.pubsub.resources import Settings, microseconds
 from ingestd.localcloud.pubsub.schedule import Schedule
 

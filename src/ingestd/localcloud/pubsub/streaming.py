@@ -11,8 +11,8 @@ from typing import Any
 
 from ingestd.localcloud.pubsub import wire
 from ingestd.localcloud.pubsub.core import MAX_PULL_MESSAGES
+from ingestd.localcloud.pubsub.entries import Holder
 from ingestd.localcloud.pubsub.errors import PubSubError, invalid
-from ingestd.localcloud.pubsub.queue import Holder
 from ingestd.localcloud.pubsub.service import Service, refusals
 
 KEEPALIVE_SECONDS = 30.0
