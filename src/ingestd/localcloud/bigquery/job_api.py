@@ -287,7 +287,9 @@ class JobApi:
         answer["schema"] = schema_rest(result.schema)
         with self._reading() as catalog:
             table = catalog.table(result.table)
-            answer |= read_page(catalog, table.ref.physical, result.schema, parameters)
+            # An anonymous table never changes, so its rows need no counting.
+            known = result.total_rows if result.table.dataset.startswith("_") else None
+            answer |= read_page(catalog, table.ref.physical, result.schema, parameters, total=known)
         return answer
 
     @contextmanager

@@ -278,12 +278,15 @@ def _anonymous(run: Run, catalog: Catalog, schema: Schema, suffix: str) -> Table
     now = run.clock.now()
     owner = f"{run.job.key.project}/{run.job.key.location}/{run.job.user}"
     dataset = DatasetRef(run.job.key.project, "_" + hashlib.sha1(owner.encode(), usedforsecurity=False).hexdigest())
-    if catalog.find_dataset(dataset) is None:
-        catalog.create_dataset(Dataset(dataset, run.job.key.location, now, now))
     name = hashlib.sha1(f"{run.job.key}/{suffix}".encode(), usedforsecurity=False).hexdigest()
-    return catalog.create_table(
-        Table(dataset.table(f"anon{name}"), schema, now, now, expiration=now + ANONYMOUS_LIFETIME)
-    )
+    table = Table(dataset.table(f"anon{name}"), schema, now, now, expiration=now + ANONYMOUS_LIFETIME)
+    try:
+        return catalog.create_table(table)
+    except BigQueryError as error:
+        if error.reason != "notFound":
+            raise
+    catalog.create_dataset(Dataset(dataset, run.job.key.location, now, now))
+    return catalog.create_table(table)
 
 
 def _bytes_of(catalog: Catalog, tables: tuple[TableName, ...]) -> int:
