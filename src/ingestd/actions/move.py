@@ -72,6 +72,6 @@ async def _copy_once(
 
 def _folder(url: str) -> ObjectRef:
     try:
-        return ObjectRef.parse(url.strip())
+        return ObjectRef.parse(url)
     except ValueError as error:
         raise BadInput(str(error)) from error

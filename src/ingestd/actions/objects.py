@@ -39,7 +39,7 @@ def refs(urls: Iterable[str]) -> list[ObjectRef]:
     found: dict[ObjectRef, None] = {}
     for url in urls:
         try:
-            ref = ObjectRef.parse(url.strip())
+            ref = ObjectRef.parse(url)
         except ValueError as error:
             raise BadInput(str(error)) from error
         if not ref.name:
