@@ -38,7 +38,22 @@ if TYPE_CHECKING:
     from ingestd.localcloud.bigquery.sql.queries import CompiledQuery
 
 _LITERALS = {"INT64": INT64, "FLOAT64": FLOAT64, "STRING": STRING, "BYTES": BYTES, "BOOL": BOOL}
-_ORDERED = frozenset("INT64 FLOAT64 NUMERIC BIGNUMERIC BOOL STRING BYTES DATE TIME DATETIME TIMESTAMP INTERVAL".split())
+_ORDERED = frozenset(
+    [
+        "INT64",
+        "FLOAT64",
+        "NUMERIC",
+        "BIGNUMERIC",
+        "BOOL",
+        "STRING",
+        "BYTES",
+        "DATE",
+        "TIME",
+        "DATETIME",
+        "TIMESTAMP",
+        "INTERVAL",
+    ]
+)
 
 
 class ExpressionCompiler:
@@ -218,10 +233,10 @@ class ExpressionCompiler:
             key = self.expr(node.index, scope)
             if key.type is STRING:
                 return Expr(f"CAST(bq_json_member({base.sql}, {key.sql}) AS JSON)", JSON)
-            position = coerce(key, INT64)
-            if position is None:
+            item = coerce(key, INT64)
+            if item is None:
                 self.fail(f"Subscript of JSON must be INT64 or STRING, not {key.type}", node)
-            return Expr(f"CAST(bq_json_item({base.sql}, {position.sql}) AS JSON)", JSON)
+            return Expr(f"CAST(bq_json_item({base.sql}, {item.sql}) AS JSON)", JSON)
         if base.type.kind == "STRUCT" and node.mode in ("OFFSET", "ORDINAL", ""):
             return self._struct_index(base, node)
         if base.type.kind != "ARRAY":
@@ -347,7 +362,7 @@ class ExpressionCompiler:
         if node.query is not None:
             query = self.compile_query(node.query, scope)
             if len(query.columns) != 1:
-                self.fail(f"Subquery of type IN must have only one output column", node)
+                self.fail("Subquery of type IN must have only one output column", node)
             column = query.columns[0]
             kind = supertype([value, Expr("", column.type)])
             left = coerce(value, kind) if kind else None

@@ -585,7 +585,7 @@ class ExpressionParser(TokenCursor):
         if token.upper == "(" and (names := self._lambda_names()):
             args.append(ast.Lambda(token.pos, names, self.expression()))
             return
-        if self._at_query() and not (token.kind == "op"):
+        if self._at_query() and token.kind != "op":
             args.append(ast.ScalarQuery(token.pos, self.query()))
             return
         if token.kind == "name" and token.upper in ("TABLE", "MODEL") and following.kind in ("name", "quoted"):

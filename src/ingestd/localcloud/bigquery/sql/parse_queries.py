@@ -42,7 +42,7 @@ class QueryParser(ExpressionParser):
         return ast.Query(pos, body, tuple(ctes), recursive, order_by, limit, offset)
 
     def _set_operations(self) -> ast.Select | ast.SetOperation | ast.Query:
-        left = self._query_primary()
+        left: ast.Select | ast.SetOperation | ast.Query = self._query_primary()
         first: tuple[str, bool] | None = None
         while self.token.upper in ("UNION", "EXCEPT", "INTERSECT") and self.token.kind == "name":
             token = self.next()
@@ -423,9 +423,7 @@ class QueryParser(ExpressionParser):
         while True:
             group = self._name_group()
             label = None
-            if self.accept("AS"):
-                label = self.expression()
-            elif self.token.kind in ("string", "int"):
+            if self.accept("AS") or self.token.kind in ("string", "int"):
                 label = self.expression()
             columns.append((group, label))
             if not self.comma_list():

@@ -5,7 +5,20 @@ from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.parse_queries import QueryParser
 
 _UNSUPPORTED_OBJECTS = frozenset(
-    "MODEL PROCEDURE ROW SEARCH VECTOR CAPACITY RESERVATION ASSIGNMENT AGGREGATE CONNECTION POLICY PROPERTY".split()
+    [
+        "MODEL",
+        "PROCEDURE",
+        "ROW",
+        "SEARCH",
+        "VECTOR",
+        "CAPACITY",
+        "RESERVATION",
+        "ASSIGNMENT",
+        "AGGREGATE",
+        "CONNECTION",
+        "POLICY",
+        "PROPERTY",
+    ]
 )
 
 

@@ -44,7 +44,7 @@ def _filter(c: ExpressionCompiler, node: ast.Call, scope: Scope, value: str) -> 
 def _aggregate(c: ExpressionCompiler, node: ast.Call, scope: Scope, name: str, args: str, tail: str = "") -> str:
     distinct = "DISTINCT " if node.distinct else ""
     if distinct and node.over is not None and node.over.order_by:
-        c.fail(f"Window ORDER BY is not allowed if DISTINCT is specified", node)
+        c.fail("Window ORDER BY is not allowed if DISTINCT is specified", node)
     return f"{name}({distinct}{args}{tail}){over(c, node.over, scope)}"
 
 

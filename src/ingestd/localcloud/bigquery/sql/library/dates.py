@@ -37,11 +37,11 @@ _WEEKDAYS = ("SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "
 _TIME_PARTS = {
     "HOUR": 3_600_000_000, "MINUTE": 60_000_000, "SECOND": 1_000_000, "MILLISECOND": 1_000, "MICROSECOND": 1,
 }  # fmt: skip
-_DATE_PARTS = frozenset("DAY WEEK ISOWEEK MONTH QUARTER YEAR ISOYEAR".split())
+_DATE_PARTS = frozenset(["DAY", "WEEK", "ISOWEEK", "MONTH", "QUARTER", "YEAR", "ISOYEAR"])
 _FAMILY = {"DATE": DATE, "DATETIME": DATETIME, "TIME": TIME, "TIMESTAMP": TIMESTAMP}
 _ADDABLE = {
-    "DATE": frozenset("DAY WEEK MONTH QUARTER YEAR".split()),
-    "DATETIME": frozenset([*_TIME_PARTS, *"DAY WEEK MONTH QUARTER YEAR".split()]),
+    "DATE": frozenset(["DAY", "WEEK", "MONTH", "QUARTER", "YEAR"]),
+    "DATETIME": frozenset([*_TIME_PARTS, *["DAY", "WEEK", "MONTH", "QUARTER", "YEAR"]]),
     "TIMESTAMP": frozenset([*_TIME_PARTS, "DAY"]),
     "TIME": frozenset(_TIME_PARTS),
 }
@@ -132,7 +132,7 @@ def datetime_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     if len(args) == 6:
         numbers = [want(c, node, item, INT64).sql for item in args]
         return Expr(f"make_timestamp({', '.join(numbers[:5])}, CAST({numbers[5]} AS DOUBLE))", DATETIME)
-    if len(args) == 2 and (args[0].type is DATE or coerce(args[1], TIME) is not None and args[1].type is not STRING):
+    if len(args) == 2 and (args[0].type is DATE or (coerce(args[1], TIME) is not None and args[1].type is not STRING)):
         day, clock = want(c, node, args[0], DATE), want(c, node, args[1], TIME)
         return Expr(f"({day.sql} + {clock.sql})", DATETIME)
     value = args[0]
@@ -183,8 +183,8 @@ def _add(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     written = node.args[1]
     if not isinstance(written, ast.IntervalValue):
         if family == "DATE" and value.type is DATE:
-            days = want(c, node, c.expr(written, scope), INT64)
-            return Expr(f"CAST({value.sql} {sign} CAST({days.sql} AS INTEGER) AS DATE)", DATE)
+            whole = want(c, node, c.expr(written, scope), INT64)
+            return Expr(f"CAST({value.sql} {sign} CAST({whole.sql} AS INTEGER) AS DATE)", DATE)
         c.fail(f"{node.name} needs an INTERVAL", node)
     if written.part not in _ADDABLE[value.type.kind]:
         c.fail(

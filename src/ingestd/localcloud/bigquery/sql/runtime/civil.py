@@ -1,6 +1,8 @@
 """Dates and times: reading and writing them the way GoogleSQL does (literals, CAST, PARSE_*, FORMAT_*)."""
 
+import contextlib
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo
@@ -9,7 +11,6 @@ from ingestd.localcloud.bigquery.sql.runtime.registry import runtime
 
 _DATE = r"(\d{1,4})-(\d{1,2})-(\d{1,2})"
 _TIME = r"(\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,9}))?"
-_DATE_ONLY = re.compile(rf"\s*{_DATE}\s*$")
 _TIME_ONLY = re.compile(rf"\s*{_TIME}\s*$")
 _DATETIME = re.compile(rf"\s*{_DATE}(?:[ Tt]{_TIME})?\s*$")
 _TIMESTAMP = re.compile(
@@ -51,53 +52,46 @@ def _micros(fraction: str | None) -> int:
     return int(fraction[:6].ljust(6, "0")) if fraction else 0
 
 
+def _civil(match: re.Match[str]) -> datetime:
+    hour, minute, second = (int(match[index] or 0) for index in (4, 5, 6))
+    year, month, day = int(match[1]), int(match[2]), int(match[3])
+    return datetime(year, month, day, hour, minute, second, _micros(match[7]))  # noqa: DTZ001 - civil time
+
+
 @runtime("bq_string_to_date", "VARCHAR", "DATE")
 def parse_date(text: str) -> date:
-    match = _DATE_ONLY.match(text) or _DATETIME.match(text)
-    try:
-        if match is None:
-            raise ValueError
-        return date(int(match[1]), int(match[2]), int(match[3]))
-    except ValueError:
-        raise ValueError(f"Invalid date: '{text}'") from None
+    match = _DATETIME.match(text)
+    with contextlib.suppress(ValueError):
+        if match is not None:
+            return _civil(match).date()
+    raise ValueError(f"Invalid date: '{text}'")
 
 
 @runtime("bq_string_to_time", "VARCHAR", "TIME")
 def parse_time(text: str) -> time:
     match = _TIME_ONLY.match(text)
-    try:
-        if match is None:
-            raise ValueError
-        return time(int(match[1]), int(match[2]), int(match[3]), _micros(match[4]))
-    except ValueError:
-        raise ValueError(f'Invalid time string "{text}"') from None
+    with contextlib.suppress(ValueError):
+        if match is not None:
+            return time(int(match[1]), int(match[2]), int(match[3]), _micros(match[4]))
+    raise ValueError(f'Invalid time string "{text}"')
 
 
 @runtime("bq_string_to_datetime", "VARCHAR", "TIMESTAMP")
 def parse_datetime(text: str) -> datetime:
     match = _DATETIME.match(text)
-    try:
-        if match is None:
-            raise ValueError
-        return _civil(match)
-    except ValueError:
-        raise ValueError(f'Invalid datetime string "{text}"') from None
-
-
-def _civil(match: re.Match[str]) -> datetime:
-    clock = [int(match[index] or 0) for index in (4, 5, 6)]
-    return datetime(int(match[1]), int(match[2]), int(match[3]), *clock, _micros(match[7]))  # noqa: DTZ001 - civil time
+    with contextlib.suppress(ValueError):
+        if match is not None:
+            return _civil(match)
+    raise ValueError(f'Invalid datetime string "{text}"')
 
 
 @runtime("bq_string_to_timestamp", "VARCHAR VARCHAR", "TIMESTAMPTZ")
 def parse_timestamp(text: str, default_zone: str) -> datetime:
     match = _TIMESTAMP.match(text)
-    try:
-        if match is None:
-            raise ValueError
-        return _civil(match).replace(tzinfo=zone(match[8] or default_zone)).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise ValueError(f"Invalid timestamp: '{text}'") from None
+    with contextlib.suppress(ValueError, OverflowError):
+        if match is not None:
+            return _civil(match).replace(tzinfo=zone(match[8] or default_zone)).astimezone(UTC)
+    raise ValueError(f"Invalid timestamp: '{text}'")
 
 
 _EXPANSIONS = {
@@ -130,76 +124,57 @@ def _element(code: str, at: datetime) -> str:
         return f"{at.year:04d}"
     if code[0] in "EO" and len(code) == 2 and code != "Ez":
         return _element(code[1], at)
-    match code:
-        case "A":
-            return _DAYS[at.weekday()]
-        case "a":
-            return _DAYS[at.weekday()][:3]
-        case "B":
-            return _MONTHS[at.month - 1]
-        case "b":
-            return _MONTHS[at.month - 1][:3]
-        case "C":
-            return f"{at.year // 100:02d}"
-        case "d":
-            return f"{at.day:02d}"
-        case "e":
-            return f"{at.day:2d}"
-        case "G":
-            return str(at.isocalendar().year)
-        case "g":
-            return f"{at.isocalendar().year % 100:02d}"
-        case "H":
-            return f"{at.hour:02d}"
-        case "I":
-            return f"{at.hour % 12 or 12:02d}"
-        case "J":
-            return str((at.date() - _iso_year_start(at.date())).days + 1)
-        case "j":
-            return f"{at.timetuple().tm_yday:03d}"
-        case "k":
-            return f"{at.hour:2d}"
-        case "l":
-            return f"{at.hour % 12 or 12:2d}"
-        case "M":
-            return f"{at.minute:02d}"
-        case "m":
-            return f"{at.month:02d}"
-        case "n":
-            return "\n"
-        case "P":
-            return "am" if at.hour < 12 else "pm"
-        case "p":
-            return "AM" if at.hour < 12 else "PM"
-        case "Q":
-            return str((at.month + 2) // 3)
-        case "S":
-            return f"{at.second:02d}"
-        case "s":
-            return str(int(((at if at.tzinfo else at.replace(tzinfo=UTC)) - EPOCH).total_seconds() // 1))
-        case "t":
-            return "\t"
-        case "U":
-            return f"{(at.timetuple().tm_yday + 6 - (at.weekday() + 1) % 7) // 7:02d}"
-        case "u":
-            return str(at.isoweekday())
-        case "V":
-            return f"{at.isocalendar().week:02d}"
-        case "W":
-            return f"{(at.timetuple().tm_yday + 6 - at.weekday()) // 7:02d}"
-        case "w":
-            return str(at.isoweekday() % 7)
-        case "Y":
-            return str(at.year)
-        case "y":
-            return f"{at.year % 100:02d}"
-        case "Z":
-            return at.tzname() or "UTC"
-        case "z" | "Ez":
-            return _offset(at, ":" if code == "Ez" else "")
-        case "%":
-            return "%"
-    raise ValueError(f"Invalid format element: %{code}")  # fmt: skip
+    write = _WRITERS.get(code)
+    if write is None:
+        raise ValueError(f"Invalid format element: %{code}")
+    return write(at)
+
+
+def _week(at: datetime, weekday: int) -> int:
+    return (at.timetuple().tm_yday + 6 - weekday) // 7
+
+
+def _epoch_seconds(at: datetime) -> int:
+    return int(((at if at.tzinfo else at.replace(tzinfo=UTC)) - EPOCH).total_seconds() // 1)
+
+
+_WRITERS: dict[str, Callable[[datetime], str]] = {
+    "A": lambda at: _DAYS[at.weekday()],
+    "a": lambda at: _DAYS[at.weekday()][:3],
+    "B": lambda at: _MONTHS[at.month - 1],
+    "b": lambda at: _MONTHS[at.month - 1][:3],
+    "C": lambda at: f"{at.year // 100:02d}",
+    "d": lambda at: f"{at.day:02d}",
+    "e": lambda at: f"{at.day:2d}",
+    "G": lambda at: str(at.isocalendar().year),
+    "g": lambda at: f"{at.isocalendar().year % 100:02d}",
+    "H": lambda at: f"{at.hour:02d}",
+    "I": lambda at: f"{at.hour % 12 or 12:02d}",
+    "J": lambda at: str((at.date() - _iso_year_start(at.date())).days + 1),
+    "j": lambda at: f"{at.timetuple().tm_yday:03d}",
+    "k": lambda at: f"{at.hour:2d}",
+    "l": lambda at: f"{at.hour % 12 or 12:2d}",
+    "M": lambda at: f"{at.minute:02d}",
+    "m": lambda at: f"{at.month:02d}",
+    "n": lambda at: "\n",
+    "P": lambda at: "am" if at.hour < 12 else "pm",
+    "p": lambda at: "AM" if at.hour < 12 else "PM",
+    "Q": lambda at: str((at.month + 2) // 3),
+    "S": lambda at: f"{at.second:02d}",
+    "s": lambda at: str(_epoch_seconds(at)),
+    "t": lambda at: "\t",
+    "U": lambda at: f"{_week(at, (at.weekday() + 1) % 7):02d}",
+    "u": lambda at: str(at.isoweekday()),
+    "V": lambda at: f"{at.isocalendar().week:02d}",
+    "W": lambda at: f"{_week(at, at.weekday()):02d}",
+    "w": lambda at: str(at.isoweekday() % 7),
+    "Y": lambda at: str(at.year),
+    "y": lambda at: f"{at.year % 100:02d}",
+    "Z": lambda at: at.tzname() or "UTC",
+    "z": lambda at: _offset(at, ""),
+    "Ez": lambda at: _offset(at, ":"),
+    "%": lambda at: "%",
+}
 
 
 def _iso_year_start(day: date) -> date:

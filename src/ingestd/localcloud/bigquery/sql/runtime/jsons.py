@@ -188,7 +188,9 @@ def json_type(text: str) -> str:
         return "boolean"
     if isinstance(value, int | float):
         return "number"
-    return {str: "string", dict: "object", list: "array"}[type(value)]
+    if isinstance(value, str):
+        return "string"
+    return "object" if isinstance(value, dict) else "array"
 
 
 def _fail(kind: str, text: str) -> ValueError:
