@@ -6,7 +6,6 @@ import pytest
 
 from ingestd.localcloud.storage import StorageCore, StorageError
 from ingestd.localcloud.storage.model import Preconditions
-from ingestd.localcloud.storage.objects import StorageObjects
 from ingestd.localcloud.storage.resources import bucket_resource
 from ingestd.model.clock import ManualClock
 
@@ -126,22 +125,3 @@ def test_a_policy_is_kept_and_a_stale_etag_refused(core: StorageCore) -> None:
         core.buckets.set_policy("bucket", {**policy, "bindings": []})
     assert error.value.status == 412
     assert core.buckets.test_permissions("bucket", ["storage.objects.get"]) == ["storage.objects.get"]
-
-
-def test_objects_by_uri(core: StorageCore) -> None:
-    objects = StorageObjects(core)
-    for name in ("data/2024/a.json", "data/b.json", "data/b.csv"):
-        objects.write(f"gs://bucket/{name}", name.encode(), "text/plain")
-    assert [found.uri for found in objects.match("gs://bucket/data/*.json")] == [
-        "gs://bucket/data/2024/a.json",
-        "gs://bucket/data/b.json",
-    ]
-    (exact,) = objects.match("gs://bucket/data/b.csv")
-    assert (exact.size, exact.generation) == (10, core.stat("bucket", "data/b.csv").generation)
-    assert objects.read(exact.uri) == b"data/b.csv"
-    assert (
-        objects.match("gs://bucket/none*") == objects.match("gs://bucket/none") == objects.match("gs://absent/x") == []
-    )
-    for uri in ("s3://bucket/x", "gs://bucket", "gs:///x"):
-        with pytest.raises(StorageError):
-            objects.match(uri)
