@@ -8,19 +8,17 @@ last, one line of JSON.
 import asyncio
 import json
 import os
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import grpc.aio
 from google.cloud import pubsub_v1
 from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient
 from google.pubsub_v1.types import pubsub as types
+
+from bench.servers import pubsub_server
 
 MESSAGES = 60_000
 SLOW_CLIENT_MESSAGES = 15_000
@@ -40,26 +38,6 @@ ATTRIBUTES = {
     "objectGeneration": "1700000000000000",
     "eventTime": "2024-01-01T00:00:00.000000Z",
 }
-
-_SERVER = """
-import asyncio, sys
-from pathlib import Path
-from ingestd.localcloud.faults import Hooks
-from ingestd.localcloud.pubsub.core import PubSubCore
-from ingestd.localcloud.pubsub.server import PubSubServer
-from ingestd.model.clock import SystemClock
-
-async def main():
-    core = PubSubCore(Path(sys.argv[1]), clock=SystemClock(), hooks=Hooks("pubsub"))
-    server = PubSubServer(core)
-    await server.start()
-    print(server.grpc_port, flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    await server.stop()
-    core.close()
-
-asyncio.run(main())
-"""
 
 
 class _Raw:
@@ -225,18 +203,8 @@ async def _measure(endpoint: str) -> dict[str, float]:
 
 def run() -> dict[str, Any]:
     """Messages per second, per way of using it."""
-    with tempfile.TemporaryDirectory() as root:
-        server = subprocess.Popen(
-            [sys.executable, "-c", _SERVER, str(Path(root) / "pubsub")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        try:
-            assert server.stdout is not None
-            endpoint = f"127.0.0.1:{int(server.stdout.readline())}"
-            figures = asyncio.run(_measure(endpoint))
-        finally:
-            assert server.stdin is not None
-            server.stdin.close()
-            server.wait(20)
+    with pubsub_server() as endpoint:
+        figures = asyncio.run(_measure(endpoint))
     return {
         "service": "pubsub",
         "messages_per_second": figures,
