@@ -1,4 +1,4 @@
-"""The syntax tree of GoogleSQL: what was written, before names and types are known. `pos` is an offset in the source."""
+"""The syntax tree of GoogleSQL: what was written, before names and types are known. `pos` is an offset in the text."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,5 @@
 """CREATE, DROP and ALTER of tables, views, datasets and temporary functions."""
+# ruff: noqa: S608 - identifiers go through `quote`, values are bound or written by `literal`
 
 from dataclasses import replace
 

@@ -2,6 +2,7 @@
 
 A target row changed by more than one source row is an error, never a coin toss.
 """
+# ruff: noqa: S608 - identifiers go through `quote`, values are bound or written by `literal`
 
 from collections import Counter
 from dataclasses import dataclass
@@ -194,7 +195,8 @@ class _Work:
 
     def _type_error(self, value: Expr, item: Field, node: ast.Node) -> None:
         self.c.fail(
-            f"Value has type {value.type} which cannot be inserted into column {item.name}, which has type {from_field(item)}",
+            f"Value has type {value.type} which cannot be inserted into column {item.name}, which has type "
+            f"{from_field(item)}",
             node,
         )
 
@@ -323,7 +325,8 @@ class _Work:
         if guards and not self.dry:
             twice = self.runner.rows(
                 f"SELECT 1 FROM {self.target.relation} AS {own} JOIN _merge_source AS _m ON {condition} "
-                f"WHERE {' OR '.join(f'({guard})' for guard in guards)} GROUP BY {own}.rowid HAVING count(*) > 1 LIMIT 1",
+                f"WHERE {' OR '.join(f'({guard})' for guard in guards)} "
+                f"GROUP BY {own}.rowid HAVING count(*) > 1 LIMIT 1",
                 self.c.collected.bound,
             )
             if twice:
@@ -382,15 +385,20 @@ def stored(value: Expr, item: Field) -> str:
         return f"coalesce({sql}, [])"
     if item.max_length is not None:
         size = f"length({sql})" if item.type is Type.STRING else f"octet_length({sql})"
-        message = f"'Field {item.name}: {item.type}({item.max_length}) has maximum length {item.max_length} but got a value with length ' || {size}"
-        return f"(CASE WHEN {size} > {item.max_length} THEN CAST(bq_error({message}) AS {item.duckdb}) ELSE {sql} END)"
+        limit = item.max_length
+        words = f"Field {item.name}: {item.type}({limit}) has maximum length {limit} but got a value with length "
+        message = f"{string_sql(words)} || {size}"
+        return f"(CASE WHEN {size} > {limit} THEN CAST(bq_error({message}) AS {item.duckdb}) ELSE {sql} END)"
     if item.precision is not None and item.type in (Type.NUMERIC, Type.BIGNUMERIC):
         scale = item.scale or 0
         kind: SqlType = from_field(item)
         rounded = f"CAST(round({sql}, {scale}) AS {kind.duckdb})"
-        message = f"'Field {item.name}: {item.type}({item.precision}, {scale}) has precision {item.precision} and scale {scale} but got a value that is not in range'"
+        words = (
+            f"Field {item.name}: {item.type}({item.precision}, {scale}) has precision {item.precision} and scale {scale} "
+            "but got a value that is not in range of [-(10^precision-1), 10^precision-1] / 10^scale"
+        )
         return (
             f"(CASE WHEN abs({rounded}) >= CAST('1{'0' * (item.precision - scale)}' AS HUGEINT) "
-            f"THEN CAST(bq_error({message}) AS {item.duckdb}) ELSE {rounded} END)"
+            f"THEN CAST(bq_error({string_sql(words)}) AS {item.duckdb}) ELSE {rounded} END)"
         )
     return sql

@@ -1,4 +1,5 @@
 """Expressions: names and types resolved as BigQuery resolves them, DuckDB SQL out."""
+# ruff: noqa: S608 - identifiers go through `quote`, values are bound or written by `literal`
 
 from typing import TYPE_CHECKING, NoReturn
 
@@ -319,7 +320,9 @@ class ExpressionCompiler:
             if node.op == "~" and value.type is not INT64:
                 self.fail(f"No matching signature for operator ~ for argument types: {value.type}", node)
             return Expr(f"({node.op} {value.sql})", value.type)
-        self.fail(f"No matching signature for operator {node.op} for argument types: {value.type}", node)
+        raise self.source.error(
+            f"No matching signature for operator {node.op} for argument types: {value.type}", node.pos
+        )
 
     def _binary(self, node: ast.Binary, scope: Scope) -> Expr:
         from ingestd.localcloud.bigquery.sql.library.operators import binary
@@ -443,7 +446,8 @@ class ExpressionCompiler:
         if kind is None:
             kinds = ", ".join(str(item.type) for item in (*results, otherwise))
             self.fail(
-                f"No matching signature for operator CASE; all THEN/ELSE arguments must be coercible to a common type but found: {kinds}",
+                "No matching signature for operator CASE; all THEN/ELSE arguments must be coercible to a common type but "
+                f"found: {kinds}",
                 node,
             )
         converted = [self.must(item, kind, node) for item in results]

@@ -20,5 +20,5 @@ def register(conn: duckdb.DuckDBPyConnection) -> None:
             item.returns,
             null_handling=FunctionNullHandling.SPECIAL if item.nulls else FunctionNullHandling.DEFAULT,
         )
-    for macro in MACROS:
-        conn.execute(f"CREATE OR REPLACE MACRO {macro}")
+    for head, body in MACROS.items():
+        conn.execute(f"CREATE OR REPLACE MACRO {head} AS {body}")

@@ -1,4 +1,5 @@
 """Runs a script: variables, control flow, transactions, error handlers, and each plain statement in turn."""
+# ruff: noqa: S608 - identifiers go through `quote`, values are bound or written by `literal`
 
 import contextlib
 from collections.abc import Iterator
@@ -87,9 +88,7 @@ class Interpreter:
 
     def _statement(self, located: ast.Located) -> None:
         node = located.statement
-        if isinstance(node, ast.QueryStatement | ast.ExportData | ast.LoadData | ast.Assert) or isinstance(
-            node, (*_DML, *_DDL)
-        ):
+        if isinstance(node, (*_DML, *_DDL, ast.QueryStatement, ast.ExportData, ast.LoadData, ast.Assert)):
             self._plain(node, located)
             return
         handler = getattr(self, f"_run_{type(node).__name__.lower()}", None)
@@ -176,9 +175,8 @@ class Interpreter:
     def _assert(self, node: ast.Assert, text: str, dry: bool) -> StatementResult:
         compiler = self.runner.compiler(self.script.source)
         condition = compiler.condition(node.condition, Scope(), "ASSERT")
-        if not dry:
-            if self.runner.rows(f"SELECT {condition}", compiler.collected.bound) != [(True,)]:
-                raise BigQueryError("invalidQuery", node.message or "Assertion failed", "query")
+        if not dry and self.runner.rows(f"SELECT {condition}", compiler.collected.bound) != [(True,)]:
+            raise BigQueryError("invalidQuery", node.message or "Assertion failed", "query")
         return StatementResult("ASSERT", text, referenced_tables=tuple(compiler.collected.referenced))
 
     def _run_declare(self, node: ast.Declare) -> None:

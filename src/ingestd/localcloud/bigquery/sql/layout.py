@@ -62,7 +62,7 @@ def partitioning(
                 numbers = [runner.value(item, source)[0] for item in bounds.args]
                 step = numbers[2] if len(numbers) == 3 else 1
                 return None, RangePartitioning(name, int(numbers[0]), int(numbers[1]), int(step))
-    source.fail(
+    raise source.error(
         "PARTITION BY expression must be DATE(<timestamp_column>), DATE(<datetime_column>), "
         "DATE_TRUNC, DATETIME_TRUNC, TIMESTAMP_TRUNC, a DATE column, DATE(_PARTITIONTIME), or "
         "RANGE_BUCKET(<int64_column>, GENERATE_ARRAY(<int64_value>, <int64_value>[, <int64_value>]))",

@@ -482,7 +482,7 @@ class QueryParser(ExpressionParser):
         return percent
 
     def table_path(self) -> tuple[str, ...]:
-        """`p.d.t`, with dashes allowed in an unquoted project, each part quoted or all of it in one pair of backticks."""
+        """`p.d.t`: dashes may stand in an unquoted project; parts may be quoted one by one or all together."""
         token = self.token
         if token.kind == "quoted":
             self.next()

@@ -239,11 +239,10 @@ class ScriptParser(StatementParser):
 
     def _sc_begin(self) -> ast.Statement:
         following = self.peek()
-        if following.upper in ("TRANSACTION", ";", "") and following.kind != "quoted":
-            if following.kind == "end" or following.upper in ("TRANSACTION", ";"):
-                pos = self.next().pos
-                self.accept("TRANSACTION")
-                return ast.Transaction(pos, "BEGIN")
+        if following.kind == "end" or following.upper in ("TRANSACTION", ";"):
+            pos = self.next().pos
+            self.accept("TRANSACTION")
+            return ast.Transaction(pos, "BEGIN")
         return self._begin_block("")
 
     def _begin_block(self, label: str) -> ast.Statement:

@@ -1,4 +1,5 @@
 """PIVOT and UNPIVOT, written out as the grouping and the union they stand for."""
+# ruff: noqa: S608 - identifiers go through `quote`, values are bound or written by `literal`
 
 from dataclasses import replace
 
@@ -67,7 +68,7 @@ def _label(c: SourceCompiler, value: ast.Expression) -> str:
         return text
     if isinstance(value, ast.TypedLiteral):
         return value.text.replace("-", "_")
-    c.fail("Implicit pivot column names need a literal; give the value an alias", value)
+    raise c.source.error("Implicit pivot column names need a literal; give the value an alias", value.pos)
 
 
 def unpivot(c: SourceCompiler, node: ast.Unpivot, scope: Scope) -> str:

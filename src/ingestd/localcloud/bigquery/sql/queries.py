@@ -1,4 +1,5 @@
 """Queries: WITH, SELECT, set operations, ORDER BY and LIMIT."""
+# ruff: noqa: S608 - identifiers go through `quote`, values are bound or written by `literal`
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -118,7 +119,7 @@ class Compiler(SourceCompiler):
         body = cte.query.body
         if not isinstance(body, ast.SetOperation) or body.op != "UNION":
             self.fail(
-                f"Recursive query {cte.name} must have a UNION ALL or UNION DISTINCT of a base term and a recursive term",
+                f"Recursive query {cte.name} must be a UNION ALL or UNION DISTINCT of a base term and a recursive term",
                 cte,
             )
         base = self._body(body.left, scope)
@@ -166,14 +167,12 @@ class Compiler(SourceCompiler):
         return position
 
     def _set_operation(self, node: ast.SetOperation, scope: Scope) -> CompiledQuery:
-        branches: list[CompiledQuery] = []
         pending: ast.Select | ast.SetOperation | ast.Query = node
         rights: list[ast.Select | ast.SetOperation | ast.Query] = []
         while isinstance(pending, ast.SetOperation):
             rights.append(pending.right)
             pending = pending.left
-        for item in [pending, *reversed(rights)]:
-            branches.append(self._body(item, scope))
+        branches = [self._body(item, scope) for item in [pending, *reversed(rights)]]
         first = branches[0]
         name = f"{node.op} {'ALL' if node.every else 'DISTINCT'}"
         for index, branch in enumerate(branches[1:], 2):
@@ -240,7 +239,7 @@ class Compiler(SourceCompiler):
             for item in output.items:
                 if item.expr.type.kind in (*_UNGROUPABLE, "ARRAY"):
                     self.fail(
-                        f"Column {item.name or 'in SELECT DISTINCT'} of type {item.expr.type.kind} cannot be used in SELECT DISTINCT",
+                        f"Column {item.name} of type {item.expr.type.kind} cannot be used in SELECT DISTINCT",
                         item.node,
                     )
         ordering = self._order_by(select, order_by, named, output)

@@ -2,6 +2,7 @@
 
 Every source gets a DuckDB alias of its own, so that no name of the user's can shadow another.
 """
+# ruff: noqa: S608 - identifiers go through `quote`, values are bound or written by `literal`
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -108,10 +109,7 @@ class SourceCompiler(ExpressionCompiler):
             compared = self.compare("=", left.expr, right.expr, node)
             conditions.append(compared.sql)
             kind, (a, b) = self.common([left.expr, right.expr], "JOIN USING", node)
-            if node.kind == "FULL":
-                merged = f"coalesce({a.sql}, {b.sql})"
-            else:
-                merged = b.sql if node.kind == "RIGHT" else a.sql
+            merged = {"FULL": f"coalesce({a.sql}, {b.sql})", "RIGHT": b.sql}.get(node.kind, a.sql)
             for item in scope.ranges:
                 if item.find(name):
                     scope.hidden.add((id(item), lowered))
@@ -326,8 +324,8 @@ class SourceCompiler(ExpressionCompiler):
             if not names & wanted:
                 raise BigQueryError(
                     "invalidQuery",
-                    f"Cannot query over table '{table}' without a filter over column(s) '{column}' that can be used for "
-                    "partition elimination",
+                    f"Cannot query over table '{table}' without a filter over column(s) '{column}' that can be used "
+                    "for partition elimination",
                     "query",
                 )
 

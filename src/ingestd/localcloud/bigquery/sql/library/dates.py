@@ -56,7 +56,7 @@ def part_of(c: ExpressionCompiler, node: ast.Expression) -> tuple[str, int]:
         day = node.args[0]
         if isinstance(day, ast.Path) and day.parts[0].upper() in _WEEKDAYS:
             return "WEEK", (1 - _WEEKDAYS.index(day.parts[0].upper())) % 7
-    c.fail("A valid date part name is required", node)
+    raise c.source.error("A valid date part name is required", node.pos)
 
 
 def zone_sql(c: ExpressionCompiler, zone: Expr | None) -> str:

@@ -106,7 +106,9 @@ def _convert(
         if kind == "P":
             raise not_implemented("FORMAT's %P")
         return f"bq_format_string({flag}, {width}, {precision}, {to_json_text(value)})"
-    c.fail(f"Invalid type for argument to FORMAT; Expected a value for %{kind}, got {value.type}", node)
+    raise c.source.error(
+        f"Invalid type for argument to FORMAT; Expected a value for %{kind}, got {value.type}", node.pos
+    )
 
 
 def printable(value: Expr, *, literal: bool) -> str:
@@ -130,7 +132,8 @@ def _printable(kind: SqlType, x: str, *, literal: bool) -> str:
     if kind is FLOAT64 and literal:
         text = f"bq_float64_to_string({x})"
         return (
-            f"CASE WHEN isfinite({x}) THEN {text} || CASE WHEN regexp_matches({text}, '^-?[0-9]+$') THEN '.0' ELSE '' END"
+            f"CASE WHEN isfinite({x}) "
+            f"THEN {text} || CASE WHEN regexp_matches({text}, '^-?[0-9]+$') THEN '.0' ELSE '' END"
             f" ELSE 'CAST(\"' || {text} || '\" AS FLOAT64)' END"
         )
     if kind is STRING:
@@ -161,7 +164,8 @@ def cast_with_parameters(value: Expr, target: SqlType, node: ast.Cast) -> Expr:
     if target in (NUMERIC, BIGNUMERIC):
         scale = more[0] if more else 0
         rounded = f"round({plain.sql}, {scale})"
-        error = f"CAST(bq_error('{target}({first}, {scale}) has too many digits: ' || CAST({plain.sql} AS VARCHAR)) AS {target.duckdb})"
+        shown = f"'{target}({first}, {scale}) has too many digits: ' || CAST({plain.sql} AS VARCHAR)"
+        error = f"CAST(bq_error({shown}) AS {target.duckdb})"
         digits = f"abs({rounded}) >= CAST('1{'0' * (first - scale)}' AS HUGEINT)"
         return Expr(
             f"CAST(CASE WHEN {digits} THEN {'NULL' if node.safe else error} ELSE {rounded} END AS {target.duckdb})",

@@ -226,10 +226,11 @@ def contains_substr(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr
 def _search(c: ExpressionCompiler, node: ast.Call, value: Expr, wanted: str) -> str:
     kind = value.type
     if kind.kind == "STRUCT":
-        parts = [
-            f"coalesce({_search(c, node, Expr(f'struct_extract({value.sql}, {string_sql(name)})', inner), wanted)}, FALSE)"
+        members = [
+            Expr(f"struct_extract({value.sql}, {string_sql(name)})", inner)
             for name, (_, inner) in zip(kind.physical_names, kind.fields, strict=True)
         ]
+        parts = [f"coalesce({_search(c, node, member, wanted)}, FALSE)" for member in members]
         return "(" + " OR ".join(parts) + ")"
     if kind.kind == "ARRAY":
         assert kind.element is not None
