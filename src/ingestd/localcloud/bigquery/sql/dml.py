@@ -394,8 +394,8 @@ def stored(value: Expr, item: Field) -> str:
         kind: SqlType = from_field(item)
         rounded = f"CAST(round({sql}, {scale}) AS {kind.duckdb})"
         words = (
-            f"Field {item.name}: {item.type}({item.precision}, {scale}) has precision {item.precision} and scale {scale} "
-            "but got a value that is not in range of [-(10^precision-1), 10^precision-1] / 10^scale"
+            f"Field {item.name}: {item.type}({item.precision}, {scale}) has precision {item.precision} and scale "
+            f"{scale} but got a value that is not in range of [-(10^precision-1), 10^precision-1] / 10^scale"
         )
         return (
             f"(CASE WHEN abs({rounded}) >= CAST('1{'0' * (item.precision - scale)}' AS HUGEINT) "

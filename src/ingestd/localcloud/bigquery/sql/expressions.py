@@ -446,8 +446,8 @@ class ExpressionCompiler:
         if kind is None:
             kinds = ", ".join(str(item.type) for item in (*results, otherwise))
             self.fail(
-                "No matching signature for operator CASE; all THEN/ELSE arguments must be coercible to a common type but "
-                f"found: {kinds}",
+                "No matching signature for operator CASE; all THEN/ELSE arguments must be coercible to a common type "
+                f"but found: {kinds}",
                 node,
             )
         converted = [self.must(item, kind, node) for item in results]

@@ -50,13 +50,14 @@ _VIEWS = _schema(
     ("use_standard_sql", _S),
 )  # fmt: skip
 _REFERENCE = (Field("project_id", _S), Field("dataset_id", _S), Field("table_id", _S))
+_ERROR = _schema(("reason", _S), ("location", _S), ("debug_info", _S), ("message", _S))
 _JOBS = (
     *_schema(
         ("creation_time", _T), ("project_id", _S), ("project_number", _I), ("user_email", _S), ("job_id", _S),
         ("job_type", _S), ("statement_type", _S), ("priority", _S), ("start_time", _T), ("end_time", _T), ("query", _S),
         ("state", _S), ("reservation_id", _S), ("total_bytes_processed", _I), ("total_slot_ms", _I),
     ),
-    Field("error_result", Type.STRUCT, fields=_schema(("reason", _S), ("location", _S), ("debug_info", _S), ("message", _S))),
+    Field("error_result", Type.STRUCT, fields=_ERROR),
     Field("cache_hit", _B),
     Field("destination_table", Type.STRUCT, fields=_REFERENCE),
     Field("referenced_tables", Type.STRUCT, Mode.REPEATED, fields=_REFERENCE),

@@ -1,8 +1,9 @@
 """Expressions and types, by precedence climbing over the token list."""
 
-from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
+from ingestd.localcloud.bigquery.errors import not_implemented
 from ingestd.localcloud.bigquery.sql import ast
-from ingestd.localcloud.bigquery.sql.lexer import RESERVED, Source, Token, tokenize
+from ingestd.localcloud.bigquery.sql.lexer import RESERVED, Token
+from ingestd.localcloud.bigquery.sql.parse_types import TypeParser
 
 _TYPED_LITERALS = {
     "DATE": "DATE", "TIMESTAMP": "TIMESTAMP", "DATETIME": "DATETIME", "TIME": "TIME", "NUMERIC": "NUMERIC",
@@ -19,105 +20,7 @@ _COMPARISON = 3
 _INDEXING = frozenset({"OFFSET", "ORDINAL", "SAFE_OFFSET", "SAFE_ORDINAL"})
 
 
-class TokenCursor:
-    """Where the parser is. Keywords are matched on unquoted names only."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.tokens = tokenize(source)
-        self.at = 0
-        self.positional = 0
-
-    @property
-    def token(self) -> Token:
-        return self.tokens[self.at]
-
-    def peek(self, ahead: int = 1) -> Token:
-        return self.tokens[min(self.at + ahead, len(self.tokens) - 1)]
-
-    def next(self) -> Token:
-        token = self.tokens[self.at]
-        if token.kind != "end":
-            self.at += 1
-        return token
-
-    def is_keyword(self, *words: str) -> bool:
-        """Whether the coming tokens are these keywords, in this order."""
-        for offset, word in enumerate(words):
-            token = self.peek(offset)
-            if token.kind != "name" or token.upper != word:
-                return False
-        return True
-
-    def accept(self, *words: str) -> bool:
-        if self.is_keyword(*words):
-            self.at += len(words)
-            return True
-        return False
-
-    def expect(self, *words: str) -> Token:
-        first = self.token
-        for word in words:
-            if not self.accept(word):
-                self.unexpected(f"keyword {word}")
-        return first
-
-    def is_op(self, op: str) -> bool:
-        token = self.tokens[self.at]
-        return token.kind == "op" and token.upper == op
-
-    def accept_op(self, op: str) -> bool:
-        if self.is_op(op):
-            self.at += 1
-            return True
-        return False
-
-    def expect_op(self, op: str) -> Token:
-        token = self.token
-        if not self.accept_op(op):
-            self.unexpected(f'"{op}"')
-        return token
-
-    def unexpected(self, wanted: str = "") -> "BigQueryError":
-        token = self.token
-        if wanted:
-            message = f"Syntax error: Expected {wanted} but got {token.describe()}"
-        else:
-            message = f"Syntax error: Unexpected {token.describe()}"
-        raise self.source.error(message, token.pos)
-
-    def identifier(self, *, after_dot: bool = False) -> str:
-        """A name. After a dot even reserved words are names."""
-        token = self.token
-        if token.kind == "quoted" or (token.kind == "name" and (after_dot or token.upper not in RESERVED)):
-            self.at += 1
-            return token.text
-        self.unexpected("identifier" if token.kind != "end" else "")
-        raise AssertionError
-
-    def is_identifier(self) -> bool:
-        token = self.token
-        return token.kind == "quoted" or (token.kind == "name" and token.upper not in RESERVED)
-
-    def path(self) -> tuple[str, ...]:
-        parts = [self.identifier()]
-        while self.is_op("."):
-            self.next()
-            parts.append(self.identifier(after_dot=True))
-        return tuple(parts)
-
-    def string(self) -> str:
-        token = self.token
-        if token.kind != "string":
-            self.unexpected("string literal")
-        self.at += 1
-        return token.text
-
-    def comma_list(self) -> bool:
-        return self.accept_op(",")
-
-
-class ExpressionParser(TokenCursor):
+class ExpressionParser(TypeParser):
     def query(self) -> ast.Query:
         raise NotImplementedError
 
@@ -607,83 +510,3 @@ class ExpressionParser(TokenCursor):
             return tuple(names)
         self.at = start
         return ()
-
-    def type(self, *, column: bool = False) -> ast.TypeNode:
-        token = self.token
-        if token.kind not in ("name", "quoted"):
-            self.unexpected("type name" if token.kind != "end" else "")
-        self.next()
-        name = token.text.upper()
-        if name == "ARRAY":
-            self.expect_op("<")
-            element = self.type(column=column)
-            self.expect_op(">")
-            return ast.TypeNode(token.pos, "ARRAY", element=element)
-        if name == "RANGE":
-            self.expect_op("<")
-            element = self.type()
-            self.expect_op(">")
-            return ast.TypeNode(token.pos, "RANGE", element=element)
-        if name == "STRUCT":
-            self.expect_op("<")
-            fields = []
-            while not self.is_op(">"):
-                fields.append(self._field(column=column))
-                if not self.comma_list():
-                    break
-            self.expect_op(">")
-            return ast.TypeNode(token.pos, "STRUCT", fields=tuple(fields))
-        if name == "ANY" and self.accept("TYPE"):
-            return ast.TypeNode(token.pos, "ANY TYPE")
-        parameters: list[int] = []
-        if self.is_op("("):
-            self.next()
-            while True:
-                part = self.next()
-                if part.upper == "MAX":
-                    parameters.append(-1)
-                elif part.kind == "int":
-                    parameters.append(int(part.text))
-                else:
-                    self.at -= 1
-                    self.unexpected()
-                if not self.comma_list():
-                    break
-            self.expect_op(")")
-        if self.accept("COLLATE"):
-            raise not_implemented("collation")
-        return ast.TypeNode(token.pos, name, tuple(parameters))
-
-    def _field(self, *, column: bool) -> ast.FieldNode:
-        pos = self.token.pos
-        following = self.peek()
-        named = self.token.kind == "quoted" or (
-            self.token.kind == "name"
-            and (following.kind in ("name", "quoted"))
-            and following.upper not in ("NOT", "OPTIONS")
-        )
-        name = self.identifier(after_dot=True) if named else ""
-        kind = self.type(column=column)
-        not_null, options = False, ()
-        if column:
-            not_null = self.accept("NOT", "NULL")
-            if self.is_keyword("OPTIONS"):
-                options = self.options()  # type: ignore[assignment]
-        return ast.FieldNode(pos, name, kind, not_null, options=options)
-
-    def options(self) -> ast.Options:
-        """OPTIONS (name = value, …)"""
-        self.expect("OPTIONS")
-        return self.option_list()
-
-    def option_list(self) -> ast.Options:
-        self.expect_op("(")
-        found: list[tuple[str, ast.Expression]] = []
-        while not self.is_op(")"):
-            name = self.identifier(after_dot=True).lower()
-            self.expect_op("=")
-            found.append((name, self.expression()))
-            if not self.comma_list():
-                break
-        self.expect_op(")")
-        return tuple(found)
