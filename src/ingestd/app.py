@@ -79,7 +79,8 @@ class App:
                     roots.create_task(puller.run(), name=f"intake:{puller.desk.name}") for puller in self.pullers
                 ]
                 self._running = True
-                log.info("daemon.started", version=__version__, rules=len(self.rules.book.rules))
+                served = {"http": self.ops.url} if self.ops else {}
+                log.info("daemon.started", version=__version__, rules=len(self.rules.book.rules), **served)
                 await self._stopping.wait()
                 self._running = False
                 await self._drain(pulling)

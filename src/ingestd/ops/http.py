@@ -68,6 +68,11 @@ class OpsServer:
         self.port = listener.getsockname()[1]
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]), name="ops:http")
 
+    @property
+    def url(self) -> str:
+        """Where it listens: with port 0 only this tells."""
+        return f"http://{self._address[0]}:{self.port}"
+
     async def stop(self) -> None:
         if self._task is not None:
             self._server.should_exit = True

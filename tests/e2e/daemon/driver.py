@@ -1,0 +1,163 @@
+"""Runs the real daemon in processes that start fast and can be told when to die.
+
+`python -m tests.e2e.daemon.driver` imports the daemon once and then forks a child for every line on its standard input
+(an `Order` as JSON), answering each with the child's process id. A child runs `ingestd.app` as `ingestd run` does, with
+its own settings file, environment and log. With `dies_after` its ports are wrapped: right after the n-th effect on the
+outside world the process sends itself SIGKILL, so nothing it holds in memory gets a last word.
+"""
+
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ingestd.app import build, serve
+from ingestd.gcp.connect import Clients, connect
+from ingestd.model.clock import SystemClock
+from ingestd.ops.logging import configure
+from ingestd.settings import Settings
+from ingestd.settings_loader import load_settings
+
+_PR_SET_PDEATHSIG = 1
+EFFECTS = {
+    "store": ("create", "delete", "copy"),
+    "warehouse": ("insert_job", "create_table", "patch_table", "delete_table", "insert_rows"),
+    "publisher": ("publish",),
+    "http": ("request",),
+    "messages": ("ack", "extend"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One daemon to run. `effects` is the file that lists what it did; without it the ports are Google's, bare."""
+
+    config: str
+    log: str
+    environ: dict[str, str] = field(default_factory=dict)
+    effects: str = ""
+    dies_after: int | None = None
+
+    def line(self) -> str:
+        return json.dumps(asdict(self)) + "\n"
+
+
+class Fate:
+    """Counts effects, writes each down, and strikes after the planned one. 0: before the first."""
+
+    def __init__(self, effects: Path, dies_after: int | None) -> None:
+        self._file = effects.open("a")
+        self._left = dies_after
+        self._lock = threading.Lock()
+
+    def about_to_act(self) -> None:
+        if self._left == 0:
+            self._die()
+
+    def acted(self, what: str) -> None:
+        with self._lock:
+            self._file.write(what + "\n")
+            self._file.flush()
+            if self._left is not None:
+                self._left -= 1
+                if self._left <= 0:
+                    self._die()
+
+    def _die(self) -> None:
+        self._file.write(STRUCK + "\n")
+        self._file.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+STRUCK = "died as planned"
+
+
+class MortalPort:
+    """A port whose effects are counted; everything else passes through."""
+
+    def __init__(self, port: Any, name: str, fate: Fate) -> None:
+        self._port = port
+        self._name = name
+        self._fate = fate
+
+    def __getattr__(self, method: str) -> Any:
+        target = getattr(self._port, method)
+        if method not in EFFECTS[self._name]:
+            return target
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self._fate.about_to_act()
+            result = await target(*args, **kwargs)
+            self._fate.acted(_described(self._name, method, args))
+            return result
+
+        return call
+
+
+def _described(port: str, method: str, args: tuple[Any, ...]) -> str:
+    subject = getattr(args[0], "ref", args[0]) if args else ""
+    return f"{port}.{method} {subject}"[:300]
+
+
+def mortal(clients: Clients, fate: Fate) -> Clients:
+    ports = {name: MortalPort(getattr(clients, name), name, fate) for name in EFFECTS if name != "messages"}
+    changes: dict[str, Any] = {
+        **ports,
+        "subscription": lambda name: MortalPort(clients.subscription(name), "messages", fate),
+    }
+    return replace(clients, **changes)
+
+
+async def live_and_die(order: Order) -> None:
+    """What `ingestd.app.serve` does, on mortal ports."""
+    settings = load_settings(Settings, Path(order.config), os.environ)
+    configure(settings.logging.format, settings.logging.level)
+    fate = Fate(Path(order.effects), order.dies_after)
+    clock = SystemClock()
+    async with (
+        connect(settings.project, clock=clock) as clients,
+        build(settings, clients=mortal(clients, fate), clock=clock) as app,
+    ):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, app.stop)
+        await app.run()
+
+
+def run(order: Order) -> None:
+    """The child's whole life."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ.update(order.environ)
+    if order.effects:
+        asyncio.run(live_and_die(order))
+    else:
+        asyncio.run(serve(Path(order.config)))
+
+
+def main() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks for exit codes here: the kernel buries the dead
+    for line in sys.stdin:
+        order = Order(**json.loads(line))
+        pid = os.fork()
+        if pid == 0:
+            try:
+                run(order)
+            finally:
+                sys.stderr.flush()
+                os._exit(0 if sys.exc_info()[0] is None else 1)
+        sys.stdout.write(f"{pid}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

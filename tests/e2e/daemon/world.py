@@ -1,0 +1,247 @@
+"""One test's own corner of the cloud: a project with the daemon's buckets, topics and subscriptions, and its rules.
+
+Everything is done with Google's clients over the wire. Only the waiting looks straight into the local cloud, where
+looking costs nothing and disturbs nothing (a query of ours would be one more completion in the audit feed).
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from google.api_core.exceptions import NotFound
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import bigquery
+from google.cloud.storage.notification import BucketNotification
+from tests.e2e.daemon.processes import Daemon, Nursery, eventually
+
+from ingestd.localcloud.cloud import LocalCloud
+
+SCHEMA = [bigquery.SchemaField("id", "INTEGER"), bigquery.SchemaField("name", "STRING")]
+ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+LOADED = [(1, "a"), (2, "b")]
+FILE = "data/case002/dummy1.json"
+
+# Short enough that a test waits for nothing, long enough for a busy machine.
+QUICK: dict[str, Any] = {
+    "recovery": {"lease": "2s", "sweep_every": "300ms", "retry_first": "300ms", "retry_longest": "1s"},
+    "jobs": {"poll_every": "500ms", "retry_pause": "100ms", "throttle_pause": "200ms", "quota_pause": "500ms"},
+    "intake": {"concurrent_pulls": 1, "ack_deadline": "10s"},
+    "http": {"host": "127.0.0.1", "port": 0},
+    "logging": {"format": "json"},
+    "drain": "5s",
+}
+
+
+class World:
+    def __init__(
+        self,
+        cloud: LocalCloud,
+        project: str,
+        folder: Path,
+        daemons: Nursery,
+        *,
+        storage: Any,
+        publisher: Any,
+        subscriber: Any,
+    ) -> None:
+        self.cloud = cloud
+        self.project = project
+        self.folder = folder
+        self._daemons = daemons
+        self.storage = storage
+        self.publisher = publisher
+        self.subscriber = subscriber
+        self.trigger = f"{project}-trigger"
+        self.ops = f"{project}-ops"
+        self.config = f"{project}-config"
+        self.topic = f"projects/{project}/topics/storage-notifications"
+        self.notifications = f"projects/{project}/subscriptions/ingestd-notifications"
+        self.completions = f"projects/{project}/subscriptions/ingestd-completions"
+        self.audit_topic = f"projects/{cloud.project}/topics/bigquery-completions"
+        self.bigquery = bigquery.Client(
+            project=project,
+            credentials=AnonymousCredentials(),
+            client_options={"api_endpoint": cloud.endpoints.bigquery},
+        )
+        self._settings = 0
+
+    def set_up(self) -> None:
+        self.publisher.create_topic(name=self.topic)
+        for name, topic in ((self.notifications, self.topic), (self.completions, self.audit_topic)):
+            self.subscriber.create_subscription(name=name, topic=topic)
+        for bucket in (self.trigger, self.ops, self.config):
+            self.storage.create_bucket(bucket, project=self.project)
+        self.notify(self.trigger)
+        self.bigquery.create_dataset("bqtail")
+
+    def tear_down(self) -> None:
+        for name in (self.notifications, self.completions):
+            self.subscriber.delete_subscription(subscription=name)
+        self.bigquery.close()
+
+    # What is there before the daemon
+
+    def notify(self, bucket: str, payload: str = "JSON_API_V1") -> None:
+        """Let the bucket announce its changes on the daemon's topic."""
+        watched = self.storage.bucket(bucket)
+        BucketNotification(
+            watched, "storage-notifications", topic_project=self.project, payload_format=payload
+        ).create()
+
+    def table(self, name: str = "bqtail.dummy", schema: Any = SCHEMA) -> None:
+        self.bigquery.create_table(bigquery.Table(f"{self.project}.{name}", schema=schema))
+
+    def rule(self, document: Any, name: str = "rule.json") -> None:
+        text = document if isinstance(document, str) else json.dumps(document)
+        self.storage.bucket(self.config).blob(f"rules/{name}").upload_from_string(text)
+
+    def settings(self, **changes: Any) -> Path:
+        """A settings file; sections given are merged into the quick ones."""
+        document: dict[str, Any] = {"project": self.project, "rules": {"url": f"gs://{self.config}/rules"}}
+        for part in (QUICK, changes):
+            for key, value in part.items():
+                document[key] = {**document.get(key, {}), **value} if isinstance(value, dict) else value
+        self._settings += 1
+        file = self.folder / f"settings{self._settings}.yaml"
+        file.write_text(yaml.safe_dump(document))
+        return file
+
+    # Daemons
+
+    def start(
+        self, *, wait: bool = True, dies_after: int | None = None, mortal: bool = False, **changes: Any
+    ) -> Daemon:
+        daemon = self._daemons.fork(self.settings(**changes), dies_after=dies_after, mortal=mortal)
+        if wait:
+            daemon.started()
+        return daemon
+
+    def command(self, **changes: Any) -> Daemon:
+        """`ingestd run --config …` itself."""
+        daemon = self._daemons.command(self.settings(**changes))
+        daemon.started()
+        return daemon
+
+    # Files, messages, tables
+
+    def upload(self, name: str = FILE, *rows: Any, bucket: str = "") -> int:
+        """Upload rows as NDJSON (or text as it is); its generation."""
+        text = "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows or ROWS)
+        blob = self.storage.bucket(bucket or self.trigger).blob(name)
+        blob.upload_from_string(text, content_type="application/json")
+        return int(blob.generation)
+
+    def attributes(self, name: str, generation: int, bucket: str = "") -> dict[str, str]:
+        return {
+            "eventType": "OBJECT_FINALIZE",
+            "payloadFormat": "NONE",
+            "bucketId": bucket or self.trigger,
+            "objectId": name,
+            "objectGeneration": str(generation),
+            "notificationConfig": f"projects/_/buckets/{bucket or self.trigger}/notificationConfigs/1",
+            "eventTime": "2024-05-01T12:00:00.000000Z",
+        }
+
+    def announce(self, name: str, generation: int, times: int = 1) -> None:
+        """The same finalize event again, each time as a message of its own."""
+        message = {"attributes": self.attributes(name, generation)}
+        self.publisher.publish(topic=self.topic, messages=[message] * times)
+
+    def read(self, name: str, bucket: str = "") -> bytes:
+        return bytes(self.storage.bucket(bucket or self.ops).blob(name).download_as_bytes())
+
+    def document(self, name: str, bucket: str = "") -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.read(name, bucket))
+        return found
+
+    def exists(self, name: str = FILE, bucket: str = "") -> bool:
+        return bool(self.storage.bucket(bucket or self.trigger).blob(name).exists())
+
+    def objects(self, prefix: str, bucket: str = "") -> list[str]:
+        return [one.name for one in self.cloud.storage.glob(bucket or self.ops, f"{prefix}*")]
+
+    def rows(self, table: str = "bqtail.dummy") -> list[tuple[Any, ...]]:
+        try:
+            return sorted(tuple(row.values()) for row in self.bigquery.list_rows(f"{self.project}.{table}"))
+        except NotFound:
+            return []
+
+    def jobs(self, kind: str = "") -> list[Any]:
+        """The project's jobs, oldest first."""
+        found = [job for job in self.bigquery.list_jobs() if job.job_type == kind or not kind]
+        return sorted(found, key=lambda job: job.created)
+
+    def records(self, folder: str = "Done") -> list[dict[str, Any]]:
+        names = [name for name in self.objects(f"journal/{folder}/") if name.endswith(".run")]
+        return [self.document(name) for name in names]
+
+    def statuses(self) -> list[str]:
+        return sorted(record["Status"] for record in self.records())
+
+    def pulled(self, subscription: str, count: int = 1, seconds: float = 20) -> list[Any]:
+        """At least so many messages of a subscription of the test's own."""
+        messages: list[Any] = []
+
+        def enough() -> bool:
+            answer = self.subscriber.pull(subscription=subscription, max_messages=100, return_immediately=True)
+            messages.extend(received.message for received in answer.received_messages)
+            if answer.received_messages:
+                ids = [received.ack_id for received in answer.received_messages]
+                self.subscriber.acknowledge(subscription=subscription, ack_ids=ids)
+            return len(messages) >= count
+
+        eventually(enough, lambda: f"{len(messages)} messages on {subscription}", seconds)
+        return messages
+
+    def listening(self, topic: str = "listened") -> tuple[str, str]:
+        """A topic of the test's own and a subscription to it."""
+        name = f"projects/{self.project}/topics/{topic}"
+        subscription = f"projects/{self.project}/subscriptions/{topic}"
+        self.publisher.create_topic(name=name)
+        self.subscriber.create_subscription(name=subscription, topic=name)
+        return name, subscription
+
+    # Waiting
+
+    def until(self, done: Callable[[], Any], seconds: float = 30.0) -> Any:
+        return eventually(done, self.describe, seconds)
+
+    def loaded(self, rows: list[tuple[Any, ...]] = LOADED, table: str = "bqtail.dummy") -> None:
+        self.until(lambda: self.rows(table) == rows)
+
+    def settled(self, seconds: float = 40.0) -> None:
+        """Wait until nothing is pending anywhere: no record, no task, no message."""
+        self.until(self.quiet, seconds)
+
+    def quiet(self) -> bool:
+        pending = self.objects("journal/Running/") or self.objects("tasks/")
+        return not pending and not self.backlog(self.notifications) and not self.backlog(self.completions)
+
+    def backlog(self, subscription: str) -> int:
+        """Unacknowledged messages, leased ones included."""
+        stats = self.cloud.pubsub.stats().subscriptions
+        return next(one.backlog for one in stats if one.name == subscription)
+
+    def delivered(self, subscription: str) -> int:
+        stats = self.cloud.pubsub.stats().subscriptions
+        return next(one.delivered for one in stats if one.name == subscription)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "running": self.records("Running"),
+            "done": self.statuses(),
+            "tasks": self.objects("tasks/"),
+            "backlog": [self.backlog(self.notifications), self.backlog(self.completions)],
+            "rows": self.rows(),
+        }
+
+
+@contextmanager
+def at_once(size: int) -> Iterator[ThreadPoolExecutor]:
+    """Several stories side by side; leaving waits for all of them."""
+    with ThreadPoolExecutor(size) as pool:
+        yield pool
