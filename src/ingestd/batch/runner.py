@@ -101,11 +101,16 @@ class Parts:
 class BatchRunner:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._active: set[str] = set()
+        self._active: dict[str, asyncio.Event] = {}  # each is set when this process lets go of the batch
         self._slots = asyncio.Semaphore(parts.settings.jobs.max_running)
 
     def working_on(self, event_id: str) -> bool:
         return event_id in self._active
+
+    async def released(self, event_id: str) -> None:
+        """Wait until this process does not work on the batch (any more)."""
+        while (done := self._active.get(event_id)) is not None:
+            await done.wait()
 
     async def accept(self, record: Record) -> Held | None:
         """Make the batch durable; None when it is already known (running or finished), thus a duplicate."""
@@ -133,7 +138,7 @@ class BatchRunner:
         event_id = held.record.event_id
         if event_id in self._active:
             return
-        self._active.add(event_id)
+        released = self._active[event_id] = asyncio.Event()
         try:
             async with self._slots, self._keeping(held):
                 with ACTIVE.track_inprogress():
@@ -141,7 +146,8 @@ class BatchRunner:
         except* LeaseLost:
             log.info("batch.lease_lost", event_id=event_id)
         finally:
-            self._active.discard(event_id)
+            del self._active[event_id]
+            released.set()
 
     async def resume(self, ref: ObjectRef) -> None:
         """Take over a running record that nobody holds."""

@@ -130,6 +130,10 @@ class Dispatcher:
                 await self._tasks.drop(job.ref.job_id)
             return done
         held = await self._journal.read(task.process)
+        if held is not None and self._runner.working_on(held.record.event_id):
+            # The job was faster than we are at writing down that it was submitted.
+            await self._runner.released(held.record.event_id)
+            held = await self._journal.read(task.process)
         if held is None or await self._journal.is_finished(held.record):
             await self._tasks.drop(task.job.job_id)
             if held is not None:
