@@ -5,7 +5,7 @@ configuration, so that an edited rule never changes a batch under way. Phases mo
 """
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Self
 
@@ -20,6 +20,16 @@ SCHEMA_VERSION = 1
 class Kind(StrEnum):
     LOAD = "load"  # files to load, then actions
     ROUTE = "route"  # somebody's BigQuery job is done, and a route has actions for it
+
+
+@dataclass(frozen=True, slots=True)
+class WindowMark:
+    """Which window a batch came from, and the shards that went into it."""
+
+    name: str
+    start: int
+    shards: tuple[str, ...] = ()
+    group: str = ""
 
 
 class Phase(StrEnum):
@@ -81,6 +91,7 @@ class Record:
     load: dict[str, Any] = field(default_factory=dict)  # BigQuery's JobConfigurationLoad, complete
     values: dict[str, Any] = field(default_factory=dict)  # variables pinned with the batch
     trigger_job: JobRef | None = None  # a route's job
+    window: WindowMark | None = None
     overwrote: Generation | None = None  # the generation this one replaced, whose load may still be running
     attempt: int = 1
     steps: dict[int, StepOutcome] = field(default_factory=dict)
@@ -103,12 +114,16 @@ class Record:
 
     @property
     def identity(self) -> str:
-        """What the event id stands for: the file's generation, or the job and the route."""
+        """What the event id stands for: the window, the file's generation, or the job and the route."""
+        if self.window:
+            return f"window:{self.window.name}"
         return self.files[0].key if self.files else f"{self.trigger_job}|{self.rule_hash}"
 
     @property
     def day(self) -> str:
         """Part of the record's path, so it derives from the identity alone: redelivery finds the same record."""
+        if self.window:
+            return datetime.fromtimestamp(self.window.start, UTC).strftime("%Y-%m-%d")
         moment = generation_time(self.files[0].generation) if self.files else self.created
         return moment.strftime("%Y-%m-%d")
 
@@ -148,6 +163,7 @@ class Record:
             "Load": self.load,
             "Params": self.values,
             "TriggerJob": _job_json(self.trigger_job),
+            "Window": _window_json(self.window),
             "Overwrote": str(self.overwrote) if self.overwrote else None,
             "Attempt": self.attempt,
             "Steps": {str(step): {"outcome": o.outcome, "response": o.response} for step, o in self.steps.items()},
@@ -189,6 +205,7 @@ class Record:
             load=document["Load"],
             values=document["Params"],
             trigger_job=_job_from_json(document["TriggerJob"]),
+            window=_window_from_json(document.get("Window")),
             overwrote=Generation(int(document["Overwrote"])) if document["Overwrote"] else None,
             attempt=document["Attempt"],
             steps={int(k): StepOutcome(v["outcome"], v["response"]) for k, v in document["Steps"].items()},
@@ -233,3 +250,13 @@ def _job_json(job: JobRef | None) -> dict[str, str] | None:
 
 def _job_from_json(item: dict[str, str] | None) -> JobRef | None:
     return JobRef(item["project"], item["location"], item["job_id"]) if item else None
+
+
+def _window_json(mark: WindowMark | None) -> dict[str, Any] | None:
+    if mark is None:
+        return None
+    return {"Name": mark.name, "Start": mark.start, "Shards": mark.shards, "Group": mark.group}
+
+
+def _window_from_json(item: dict[str, Any] | None) -> WindowMark | None:
+    return WindowMark(item["Name"], item["Start"], tuple(item["Shards"]), item["Group"]) if item else None
