@@ -83,7 +83,7 @@ def demo(
 
 def local_settings(config: Path | None, project: str | None, rules: Path | None) -> "Settings":
     """The settings of a daemon on this machine: the command line wins over the environment, that over the file."""
-    from ingestd.settings import Http, Settings
+    from ingestd.settings import Settings
     from ingestd.settings_loader import load_settings
 
     given = dict(os.environ)
@@ -96,8 +96,10 @@ def local_settings(config: Path | None, project: str | None, rules: Path | None)
     elif config is None:
         given.setdefault("INGESTD_RULES__URL", f"gs://{given['INGESTD_PROJECT']}-config/rules")
     settings = load_settings(Settings, config, given)
-    if "http" not in settings.model_fields_set:  # a laptop has other things on 9090, and no probes from outside
-        settings = settings.model_copy(update={"http": Http(host="127.0.0.1", port=0)})
+    # A laptop has other things on 9090, and no probes from outside.
+    local = {"host": "127.0.0.1", "port": 0}
+    chosen = {name: value for name, value in local.items() if name not in settings.http.model_fields_set}
+    settings = settings.model_copy(update={"http": settings.http.model_copy(update=chosen)})
     return settings
 
 
@@ -132,7 +134,7 @@ async def _greet(running: "_Running", samples: Path | None) -> None:
             _report(await running.drop(samples))
         except (CommandError, IngestError) as error:  # the daemon is fine without its samples
             errors.print(f"[bold yellow]warning:[/] {escape(str(error))}")
-    _welcome(running)
+    _welcome(running, *(_SAMPLE if samples else _PLACEHOLDER))
 
 
 async def _show_once(state: Path, settings: "Settings", samples: Path, patience: timedelta) -> None:
@@ -201,7 +203,12 @@ def _report(outcome: "Outcome") -> None:
     show_rows(outcome.shown)
 
 
-def _welcome(running: _Running) -> None:
+# What the shown commands name: a folder, an object and a table of the trigger bucket.
+_SAMPLE = ("orders/", "customers/customers.csv", "shop.orders")
+_PLACEHOLDER = ("FOLDER/", "OBJECT", "DATASET.TABLE")
+
+
+def _welcome(running: _Running, folder: str, name: str, table: str) -> None:
     """Where everything is, and commands to copy: plain lines, since a frame would be copied with them."""
     endpoints, state = running.endpoints, running.state
     trigger = f"gs://{endpoints.project}-trigger"
@@ -217,14 +224,14 @@ def _welcome(running: _Running) -> None:
             ("State", str(state)),
         ],
         "Try it, in another terminal": [
-            ("Upload a file", f"[cyan]{command} cp FILE {trigger}/orders/{at}[/]"),
-            ("Query a table", f"[cyan]{command} query 'SELECT * FROM shop.orders'{at}[/]"),  # noqa: S608 - shown only
-            ("Test a notification", f"[cyan]{command} publish {trigger}/customers/customers.csv{at}[/]"),
+            ("Upload a file", f"[cyan]{command} cp FILE {trigger}/{folder}{at}[/]"),
+            ("Query a table", f"[cyan]{command} query 'SELECT * FROM {table}'{at}[/]"),  # noqa: S608 - shown only
+            ("Test a notification", f"[cyan]{command} publish {trigger}/{name}{at}[/]"),
             ("Rehearse a failure", f"[cyan]{command} faults add bigquery jobs.insert fail --times 3{at}[/]"),
         ],
         "With Google's command lines": [
             ("Point them here", f"[cyan]source {state / 'env.sh'}[/]"),
-            ("Upload a file", f"[cyan]gcloud storage cp FILE {trigger}/orders/[/]"),
+            ("Upload a file", f"[cyan]gcloud storage cp FILE {trigger}/{folder}[/]"),
             ("Query a table", "[cyan]bq --oauth_access_token=local query --nouse_legacy_sql 'SELECT …'[/]"),
         ],
     }
