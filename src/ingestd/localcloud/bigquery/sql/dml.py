@@ -77,7 +77,7 @@ class DmlRunner:
             assert isinstance(statement, ast.Truncate)
             kind, stats = "TRUNCATE_TABLE", work.truncate()
         if not dry and target.table is not None and (stats.affected or kind == "TRUNCATE_TABLE"):
-            self.runner.session.catalog.touch(target.table.ref)
+            self.runner.session.catalog.update_table(target.table)
         read = dict(c.collected.referenced)
         if target.name is not None:
             read[target.name] = None
