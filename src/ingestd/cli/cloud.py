@@ -65,8 +65,13 @@ def cloud(
 
     Google's clients and command lines work unchanged: [cyan]source DIR/env.sh[/] points them here.
     """
-    from ingestd.localcloud.cloud import CloudSettings, LocalCloud
-    from ingestd.localcloud.provision import Names
+    try:
+        from ingestd.localcloud.cloud import CloudSettings, LocalCloud
+        from ingestd.localcloud.provision import Names
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"the local cloud is not installed (no {error.name}): pip install 'ingestd[local]'"
+        ) from error
     from ingestd.localcloud.statefolder import Ports
     from ingestd.ops.logging import configure
 

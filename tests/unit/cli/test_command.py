@@ -71,6 +71,14 @@ def test_a_cloud_that_is_not_running_is_named_at_once(runner: CliRunner) -> None
     assert "the local cloud of . is not running: start it with" in shown.stderr
 
 
+def test_an_installation_without_the_local_cloud_says_what_to_install(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['duckdb'] = None; from ingestd.cli.main import app; app()"
+    command = [sys.executable, "-c", code, "cloud", "--state", str(tmp_path)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert shown.returncode == 1
+    assert shown.stderr == "error: the local cloud is not installed (no duckdb): pip install 'ingestd[local]'\n"
+
+
 @pytest.mark.parametrize("arguments", [["cloud"], ["cloud", "--state", "x", "--job-latency", "soon"], ["nonsense"]])
 def test_wrong_usage_exits_2(runner: CliRunner, arguments: list[str]) -> None:
     assert runner.invoke(app, arguments).exit_code == 2
