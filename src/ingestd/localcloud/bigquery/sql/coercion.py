@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
-from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
+from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.bigquery.sql.names import Expr, pack
 from ingestd.localcloud.bigquery.sql.runtime import civil, jsons, numbers
 from ingestd.localcloud.bigquery.sql.sqltypes import (
@@ -99,7 +99,7 @@ def coerce(value: Expr, target: SqlType) -> Expr | None:
     """`value` converted implicitly, or None where GoogleSQL wants a CAST."""
     source = value.type
     if value.null:
-        return Expr(f"CAST(NULL AS {target.duckdb})", target, literal=True, null=True)
+        return Expr(f"CAST(NULL AS {target.duckdb})", target)
     if source == target:
         return value
     if value.literal and not value.parameter:
@@ -213,7 +213,7 @@ def cast(value: Expr, target: SqlType) -> Expr:
     """An explicit CAST; raises where GoogleSQL has none."""
     source = value.type
     if value.null or source == target:
-        return Expr(f"CAST({value.sql} AS {target.duckdb})", target, null=value.null, literal=value.null)
+        return Expr(f"CAST({value.sql} AS {target.duckdb})", target)
     if value.literal and not value.parameter and isinstance(value.value, str) and source is STRING:
         parsed = parse_literal(value.value, target) if target is not JSON else None
         if parsed is not None:
@@ -242,17 +242,6 @@ def _cast_struct(value: Expr, target: SqlType) -> Expr:
     if value.members is not None:
         return Expr(packed, target, members=converted)
     return Expr(f"CASE WHEN {value.sql} IS NULL THEN NULL ELSE {packed} END", target)
-
-
-def safe_cast(value: Expr, target: SqlType) -> Expr:
-    if value.null:
-        return cast(value, target)
-    if value.literal and isinstance(value.value, str) and not value.parameter:
-        value = Expr(value.sql, value.type)  # decide at run time: a bad value is NULL, not an error
-    if value.type.kind in ("ARRAY", "STRUCT") and value.type != target:
-        raise not_implemented(f"SAFE_CAST from {value.type} to {target}")
-    converted = cast(value, target)
-    return Expr(f"TRY({converted.sql})", target)
 
 
 _NUMERIC_STRING = "rtrim(rtrim(CAST({0} AS VARCHAR), '0'), '.')"
@@ -314,7 +303,6 @@ __all__ = [
     "coerce",
     "literal",
     "parse_literal",
-    "safe_cast",
     "string_sql",
     "supertype",
 ]

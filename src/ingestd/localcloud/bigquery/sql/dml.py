@@ -16,7 +16,7 @@ from ingestd.localcloud.bigquery.sql.names import Column, Expr, Range, Scope, pa
 from ingestd.localcloud.bigquery.sql.parser import parse_expression
 from ingestd.localcloud.bigquery.sql.queries import Compiler
 from ingestd.localcloud.bigquery.sql.results import DmlStats, StatementResult, TableName
-from ingestd.localcloud.bigquery.sql.runner import Runner
+from ingestd.localcloud.bigquery.sql.runner import Runner, whole_array
 from ingestd.localcloud.bigquery.sql.sqltypes import DATE, TIMESTAMP, SqlType, from_field
 from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type, quote
 
@@ -382,7 +382,7 @@ def stored(value: Expr, item: Field) -> str:
     """A value as the column keeps it: NULL arrays are empty, and lengths and precisions hold."""
     sql = value.sql
     if item.mode is Mode.REPEATED:
-        return f"coalesce({sql}, [])"
+        return f"({whole_array(sql, from_field(item), item.name)})"
     if item.max_length is not None:
         size = f"length({sql})" if item.type is Type.STRING else f"octet_length({sql})"
         limit = item.max_length

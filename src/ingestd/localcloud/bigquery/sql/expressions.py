@@ -14,7 +14,6 @@ from ingestd.localcloud.bigquery.sql.coercion import (
     coerce,
     literal,
     parse_literal,
-    safe_cast,
     string_sql,
     supertype,
 )
@@ -279,16 +278,16 @@ class ExpressionCompiler:
         self.fail("Lambda is not expected here", node)
 
     def _cast(self, node: ast.Cast, scope: Scope) -> Expr:
-        from ingestd.localcloud.bigquery.sql.library.formats import cast_with_format, cast_with_parameters
+        from ingestd.localcloud.bigquery.sql.library.formats import cast_with_format, cast_with_parameters, safe_cast
 
         value = self.expr(node.value, scope)
         target = from_node(node.type)
         if node.format is not None:
             return cast_with_format(self, value, target, node, scope)
         if node.type.parameters:
-            return cast_with_parameters(value, target, node)
+            return cast_with_parameters(self, value, target, node)
         if node.safe:
-            return safe_cast(value, target)
+            return safe_cast(self, value, target)
         literal_text = value.value if value.literal and isinstance(value.value, str) and not value.parameter else None
         if literal_text is not None and target.kind in (
             "DATE",

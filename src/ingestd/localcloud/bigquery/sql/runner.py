@@ -9,11 +9,12 @@ import duckdb
 
 from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.bigquery.sql import ast
+from ingestd.localcloud.bigquery.sql.coercion import string_sql
 from ingestd.localcloud.bigquery.sql.context import Collected, Session, Variable
 from ingestd.localcloud.bigquery.sql.failures import from_duckdb, is_conflict
 from ingestd.localcloud.bigquery.sql.lexer import Source
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope
-from ingestd.localcloud.bigquery.sql.queries import CompiledQuery, Compiler
+from ingestd.localcloud.bigquery.sql.queries import CompiledQuery, Compiler, OutColumn
 from ingestd.localcloud.bigquery.sql.sqltypes import SqlType, to_field
 from ingestd.localcloud.bigquery.types import Schema, quote
 from ingestd.model.clock import Clock
@@ -188,10 +189,13 @@ class Runner:
             anonymous += 0 if column.name else 1
         _refuse_duplicates(names)
         schema = tuple(to_field(name, column.type) for name, column in zip(names, columns, strict=True))
-        if all(name == column.physical for name, column in zip(names, columns, strict=True)):
+        arrays = any(column.type.kind == "ARRAY" for column in columns)
+        if not arrays and all(name == column.physical for name, column in zip(names, columns, strict=True)):
             return query.sql, schema
-        listed = ", ".join(quote(name) for name in names)
-        return f"SELECT * FROM ({query.sql}) AS _s({listed})", schema
+        listed = ", ".join(
+            f"{_output(column, name)} AS {quote(name)}" for column, name in zip(columns, names, strict=True)
+        )
+        return f"SELECT {listed} FROM ({query.sql}) AS _s", schema
 
     def value(self, node: ast.Expression, source: Source, target: SqlType | None = None) -> tuple[Any, SqlType]:
         """An expression's value, as Python sees it."""
@@ -224,6 +228,20 @@ class Runner:
 
     def now(self) -> datetime:
         return self.clock.now()
+
+
+def _output(column: OutColumn, name: str) -> str:
+    """A column as a result shows it: a NULL array is empty, and one with NULL elements is an error."""
+    sql = f"_s.{quote(column.physical)}"
+    return whole_array(sql, column.type, name) if column.type.kind == "ARRAY" else sql
+
+
+def whole_array(sql: str, kind: SqlType, name: str) -> str:
+    message = string_sql(f"Array cannot have a null element; error in writing field {name}")
+    return (
+        f"CASE WHEN len({sql}) > list_count({sql}) THEN CAST(bq_error({message}) AS {kind.duckdb}) "
+        f"ELSE coalesce({sql}, []) END"
+    )
 
 
 def _refuse_duplicates(names: list[str]) -> None:

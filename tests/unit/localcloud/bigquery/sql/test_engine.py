@@ -158,7 +158,8 @@ def test_information_schema_describes_the_catalog(dataset: Any) -> None:
     ]
     columns = dataset.rows(
         "SELECT column_name, ordinal_position, is_nullable, data_type, is_partitioning_column, "
-        "clustering_ordinal_position FROM `p.d`.INFORMATION_SCHEMA.COLUMNS WHERE table_name = 't' ORDER BY ordinal_position"
+        "clustering_ordinal_position FROM `p.d`.INFORMATION_SCHEMA.COLUMNS "
+        "WHERE table_name = 't' ORDER BY ordinal_position"
     )
     assert columns == [
         ("k", 1, "NO", "INT64", "NO", 1),

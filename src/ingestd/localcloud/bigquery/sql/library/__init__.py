@@ -2,6 +2,7 @@
 
 from difflib import get_close_matches
 
+from ingestd.localcloud.bigquery.errors import not_implemented
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
@@ -19,9 +20,18 @@ from ingestd.localcloud.bigquery.sql.library import (
     windows,
 )
 from ingestd.localcloud.bigquery.sql.library.registry import REGISTRY
+from ingestd.localcloud.bigquery.sql.library.safe import attempt_call
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope
 
 _FAMILIES = (aggregates, arrays, conditionals, dates, formats, intervals, jsons, maths, operators, strings, windows)
+
+# GoogleSQL has these; the local BigQuery does not.
+_UNSUPPORTED = ("ST_", "S2_", "NET.", "KEYS.", "AEAD.", "ML.", "AI.", "D3A_COUNT.", "BAG_", "OBJ.", "DETERMINISTIC_")
+_UNSUPPORTED_NAMES = frozenset(
+    {"SEARCH", "VECTOR_SEARCH", "EXTERNAL_QUERY", "JSON_FLATTEN", "TYPEOF", "APPENDS", "CHANGES", "GAP_FILL"}
+    | {"DATE_BUCKET", "DATETIME_BUCKET", "TIMESTAMP_BUCKET", "GENERATE_RANGE_ARRAY", "RANGE_OVERLAPS"}
+    | {"RANGE_INTERSECT", "RANGE_SESSIONIZE", "PARSE_NUMERIC", "PARSE_BIGNUMERIC", "BIT_CAST_TO_INT64"}
+)
 
 
 def call(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
@@ -30,6 +40,8 @@ def call(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         return _user_function(c, node, scope)
     found = REGISTRY.get(node.name)
     if found is None:
+        if node.name.startswith(_UNSUPPORTED) or node.name in _UNSUPPORTED_NAMES:
+            raise not_implemented(f"the function {node.name}")
         close = get_close_matches(node.name, REGISTRY, n=1, cutoff=0.8)
         hint = f"; Did you mean {close[0].lower()}?" if close else ""
         c.fail(f"Function not found: {node.written or node.name}{hint}", node)
@@ -42,12 +54,11 @@ def call(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
             c.fail("Argument * can only be used in COUNT(*)", node)
     elif found.kind == "window" and node.over is None:
         c.fail(f"Analytic function {node.name} cannot be called without an OVER clause", node)
-    result = found.handler(c, node, scope)
-    if node.safe:
-        if found.kind != "scalar":
-            c.fail(f"Function {node.name} does not support SAFE error mode", node)
-        return Expr(f"TRY({result.sql})", result.type)
-    return result
+    if not node.safe:
+        return found.handler(c, node, scope)
+    if found.kind != "scalar":
+        c.fail(f"Function {node.name} does not support SAFE error mode", node)
+    return attempt_call(c, node, scope, found.handler)
 
 
 def _user_function(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:

@@ -4,9 +4,10 @@ import re
 
 from ingestd.localcloud.bigquery.errors import not_implemented
 from ingestd.localcloud.bigquery.sql import ast
-from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, safe_cast, string_sql
+from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, constant_text, function
+from ingestd.localcloud.bigquery.sql.library.safe import attempt
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope
 from ingestd.localcloud.bigquery.sql.sqltypes import (
     BIGNUMERIC,
@@ -153,9 +154,17 @@ def _printable(kind: SqlType, x: str, *, literal: bool) -> str:
     return text
 
 
-def cast_with_parameters(value: Expr, target: SqlType, node: ast.Cast) -> Expr:
+def safe_cast(c: ExpressionCompiler, value: Expr, target: SqlType) -> Expr:
+    if value.null:
+        return cast(value, target)
+    if value.literal and isinstance(value.value, str) and not value.parameter:
+        value = Expr(value.sql, value.type)  # decide at run time: a bad value is NULL, not an error
+    return attempt(c, [value], lambda values: cast(values[0], target))
+
+
+def cast_with_parameters(c: ExpressionCompiler, value: Expr, target: SqlType, node: ast.Cast) -> Expr:
     """CAST(x AS NUMERIC(10, 2)), CAST(x AS STRING(5))."""
-    plain = safe_cast(value, target) if node.safe else cast(value, target)
+    plain = safe_cast(c, value, target) if node.safe else cast(value, target)
     first, *more = node.type.parameters
     if target in (STRING, BYTES):
         size = f"length({plain.sql})" if target is STRING else f"octet_length({plain.sql})"
@@ -189,10 +198,14 @@ def cast_with_format(c: ExpressionCompiler, value: Expr, target: SqlType, node: 
     if pattern is None:
         raise not_implemented("CAST … FORMAT with a format that is not a literal")
     zone = c.expr(node.zone, scope).sql if node.zone is not None else "'UTC'"
-    result = _bytes_format(value, target, pattern) or _date_format(value, target, pattern, zone)
-    if result is None:
-        raise not_implemented(f"CAST from {value.type} to {target} FORMAT '{pattern}'")
-    return Expr(f"TRY({result.sql})", target) if node.safe else result
+
+    def convert(values: list[Expr]) -> Expr:
+        made = _bytes_format(values[0], target, pattern) or _date_format(values[0], target, pattern, zone)
+        if made is None:
+            raise not_implemented(f"CAST from {value.type} to {target} FORMAT '{pattern}'")
+        return made
+
+    return attempt(c, [value], convert) if node.safe else convert([value])
 
 
 def _bytes_format(value: Expr, target: SqlType, pattern: str) -> Expr | None:

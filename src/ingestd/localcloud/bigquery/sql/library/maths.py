@@ -5,6 +5,7 @@ from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.operators import arithmetic
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, define, function, no_signature, want
+from ingestd.localcloud.bigquery.sql.library.safe import attempt
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope
 from ingestd.localcloud.bigquery.sql.sqltypes import BIGNUMERIC, FLOAT64, INT64, NUMERIC, SqlType
 
@@ -110,8 +111,7 @@ def safe_arithmetic(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr
     op = {"SAFE_DIVIDE": "/", "SAFE_MULTIPLY": "*", "SAFE_ADD": "+", "SAFE_SUBTRACT": "-"}[node.name]
     if not left.type.numeric or not right.type.numeric:
         no_signature(c, node, [left, right])
-    result = arithmetic(c, node, op, left, right)
-    return Expr(f"TRY({result.sql})", result.type)
+    return attempt(c, [left, right], lambda values: arithmetic(c, node, op, *values))
 
 
 @function("SAFE_NEGATE")
@@ -119,7 +119,7 @@ def safe_negate(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     (value,) = arguments(c, node, scope, 1)
     if not value.type.numeric:
         no_signature(c, node, [value])
-    return Expr(f"TRY(- {value.sql})", value.type)
+    return attempt(c, [value], lambda values: Expr(f"(- {values[0].sql})", value.type))
 
 
 @function("COSINE_DISTANCE", "EUCLIDEAN_DISTANCE")

@@ -68,13 +68,27 @@ def match(c: ExpressionCompiler, node: ast.Call, args: list[Expr]) -> Expr:
     for signature in candidates:
         if all(arg.null or arg.type == kind for arg, kind in zip(args, signature.parameters, strict=True)):
             return _apply(signature, args)
+    best: tuple[int, Signature, list[Expr]] | None = None
     for signature in candidates:
         converted = [coerce(arg, kind) for arg, kind in zip(args, signature.parameters, strict=True)]
         found = [item for item in converted if item is not None]
-        if len(found) == len(args):
-            return _apply(signature, found)
+        cost = sum(_cost(arg, kind) for arg, kind in zip(args, signature.parameters, strict=True))
+        if len(found) == len(args) and (best is None or cost < best[0]):
+            best = cost, signature, found
+    if best is not None:
+        return _apply(best[1], best[2])
     no_signature(c, node, args)
     raise AssertionError
+
+
+# How far a conversion goes: INT64 rather becomes FLOAT64, but NUMERIC stays exact while it can.
+_STEPS = {("INT64", "FLOAT64"): 2, ("INT64", "NUMERIC"): 3, ("INT64", "BIGNUMERIC"): 4, ("NUMERIC", "BIGNUMERIC"): 5}
+
+
+def _cost(value: Expr, kind: SqlType) -> int:
+    if value.null or value.type == kind:
+        return 0
+    return 1 if value.literal and not value.type.numeric else _STEPS.get((value.type.kind, kind.kind), 20)
 
 
 def _apply(signature: Signature, args: list[Expr]) -> Expr:
