@@ -119,14 +119,13 @@ class BatchRunner:
                 # Two identities share an event id: once in billions of files, and then this one takes the next.
                 record = replace(record, event_id=event_id(record.identity, salt))
             held = await self._parts.journal.open(record, claim=not record.asynchronous)
-            other = await self._parts.journal.finished(record)
-            if held is None:
-                running = await self._parts.journal.find(record)
-                other = running.record if running else other
-            elif other is None:
-                return held
-            else:
-                await self._parts.journal.forget(held)
+            # `Done/` is written before `Running/` goes: looked for in this order, one of them is always found.
+            running = None if held else await self._parts.journal.find(record)
+            other = running.record if running else await self._parts.journal.finished(record)
+            if held is not None:
+                if other is None:
+                    return held
+                await self.forget(held)
             if other is None:
                 raise Transient(f"record {record.event_id} is being finished by another replica")
             if other.identity == record.identity:
@@ -155,11 +154,18 @@ class BatchRunner:
         if held is None or self.working_on(held.record.event_id):
             return
         if await self._parts.journal.is_finished(held.record):
-            await self._parts.journal.forget(held)
+            await self.forget(held)
             return
         if await self._parts.journal.claim(held):
             log.info("batch.resumed", event_id=held.record.event_id, phase=held.record.phase)
             await self.drive(held)
+
+    async def forget(self, held: Held) -> None:
+        """Remove the running record of a finished batch, unless somebody else is at it."""
+        try:
+            await self._parts.journal.forget(held)
+        except LeaseLost:
+            log.info("batch.lease_lost", event_id=held.record.event_id)
 
     async def _advance(self, held: Held, *, fresh: bool) -> None:
         job: JobState | None = None

@@ -24,11 +24,13 @@ RECEIVED = Counter("ingestd_messages_received", "Messages pulled.", ["subscripti
 LAST_PULL = Gauge("ingestd_last_pull_timestamp_seconds", "When a pull last answered.", ["subscription"])
 PULL_ERRORS = Counter("ingestd_pull_errors", "Pulls that failed and were tried again.", ["subscription"])
 SILENCES = Counter("ingestd_pull_silences", "Pulls given up by the watchdog.", ["subscription"])
+RETURNED = Counter("ingestd_messages_returned", "Messages given back since a service failed.", ["subscription"])
 HANDLER_ERRORS = Counter("ingestd_message_handler_errors", "Messages whose handling raised.", ["subscription"])
 
 Handler = Callable[[Message, Receipt], Coroutine[Any, Any, None] | None]
 
 _BACKOFF = (timedelta(milliseconds=200), timedelta(seconds=30))
+_RETRY_AFTER_ERROR = timedelta(seconds=10)  # the call itself was retried for longer than that
 _RETRY_AFTER_BUG = timedelta(seconds=30)
 
 
@@ -62,7 +64,7 @@ class Puller:
         name = subscription.name
         self._received = RECEIVED.labels(name)
         self._last_pull = LAST_PULL.labels(name)
-        for metric in (PULL_ERRORS, SILENCES, HANDLER_ERRORS):
+        for metric in (PULL_ERRORS, SILENCES, RETURNED, HANDLER_ERRORS):
             metric.labels(name)
 
     def stop(self) -> None:
@@ -142,6 +144,10 @@ class Puller:
     async def _finish(self, work: Coroutine[Any, Any, None], receipt: Receipt) -> None:
         try:
             await work
+        except IngestError as error:
+            RETURNED.labels(self._subscription.name).inc()
+            log.warning("intake.message_returned", message_id=receipt.message.message_id, error=str(error))
+            receipt.retry_later(_RETRY_AFTER_ERROR)
         except Exception:  # noqa: BLE001 - one message must never stop the stream; _give_back logs and counts
             self._give_back(receipt)
 
