@@ -2,8 +2,8 @@
 
 `python -m tests.e2e.daemon.driver` imports the daemon once and then forks a child for every line on its standard input
 (an `Order` as JSON), answering each with the child's process id. A child runs `ingestd.app` as `ingestd run` does, with
-its own settings file, environment and log. With `dies_after` its ports are wrapped: right after the n-th effect on the
-outside world the process sends itself SIGKILL, so nothing it holds in memory gets a last word.
+its own settings file, environment and log. With `dies_after` its ports are wrapped: right after the n-th effect of that
+description on the outside world the process sends itself SIGKILL, so nothing it holds in memory gets a last word.
 """
 
 import asyncio
@@ -42,18 +42,19 @@ class Order:
     log: str
     environ: dict[str, str] = field(default_factory=dict)
     effects: str = ""
-    dies_after: int | None = None
+    dies_after: tuple[str, int] | None = None
+    """The beginning of an effect's description, and which of those; 0: before the first effect of any kind."""
 
     def line(self) -> str:
         return json.dumps(asdict(self)) + "\n"
 
 
 class Fate:
-    """Counts effects, writes each down, and strikes after the planned one. 0: before the first."""
+    """Writes every effect down, and strikes right after the planned one."""
 
-    def __init__(self, effects: Path, dies_after: int | None) -> None:
+    def __init__(self, effects: Path, dies_after: tuple[str, int] | None) -> None:
         self._file = effects.open("a")
-        self._left = dies_after
+        self._fatal, self._left = dies_after or ("", -1)
         self._lock = threading.Lock()
 
     def about_to_act(self) -> None:
@@ -64,9 +65,9 @@ class Fate:
         with self._lock:
             self._file.write(what + "\n")
             self._file.flush()
-            if self._left is not None:
+            if what.startswith(self._fatal):
                 self._left -= 1
-                if self._left <= 0:
+                if self._left == 0:
                     self._die()
 
     def _die(self) -> None:
@@ -107,10 +108,13 @@ def _described(port: str, method: str, args: tuple[Any, ...]) -> str:
 
 def mortal(clients: Clients, fate: Fate) -> Clients:
     ports = {name: MortalPort(getattr(clients, name), name, fate) for name in EFFECTS if name != "messages"}
-    changes: dict[str, Any] = {
-        **ports,
-        "subscription": lambda name: MortalPort(clients.subscription(name), "messages", fate),
-    }
+
+    def subscription(name: str) -> Any:
+        port = clients.subscription(name)
+        # The audit feed brings every test's completions: settling those of others is no effect of this story.
+        return port if name.endswith("completions") else MortalPort(port, "messages", fate)
+
+    changes: dict[str, Any] = {**ports, "subscription": subscription}
     return replace(clients, **changes)
 
 

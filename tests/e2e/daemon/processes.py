@@ -1,6 +1,7 @@
 """Daemons as processes: start, watch, signal, kill, and read what they said."""
 
 import contextlib
+import itertools
 import json
 import os
 import select
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import httpx
@@ -45,12 +47,14 @@ class ForkServer:
             stdout=subprocess.PIPE,
             text=True,
         )
+        self._lock = Lock()
 
     def start(self, order: Order) -> int:
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(order.line())
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
+        with self._lock:
+            self._process.stdin.write(order.line())
+            self._process.stdin.flush()
+            return int(self._process.stdout.readline())
 
     def close(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -156,10 +160,11 @@ class Nursery:
         self._folder = folder
         self._environ = environ
         self._all: list[Daemon] = []
+        self._numbers = itertools.count()
 
-    def fork(self, config: Path, *, dies_after: int | None = None, mortal: bool = False) -> Daemon:
+    def fork(self, config: Path, *, dies_after: tuple[str, int] | None = None, mortal: bool = False) -> Daemon:
         """A daemon from the warm driver; with `mortal` (or `dies_after`) its effects are counted."""
-        number = len(self._all)
+        number = next(self._numbers)
         log = self._folder / f"daemon{number}.log"
         counted = mortal or dies_after is not None
         effects = self._folder / f"daemon{number}.effects" if counted else None
@@ -168,7 +173,7 @@ class Nursery:
 
     def command(self, config: Path, **environ: str) -> Daemon:
         """`ingestd run`, as a user starts it."""
-        log = self._folder / f"daemon{len(self._all)}.log"
+        log = self._folder / f"daemon{next(self._numbers)}.log"
         with log.open("ab") as output:
             process = subprocess.Popen(
                 [Path(sys.executable).parent / "ingestd", "run", "--config", config],

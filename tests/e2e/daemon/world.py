@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from google.api_core.exceptions import NotFound
+from google.api_core.exceptions import DeadlineExceeded, NotFound
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 from google.cloud.storage.notification import BucketNotification
@@ -113,7 +113,7 @@ class World:
     # Daemons
 
     def start(
-        self, *, wait: bool = True, dies_after: int | None = None, mortal: bool = False, **changes: Any
+        self, *, wait: bool = True, dies_after: tuple[str, int] | None = None, mortal: bool = False, **changes: Any
     ) -> Daemon:
         daemon = self._daemons.fork(self.settings(**changes), dies_after=dies_after, mortal=mortal)
         if wait:
@@ -187,7 +187,10 @@ class World:
         messages: list[Any] = []
 
         def enough() -> bool:
-            answer = self.subscriber.pull(subscription=subscription, max_messages=100, return_immediately=True)
+            try:
+                answer = self.subscriber.pull(subscription=subscription, max_messages=100, timeout=1, retry=None)
+            except DeadlineExceeded:
+                return len(messages) >= count
             messages.extend(received.message for received in answer.received_messages)
             if answer.received_messages:
                 ids = [received.ack_id for received in answer.received_messages]
