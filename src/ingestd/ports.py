@@ -51,8 +51,10 @@ class ObjectStore(Protocol):
         """Server-side copy of one generation; `metadata` is added to the source's own."""
         ...
 
-    def list(self, prefix: ObjectRef, *, delimiter: str = "") -> AsyncIterator[ObjectInfo]:
-        """Objects whose name starts with the prefix, in name order."""
+    def list(
+        self, prefix: ObjectRef, *, delimiter: str = "", start: str = "", end: str = ""
+    ) -> AsyncIterator[ObjectInfo]:
+        """Objects whose name starts with the prefix, in name order: from `start` on, and before `end`."""
         ...
 
 

@@ -157,7 +157,9 @@ class GcsStore:
                 return generation
             tries = 0
 
-    async def list(self, prefix: ObjectRef, *, delimiter: str = "") -> AsyncIterator[ObjectInfo]:
+    async def list(
+        self, prefix: ObjectRef, *, delimiter: str = "", start: str = "", end: str = ""
+    ) -> AsyncIterator[ObjectInfo]:
         """One page is fetched at a time, and only when the caller gets there."""
         token: str | None = None
 
@@ -166,6 +168,8 @@ class GcsStore:
                 prefix.bucket,
                 prefix=prefix.name or None,
                 delimiter=delimiter or None,
+                start_offset=start or None,
+                end_offset=end or None,
                 page_token=after,
                 fields=_PAGE_FIELDS if not delimiter else f"prefixes,{_PAGE_FIELDS}",
                 timeout=self._timeout,

@@ -202,10 +202,14 @@ class CoreStore:
 
         return await self._call("objects.rewrite", _name(target), copy, shown=target.url)
 
-    async def list(self, prefix: ObjectRef, *, delimiter: str = "") -> AsyncIterator[ObjectInfo]:
+    async def list(
+        self, prefix: ObjectRef, *, delimiter: str = "", start: str = "", end: str = ""
+    ) -> AsyncIterator[ObjectInfo]:
         token = ""
         while True:
-            query = ListQuery(prefix=prefix.name, delimiter=delimiter, page_token=token)
+            query = ListQuery(
+                prefix=prefix.name, delimiter=delimiter, start_offset=start, end_offset=end, page_token=token
+            )
             page = await self._call(
                 "objects.list",
                 prefix.bucket,

@@ -52,7 +52,7 @@ class ObjectInfo:
     metageneration: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class FileVersion:
     """One file to ingest: an object pinned to the generation that was announced."""
 
@@ -61,6 +61,7 @@ class FileVersion:
     size: int = 0
     event_time: datetime = EPOCH
     crc32c: str = ""
+    overwrote: Generation = ABSENT  # the generation it replaced, whose load may still be running
 
     @property
     def key(self) -> str:

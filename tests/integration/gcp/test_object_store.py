@@ -161,6 +161,13 @@ async def test_list_is_in_name_order_and_below_the_prefix(ports, bucket):
     assert [info async for info in ports.store.list(ObjectRef(bucket, "none/"))] == []
 
 
+async def test_list_keeps_to_a_range_of_names(ports, bucket):
+    for name in ("r/a", "r/b", "r/c", "r/d"):
+        await ports.store.create(ObjectRef(bucket, name), b"1")
+    listed = [info.ref.name async for info in ports.store.list(ObjectRef(bucket, "r/"), start="r/b", end="r/d")]
+    assert listed == ["r/b", "r/c"]
+
+
 async def test_list_goes_over_many_pages_one_at_a_time(ports, cloud, bucket):
     for number in range(1005):
         cloud.storage.write(bucket, f"many/{number:04d}", b"")
