@@ -234,6 +234,7 @@ class _Work:
             updated = self.runner.count(
                 f"UPDATE {self.target.relation} AS {own} SET {listed} FROM _updates WHERE {own}.rowid = _updates._row"
             )
+            self.runner.execute("DROP TABLE temp._updates")
         return DmlStats(updated=updated)
 
     def _refuse_twice(self, sql: str) -> None:
@@ -338,6 +339,7 @@ class _Work:
         if self.dry:
             return DmlStats()
         counted = Counter(row[0] for row in self.runner.rows(sql, self.c.collected.bound))
+        self.runner.execute("DROP TABLE temp._merge_source")
         return DmlStats(counted["INSERT"], counted["UPDATE"], counted["DELETE"])
 
     def _mapped(self, item: Range, by_sql: dict[str, Column]) -> Range:

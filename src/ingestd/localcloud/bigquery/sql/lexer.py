@@ -123,6 +123,13 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+_BODIES = {
+    "'": re.compile(r"(?:[^'\\\n]|\\.)*", re.DOTALL),
+    '"': re.compile(r'(?:[^"\\\n]|\\.)*', re.DOTALL),
+    "'''": re.compile(r"(?:[^'\\]|\\.|'(?!''))*", re.DOTALL),
+    '"""': re.compile(r'(?:[^"\\]|\\.|"(?!""))*', re.DOTALL),
+}
+
 _SIMPLE_ESCAPES = {
     "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
     "\\": "\\", "?": "?", '"': '"', "'": "'", "`": "`", "\n": "\n",
@@ -224,18 +231,12 @@ def _string(source: Source, pos: int, opening: str) -> Token:
     quote = opening.lstrip("rRbB")
     prefix = opening[: len(opening) - len(quote)].lower()
     raw, is_bytes = "r" in prefix, "b" in prefix
-    start = scan = pos + len(opening)
-    size = len(text)
-    while True:
-        if scan >= size or (len(quote) == 1 and text[scan] == "\n"):
-            kind = "triple-quoted " if len(quote) == 3 else ""
-            source.fail(f"Syntax error: Unclosed {kind}{'bytes' if is_bytes else 'string'} literal", pos)
-        if text[scan] == "\\":
-            scan += 2
-        elif text.startswith(quote, scan):
-            break
-        else:
-            scan += 1
+    start = pos + len(opening)
+    match = _BODIES[quote].match(text, start)
+    if match is None or not text.startswith(quote, match.end()):
+        kind = "triple-quoted " if len(quote) == 3 else ""
+        source.fail(f"Syntax error: Unclosed {kind}{'bytes' if is_bytes else 'string'} literal", pos)
+    scan = match.end()
     body = text[start:scan]
     end = scan + len(quote)
     if is_bytes:

@@ -1,6 +1,6 @@
 """Scripts: statements with their text, and the procedural language around them.
 
-`parse_script` is cached: the tree is immutable and depends on the text alone.
+Trees are immutable and depend on the text alone, so they may be remembered.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,8 @@ from ingestd.localcloud.bigquery.errors import not_implemented
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.lexer import Source
 from ingestd.localcloud.bigquery.sql.parse_statements import StatementParser
+
+_LONG = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,17 @@ def _is_plain(statement: ast.Statement) -> bool:
     )
 
 
-@lru_cache(maxsize=512)
 def parse_script(text: str) -> Script:
+    """Read a script; short ones are remembered, since clients repeat them."""
+    return _remembered(text) if len(text) < _LONG else _parse_script(text)
+
+
+@lru_cache(maxsize=512)
+def _remembered(text: str) -> Script:
+    return _parse_script(text)
+
+
+def _parse_script(text: str) -> Script:
     source = Source(text)
     parser = ScriptParser(source)
     block = parser.block(())

@@ -63,30 +63,71 @@ define("FARM_FINGERPRINT", "BYTES", "INT64", "bq_farm_fingerprint_bytes({0})")
 for _name in ("MD5", "SHA1", "SHA256", "SHA512"):
     define(_name, "STRING", "BYTES", f"bq_hash('{_name.lower()}', encode({{0}}))")
     define(_name, "BYTES", "BYTES", f"bq_hash('{_name.lower()}', {{0}})")
-define("REGEXP_EXTRACT REGEXP_SUBSTR", "STRING STRING", "STRING", "bq_regexp_extract({0}, {1}, 1, 1)")
 define("REGEXP_EXTRACT REGEXP_SUBSTR", "STRING STRING INT64", "STRING", "bq_regexp_extract({0}, {1}, {2}, 1)")
 define("REGEXP_EXTRACT REGEXP_SUBSTR", "STRING STRING INT64 INT64", "STRING", "bq_regexp_extract({0}, {1}, {2}, {3})")
-define("REGEXP_EXTRACT_ALL", "STRING STRING", "ARRAY<STRING>", "bq_regexp_extract_all({0}, {1})")
-define("REGEXP_REPLACE", "STRING STRING STRING", "STRING", "bq_regexp_replace({0}, {1}, {2})")
 define("REGEXP_INSTR", "STRING STRING", "INT64", "bq_regexp_instr({0}, {1}, 1, 1, 0)")
 define("REGEXP_INSTR", "STRING STRING INT64", "INT64", "bq_regexp_instr({0}, {1}, {2}, 1, 0)")
 define("REGEXP_INSTR", "STRING STRING INT64 INT64", "INT64", "bq_regexp_instr({0}, {1}, {2}, {3}, 0)")
 define("REGEXP_INSTR", "STRING STRING INT64 INT64 INT64", "INT64", "bq_regexp_instr({0}, {1}, {2}, {3}, {4})")
 
 
-@function("REGEXP_CONTAINS")
-def regexp_contains(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
-    """A constant pattern is checked here and runs on DuckDB's own RE2."""
-    args = arguments(c, node, scope, 2)
-    value, pattern = want(c, node, args[0], STRING), want(c, node, args[1], STRING)
+def _constant_pattern(c: ExpressionCompiler, node: ast.Call, pattern: Expr) -> str | None:
+    """A literal pattern, checked here, which then runs on DuckDB's own RE2."""
     text = constant_text(pattern)
     if text is None:
-        return Expr(f"bq_regexp_contains({value.sql}, {pattern.sql})", BOOL)
+        return None
     try:
-        runtime.pattern(text)
+        if node.name in ("REGEXP_CONTAINS", "REGEXP_REPLACE"):
+            runtime.pattern(text)
+        else:
+            runtime.one_group(text)
     except ValueError as error:
         c.fail(str(error), node)
-    return Expr(f"regexp_matches({value.sql}, {pattern.sql})", BOOL)
+    return text
+
+
+@function("REGEXP_CONTAINS")
+def regexp_contains(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 2)
+    value, pattern = want(c, node, args[0], STRING), want(c, node, args[1], STRING)
+    native = _constant_pattern(c, node, pattern) is not None
+    return Expr(f"{'regexp_matches' if native else 'bq_regexp_contains'}({value.sql}, {pattern.sql})", BOOL)
+
+
+@function("REGEXP_EXTRACT", "REGEXP_SUBSTR")
+def regexp_extract(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 2, 4)
+    value, pattern = want(c, node, args[0], STRING), want(c, node, args[1], STRING)
+    text = _constant_pattern(c, node, pattern)
+    if len(args) == 2 and text is not None:
+        found = f"regexp_extract({value.sql}, {pattern.sql}, {runtime.one_group(text)})"
+        return Expr(f"(CASE WHEN regexp_matches({value.sql}, {pattern.sql}) THEN {found} END)", STRING)
+    numbers = [want(c, node, item, INT64).sql for item in args[2:]]
+    position, occurrence = [*numbers, "1", "1"][:2]
+    return Expr(f"bq_regexp_extract({value.sql}, {pattern.sql}, {position}, {occurrence})", STRING)
+
+
+@function("REGEXP_EXTRACT_ALL")
+def regexp_extract_all(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    args = arguments(c, node, scope, 2)
+    value, pattern = want(c, node, args[0], STRING), want(c, node, args[1], STRING)
+    text = _constant_pattern(c, node, pattern)
+    if text is not None:
+        return Expr(f"regexp_extract_all({value.sql}, {pattern.sql}, {runtime.one_group(text)})", array_of(STRING))
+    return Expr(f"bq_regexp_extract_all({value.sql}, {pattern.sql})", array_of(STRING))
+
+
+@function("REGEXP_REPLACE")
+def regexp_replace(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    value, pattern, new = (want(c, node, item, STRING) for item in arguments(c, node, scope, 3))
+    text, replacement = _constant_pattern(c, node, pattern), constant_text(new)
+    if text is None or replacement is None:
+        return Expr(f"bq_regexp_replace({value.sql}, {pattern.sql}, {new.sql})", STRING)
+    try:
+        runtime.replacement(replacement, runtime.group_count(text))
+    except ValueError as error:
+        c.fail(str(error), node)
+    return Expr(f"regexp_replace({value.sql}, {pattern.sql}, {new.sql}, 'g')", STRING)
 
 
 @function("CONCAT")

@@ -28,7 +28,7 @@ def group_count(text: str) -> int:
     return int(pattern(text).groups)
 
 
-def _one_group(text: str) -> int:
+def one_group(text: str) -> int:
     groups = group_count(text)
     if groups > 1:
         raise ValueError(f"Regular expression has more than one capturing group: {text}")
@@ -46,7 +46,7 @@ def regexp_extract(value: str, regexp: str, position: int, occurrence: int) -> s
         raise ValueError("Position must be positive in REGEXP_EXTRACT")
     if occurrence <= 0:
         raise ValueError("Occurrence must be positive in REGEXP_EXTRACT")
-    group = _one_group(regexp)
+    group = one_group(regexp)
     if position > len(value) + 1:
         return None
     for count, match in enumerate(pattern(regexp).finditer(value, position - 1), 1):
@@ -57,13 +57,13 @@ def regexp_extract(value: str, regexp: str, position: int, occurrence: int) -> s
 
 @runtime("bq_regexp_extract_all", "VARCHAR VARCHAR", "VARCHAR[]")
 def regexp_extract_all(value: str, regexp: str) -> list[str]:
-    group = _one_group(regexp)
+    group = one_group(regexp)
     return [match.group(group) or "" for match in pattern(regexp).finditer(value)]
 
 
 @runtime("bq_regexp_instr", "VARCHAR VARCHAR BIGINT BIGINT BIGINT", "BIGINT")
 def regexp_instr(value: str, regexp: str, position: int, occurrence: int, after: int) -> int:
-    group = _one_group(regexp)
+    group = one_group(regexp)
     for count, match in enumerate(pattern(regexp).finditer(value, max(position - 1, 0)), 1):
         if count == occurrence:
             return int(match.end(group) if after else match.start(group)) + 1
@@ -71,9 +71,9 @@ def regexp_instr(value: str, regexp: str, position: int, occurrence: int, after:
 
 
 @runtime("bq_regexp_replace", "VARCHAR VARCHAR VARCHAR", "VARCHAR")
-def regexp_replace(value: str, regexp: str, replacement: str) -> str:
+def regexp_replace(value: str, regexp: str, new: str) -> str:
     compiled = pattern(regexp)
-    parts = _replacement(replacement, compiled.groups)
+    parts = replacement(new, compiled.groups)
     out: list[str] = []
     end = 0
     for match in compiled.finditer(value):
@@ -85,7 +85,7 @@ def regexp_replace(value: str, regexp: str, replacement: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _replacement(text: str, groups: int) -> tuple[str | int, ...]:
+def replacement(text: str, groups: int) -> tuple[str | int, ...]:
     parts: list[str | int] = []
     at = 0
     while at < len(text):
