@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.daemon.processes import ForkServer, nursery
+from tests.e2e.daemon.web import Web, web_server
 from tests.e2e.daemon.world import World
 
 from ingestd.localcloud.cloud import LocalCloud
@@ -57,3 +58,9 @@ def new_world(
 @pytest.fixture
 def world(new_world: Callable[[], World]) -> World:
     return new_world()
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    with web_server() as running:
+        yield running

@@ -25,6 +25,18 @@ ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
 LOADED = [(1, "a"), (2, "b")]
 FILE = "data/case002/dummy1.json"
 
+
+def rule(asynchronous: bool = True, **more: Any) -> dict[str, Any]:
+    """The first scenario's rule, in either mode, with whatever else the test is about."""
+    return {
+        "When": {"Prefix": "/data/case002", "Suffix": ".json"},
+        "Async": asynchronous,
+        "Dest": {"Table": "bqtail.dummy"},
+        "OnSuccess": [{"Action": "delete"}],
+        **more,
+    }
+
+
 # Short enough that a test waits for nothing, long enough for a busy machine.
 QUICK: dict[str, Any] = {
     "recovery": {"lease": "2s", "sweep_every": "300ms", "retry_first": "300ms", "retry_longest": "1s"},
