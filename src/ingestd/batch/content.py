@@ -1,0 +1,219 @@
+"""Where every file of a batch stands: loaded by which job, about to be loaded, or set aside and why.
+
+Files are named by their place in the batch's list. Invariant: each of them is in exactly one chunk, one load, or set
+aside; `recovery` moves them, and a record that is read back says the same.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+Members = tuple[int, ...]
+
+
+class Fate(StrEnum):
+    """Why a batch did not load one of its files."""
+
+    MISSING = "missing"  # deleted before it was loaded
+    SUPERSEDED = "superseded"  # overwritten before it was loaded: the newer generation has its own batch
+    IGNORED = "ignored"  # our own move put it there
+    READ_EARLIER = "read_earlier"  # the load of the generation it overwrote has read it: its rows are there
+    REFUSED = "refused"  # whether its rows are there cannot be told: a person has to look
+    CORRUPTED = "corrupted"
+    INVALID_SCHEMA = "invalid_schema"
+    FAILED = "failed"  # its load failed, and it is not known to be at fault itself
+
+    @property
+    def bad(self) -> bool:
+        """Whether the file itself is at fault."""
+        return self in (Fate.CORRUPTED, Fate.INVALID_SCHEMA)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether somebody has to do something about it."""
+        return self.bad or self in (Fate.FAILED, Fate.REFUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """One file's fate, and what BigQuery said about it."""
+
+    fate: Fate
+    why: str
+    job_id: str = ""
+    row: int | None = None
+    position: int | None = None  # the byte at which the row starts
+    column: str = ""
+    named: bool = True  # False: BigQuery named no file, and this one was found by elimination
+
+    def to_json(self) -> dict[str, Any]:
+        document = {
+            "Fate": self.fate,
+            "Why": self.why,
+            "JobID": self.job_id,
+            "Row": self.row,
+            "Position": self.position,
+            "Column": self.column,
+            "Named": self.named,
+        }
+        return {key: value for key, value in document.items() if value not in ("", None)}
+
+    @classmethod
+    def from_json(cls, item: Mapping[str, Any]) -> Self:
+        return cls(
+            fate=Fate(item["Fate"]),
+            why=item["Why"],
+            job_id=item.get("JobID", ""),
+            row=item.get("Row"),
+            position=item.get("Position"),
+            column=item.get("Column", ""),
+            named=item.get("Named", True),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Files that are still to be loaded, by job number `job` and its successors.
+
+    After a failure that names no file, the search narrows: `files` are probed next, `rest` holds a bad file if they
+    load, and `pool` waits until the bad one is found.
+    """
+
+    job: int
+    files: Members
+    rest: Members = ()
+    pool: Members = ()
+    failures: int = 0  # times in a row that its job failed for a moment
+    blame: SetAside | None = None  # what the last load of `rest` was refused for
+
+    @property
+    def all(self) -> Members:
+        return tuple(sorted((*self.files, *self.rest, *self.pool)))
+
+    @property
+    def searching(self) -> bool:
+        """Whether it takes more than one successful load to finish it."""
+        return bool(self.rest or self.pool)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A job that is done and proven."""
+
+    job: int
+    files: Members
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    chunks: tuple[Chunk, ...] = ()
+    loads: tuple[Load, ...] = ()
+    aside: Mapping[int, SetAside] = field(default_factory=dict)
+    jobs: int = 0  # the highest job number given out
+    reloads: int = 0  # loads that were needed because others were refused
+    publishing: int = 1  # the attempt at publishing what was staged
+
+    @property
+    def begun(self) -> bool:
+        return bool(self.jobs)
+
+    @property
+    def loaded(self) -> Members:
+        """The files whose rows are in the table (or its staging)."""
+        own = (index for load in self.loads for index in load.files)
+        earlier = (index for index, one in self.aside.items() if one.fate is Fate.READ_EARLIER)
+        return tuple(sorted((*own, *earlier)))
+
+    @property
+    def rows(self) -> int:
+        return sum(load.rows for load in self.loads)
+
+    @property
+    def size(self) -> int:
+        return sum(load.size for load in self.loads)
+
+    def with_fate(self, *fates: Fate) -> Members:
+        return tuple(sorted(index for index, one in self.aside.items() if one.fate in fates))
+
+    @property
+    def wrong(self) -> Members:
+        return tuple(sorted(index for index, one in self.aside.items() if one.fate.wrong))
+
+    def job_of(self, index: int) -> int | None:
+        """The number of the job that loaded the file."""
+        return next((load.job for load in self.loads if index in load.files), None)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "Chunks": [
+                {
+                    "Job": chunk.job,
+                    "Files": spans(chunk.files),
+                    "Rest": spans(chunk.rest),
+                    "Pool": spans(chunk.pool),
+                    "Failures": chunk.failures,
+                    "Blame": chunk.blame.to_json() if chunk.blame else None,
+                }
+                for chunk in self.chunks
+            ],
+            "Loads": [
+                {"Job": load.job, "Files": spans(load.files), "Rows": load.rows, "Bytes": load.size}
+                for load in self.loads
+            ],
+            "Aside": {str(index): one.to_json() for index, one in sorted(self.aside.items())},
+            "Jobs": self.jobs,
+            "Reloads": self.reloads,
+            "Publishing": self.publishing,
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        return cls(
+            chunks=tuple(
+                Chunk(
+                    item["Job"],
+                    members(item["Files"]),
+                    members(item["Rest"]),
+                    members(item["Pool"]),
+                    item["Failures"],
+                    SetAside.from_json(item["Blame"]) if item["Blame"] else None,
+                )
+                for item in document["Chunks"]
+            ),
+            loads=tuple(
+                Load(item["Job"], members(item["Files"]), item["Rows"], item["Bytes"]) for item in document["Loads"]
+            ),
+            aside={int(index): SetAside.from_json(item) for index, item in document["Aside"].items()},
+            jobs=document["Jobs"],
+            reloads=document["Reloads"],
+            publishing=document["Publishing"],
+        )
+
+
+def spans(indexes: Iterable[int]) -> str:
+    """`0-5,7`: a hundred thousand files in a few characters."""
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in _runs(sorted(indexes)))
+
+
+def members(text: str) -> Members:
+    found: list[int] = []
+    for run in filter(None, text.split(",")):
+        first, _, last = run.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return tuple(found)
+
+
+def _runs(indexes: list[int]) -> Iterator[tuple[int, int]]:
+    start = previous = None
+    for index in indexes:
+        if previous is not None and start is not None and index != previous + 1:
+            yield start, previous
+            start = index
+        elif start is None:
+            start = index
+        previous = index
+    if start is not None and previous is not None:
+        yield start, previous
