@@ -29,17 +29,24 @@ from ingestd.dispatch.routes import RouteBook
 from ingestd.gcp.connect import Clients, connect
 from ingestd.intake.arrivals import Arrivals
 from ingestd.intake.deadletters import DeadLetters
+from ingestd.intake.notifications import ObjectEvent
 from ingestd.intake.puller import Puller, PullLimits
+from ingestd.intake.receipts import Receipt
 from ingestd.intake.refusals import Refusals
-from ingestd.intake.router import Router
+from ingestd.intake.router import Router, Work
 from ingestd.model.clock import Clock, SystemClock
 from ingestd.ops.http import OpsServer
 from ingestd.ops.logging import configure
 from ingestd.rules.bucket import rule_source
 from ingestd.rules.loading import RuleLoader
+from ingestd.rules.rule import Rule
 from ingestd.settings import Settings
 from ingestd.settings_loader import load_settings
 from ingestd.warehouse.jobs import Completions, JobRunner
+from ingestd.windows.manager import WindowLimits, Windows
+from ingestd.windows.replicas import Replicas
+from ingestd.windows.store import WindowStore
+from ingestd.windows.sweep import WindowSweep
 
 log = structlog.get_logger(__name__)
 
@@ -52,6 +59,9 @@ class App:
     rules: RuleLoader
     pullers: tuple[Puller, ...]
     reconciler: Reconciler
+    windows: Windows
+    sweep: WindowSweep
+    replicas: Replicas
     clock: Clock
     ops: OpsServer | None = None
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -71,7 +81,10 @@ class App:
             await self.ops.start()
         try:
             async with asyncio.TaskGroup() as roots:
+                collecting = roots.create_task(self.windows.run(), name="windows")
                 steady = [
+                    roots.create_task(self.replicas.beat_forever(), name="heartbeat"),
+                    roots.create_task(self.sweep.run(), name="sweep:windows"),
                     roots.create_task(self.reconciler.run(), name="reconciler"),
                     roots.create_task(self.rules.watch(self.settings.rules.check_every), name="rules"),
                 ]
@@ -83,7 +96,7 @@ class App:
                 log.info("daemon.started", version=__version__, rules=len(self.rules.book.rules), **served)
                 await self._stopping.wait()
                 self._running = False
-                await self._drain(pulling)
+                await self._drain([*pulling, collecting])
                 for task in steady:
                     task.cancel()
         finally:
@@ -95,6 +108,7 @@ class App:
         log.info("daemon.draining", in_flight=sum(puller.desk.in_flight for puller in self.pullers))
         for puller in self.pullers:
             puller.stop()
+        self.windows.stop()
         _, late = await asyncio.wait(pulling, timeout=self.settings.drain.total_seconds())
         for task in late:
             # Cancelled batches give their lease back, so that another replica continues them at once.
@@ -182,10 +196,41 @@ def assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
     arrivals = Arrivals(
         runner=runner, refusals=refusals, project=settings.project, clock=clock, remember=settings.intake.remember
     )
+    windows = Windows(
+        store=WindowStore(clients.store, settings.batches),
+        journal=journal,
+        runner=runner,
+        refusals=refusals,
+        clock=clock,
+        project=settings.project,
+        replica=owner,
+        limits=WindowLimits(
+            flush_files=settings.windows.flush_files,
+            flush_after=settings.windows.flush_after,
+            grace=settings.windows.grace,
+            late_patience=settings.windows.late_patience,
+            lease=settings.recovery.lease,
+        ),
+    )
+    runner.endings.append(windows.tidy)
+    replicas = Replicas(clients.store, settings.journal / "replicas", clock, name=owner, lease=settings.recovery.lease)
+    sweep = WindowSweep(
+        WindowStore(clients.store, settings.batches),
+        windows,
+        replicas,
+        clock,
+        every=settings.recovery.sweep_every,
+        lease=settings.recovery.lease,
+    )
+
+    def deliver(event: ObjectEvent, rule: Rule, receipt: Receipt) -> Work | None:
+        to = windows if rule.spec.batch is not None else arrivals
+        return to.deliver(event, rule, receipt)
+
     router = Router(
         subscription=settings.subscriptions.notifications,
         route=lambda name: rules.book.index.route(name),
-        deliver=arrivals.deliver,
+        deliver=deliver,
         dead_letters=dead_letters,
         refusals=refusals,
     )
@@ -213,7 +258,7 @@ def assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
         Puller(clients.subscription(settings.subscriptions.completions), dispatcher.handle, clock, limits),
     )
     reconciler = Reconciler(journal, tasks, runner, dispatcher, clock, settings)
-    app = App(settings, rules, pullers, reconciler, clock)
+    app = App(settings, rules, pullers, reconciler, windows, sweep, replicas, clock)
     app.ops = OpsServer(settings.http.host, settings.http.port, ready=app.missing, status=app.status)
     return app
 

@@ -62,6 +62,13 @@ class Recovery(_Section):
     give_up_after: Duration = Field(timedelta(days=7), description="Then a blocked batch fails and OnFailure runs.")
 
 
+class Windows(_Section):
+    flush_files: int = Field(1000, ge=1, description="Files per shard: this many are made durable at once.")
+    flush_after: Duration = Field(timedelta(seconds=5), description="Longest a file waits to become durable.")
+    grace: Duration = Field(timedelta(seconds=2), description="Added to a window: its last notifications may be late.")
+    late_patience: Duration = Field(timedelta(seconds=60), description="How long a window for late files collects.")
+
+
 class Actions(_Section):
     allowed_hosts: tuple[str, ...] = Field(
         (), description="Hosts `call` may reach; empty: none. `*.example.com` works."
@@ -98,12 +105,14 @@ class Settings(_Section):
     defer_task_url: str = Field(
         "", validation_alias=AliasChoices("defer_task_url", "DeferTaskURL", "AsyncTaskURL", "async_task_url")
     )
+    batch_url: str = Field("", validation_alias=_bqtail("batch_url", "BatchURL"))
     corrupted_file_url: str = Field("", validation_alias=_bqtail("corrupted_file_url", "CorruptedFileURL"))
     invalid_schema_url: str = Field("", validation_alias=_bqtail("invalid_schema_url", "InvalidSchemaURL"))
     routes: tuple[dict[str, Any], ...] = Field((), validation_alias=_bqtail("routes", "Routes"))
     intake: Intake = Intake()
     jobs: Jobs = Jobs()
     recovery: Recovery = Recovery()
+    windows: Windows = Windows()
     actions: Actions = Actions()
     http: Http = Http()
     logging: Logging = Logging()
@@ -112,7 +121,9 @@ class Settings(_Section):
     )
     replica: str = Field("", description="Name of this process in leases; empty: host name and a random part.")
 
-    @field_validator("journal_url", "error_url", "defer_task_url", "corrupted_file_url", "invalid_schema_url")
+    @field_validator(
+        "journal_url", "batch_url", "error_url", "defer_task_url", "corrupted_file_url", "invalid_schema_url"
+    )
     @classmethod
     def _gs_url(cls, value: str) -> str:
         if value:
@@ -135,3 +146,7 @@ class Settings(_Section):
     @property
     def tasks(self) -> ObjectRef:
         return ObjectRef.parse(self.defer_task_url) if self.defer_task_url else self.ops / "tasks"
+
+    @property
+    def batches(self) -> ObjectRef:
+        return ObjectRef.parse(self.batch_url) if self.batch_url else self.ops / "batch"

@@ -126,7 +126,7 @@ class World:
         self.faults = FaultPlan()
         self.names = Names(PROJECT)
         self._random = random.Random(seed)
-        self._job_latency = job_latency
+        self._daemons: list[Daemon] = []
         self.pubsub = PubSubCore(None, clock=self.clock, hooks=Hooks("pubsub", self.faults))
         self.storage = StorageCore(
             folder / "storage",
@@ -212,6 +212,7 @@ class World:
     @contextmanager
     def daemon(self, fate: Fate | None = None, *, skew: timedelta = timedelta(), **changes: Any) -> Iterator["Daemon"]:
         daemon = Daemon(self, fate or Fate(), VirtualClock(self.loop, skew), self.settings(**changes))
+        self._daemons.append(daemon)
         try:
             yield daemon
         finally:
@@ -226,6 +227,8 @@ class World:
         start = self.loop.time()
         while not done():
             waited = self.loop.time() - start
+            for daemon in self._daemons:
+                daemon.raise_if_broken()
             assert waited < limit, f"not settled after {limit} s: {self.describe()}"
             await asyncio.sleep(0.5 if waited < 60 else 10)  # looking is what costs: long waits look less often
             self.bigquery.run_pending()
@@ -236,7 +239,7 @@ class World:
         await self.until(self.quiet, limit)
 
     def quiet(self) -> bool:
-        running = self.objects("journal/Running/") or self.objects("tasks/")
+        running = self.objects("journal/Running/") or self.objects("tasks/") or self.objects("batch/")
         return not running and not self.backlog()
 
     def backlog(self) -> int:
@@ -286,6 +289,11 @@ class Daemon:
     @property
     def alive(self) -> bool:
         return not self._task.done()
+
+    def raise_if_broken(self) -> None:
+        """A daemon that ended for any other reason than death or SIGTERM has a bug: show it."""
+        if self._task.done() and not self._task.cancelled():
+            self._task.result()
 
     async def stopped(self) -> None:
         """SIGTERM, and wait."""

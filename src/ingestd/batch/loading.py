@@ -86,8 +86,7 @@ def _pinned(rule: Rule) -> dict[str, Any]:
 def load_configuration(dest: Dest, table: TableName, uris: list[str]) -> dict[str, Any]:
     """BigQuery's `JobConfigurationLoad` for these files."""
     for uri in uris:
-        if "*" in uri:
-            raise BadInput(f"{uri} holds a '*', which BigQuery reads as a wildcard; rename the file", (uri,))
+        refuse_wildcard(uri)
     configuration = dest.load_configuration()
     configuration.setdefault("sourceFormat", source_format(uris[0]) or "CSV")
     configuration.setdefault("createDisposition", "CREATE_IF_NEEDED")
@@ -99,6 +98,12 @@ def load_configuration(dest: Dest, table: TableName, uris: list[str]) -> dict[st
     configuration["sourceUris"] = uris
     configuration["destinationTable"] = table.rest
     return configuration
+
+
+def refuse_wildcard(uri: str) -> None:
+    """A `*` in an object's own name cannot be escaped in a load job: it would load other files too."""
+    if "*" in uri:
+        raise BadInput(f"{uri} holds a '*', which BigQuery reads as a wildcard; rename the file", (uri,))
 
 
 class Destinations:

@@ -113,6 +113,11 @@ class Record:
         return [file.ref.url for file in self.files]
 
     @property
+    def known_files(self) -> tuple[FileVersion, ...]:
+        """Every file this batch answers for: a message about one of them is a duplicate."""
+        return self.files
+
+    @property
     def identity(self) -> str:
         """What the event id stands for: the window, the file's generation, or the job and the route."""
         if self.window:

@@ -16,7 +16,7 @@ generations. So each method may be interrupted anywhere and run again by anyone:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -103,6 +103,7 @@ class BatchRunner:
         self._parts = parts
         self._active: dict[str, asyncio.Event] = {}  # each is set when this process lets go of the batch
         self._slots = asyncio.Semaphore(parts.settings.jobs.max_running)
+        self.endings: list[Callable[[Record], Awaitable[None]]] = []  # told when a batch has ended
 
     def working_on(self, event_id: str) -> bool:
         return event_id in self._active
@@ -234,7 +235,7 @@ class BatchRunner:
         if parts.acting.guarded(record, present.info.metadata):
             held.record = record.enter(Phase.IGNORED, error="moved here by the same rule")
             return None
-        held.record = replace(record, files=(present.file,))
+        held.record = replace(record, files=(present.file, *record.files[1:]))
         return await loaded_with_earlier(held.record, present, parts.journal, parts.warehouse, parts.clock)
 
     async def _submit(self, held: Held) -> JobState:
@@ -338,6 +339,15 @@ class BatchRunner:
             for attempt in range(1, record.attempt + 1):
                 await parts.tasks.drop(record.load_job(attempt).job_id)
         self._report(record)
+        await self._tell(record)
+
+    async def _tell(self, record: Record) -> None:
+        """What others tidy up after a batch they would also find by looking: a failure here costs nothing."""
+        for ending in self.endings:
+            try:
+                await ending(record)
+            except IngestError as error:
+                log.warning("batch.tidying_failed", event_id=record.event_id, error=str(error))
 
     def _report(self, record: Record) -> None:
         """The canonical line: one per batch, with everything a person asks first."""

@@ -136,9 +136,10 @@ class Puller:
         except Exception:  # noqa: BLE001 - one message must never stop the stream; _give_back logs and counts
             self._give_back(receipt)
             return
+        if not receipt.settled:
+            self.desk.track(receipt)
         if work is not None:
             assert self._tasks is not None
-            self.desk.track(receipt)
             self._tasks.create_task(self._finish(work, receipt), name=f"message:{message.message_id}")
 
     async def _finish(self, work: Coroutine[Any, Any, None], receipt: Receipt) -> None:

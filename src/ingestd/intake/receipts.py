@@ -28,16 +28,21 @@ _MAX_DELAY = timedelta(seconds=600)  # Pub/Sub's longest ack deadline
 class Receipt:
     """What a handler holds for one message: settle it once, by `ack` or `retry_later`."""
 
-    __slots__ = ("_desk", "message", "settled", "tracked")
+    __slots__ = ("_desk", "message", "settled", "size", "tracked")
 
     def __init__(self, desk: "Desk", message: Message) -> None:
         self._desk = desk
         self.message = message
+        self.size = len(message.data)
         self.settled = False
         self.tracked = False
 
     def ack(self) -> None:
         self._desk.settle(self, None)
+
+    def forget_payload(self) -> None:
+        """Keep only what settling needs: a file may wait in its window for a while, with a million others."""
+        self.message = Message(self.message.ack_id, b"", {}, self.message.message_id)
 
     def retry_later(self, delay: timedelta) -> None:
         """Give the message back; it is delivered again after the delay."""
@@ -74,7 +79,7 @@ class Desk:
         """Count a message whose handling takes time, and keep its lease until it is settled."""
         receipt.tracked = True
         self._open[receipt.message.ack_id] = receipt
-        self._bytes += len(receipt.message.data)
+        self._bytes += receipt.size
         if self._full_up():
             self._room.clear()
 
@@ -96,7 +101,7 @@ class Desk:
 
     def _untrack(self, receipt: Receipt) -> None:
         del self._open[receipt.message.ack_id]
-        self._bytes -= len(receipt.message.data)
+        self._bytes -= receipt.size
         if not self._full_up():
             self._room.set()
         if self._emptied is not None and not self._open:

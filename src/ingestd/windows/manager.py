@@ -1,0 +1,427 @@
+"""Windows at work: files are collected in memory, made durable in shards, and loaded together when the window is due.
+
+One task tends each window that has files here. Its states, and what is there when the process dies in one of them:
+
+| state      | durable                     | then                                                                   |
+|------------|-----------------------------|------------------------------------------------------------------------|
+| acquiring  | perhaps the lock            | unacknowledged files come back; a lock without files is swept away     |
+| collecting | lock, shards so far         | files in shards wait for whoever takes over; the others come back      |
+| closed     | the same, `closed`          | whoever takes over lists the shards and makes the record               |
+| recorded   | the record                  | the batch goes on as every batch does; leftovers are swept away        |
+
+Making the record is what decides: it is created once, and its list of files is the window's content. Whoever comes
+second finds it, acknowledges what it holds, and carries the rest into the next sequence, a late window.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import structlog
+from prometheus_client import Counter, Gauge
+
+from ingestd.batch.journal import Held, Journal
+from ingestd.batch.loading import load_configuration, refuse_wildcard
+from ingestd.batch.record import Kind, Phase, Record, WindowMark
+from ingestd.batch.runner import BatchRunner
+from ingestd.intake.notifications import ObjectEvent
+from ingestd.intake.receipts import Receipt
+from ingestd.intake.refusals import Refusals
+from ingestd.intake.router import EVENTS
+from ingestd.model.clock import Clock
+from ingestd.model.errors import BadInput, IngestError
+from ingestd.model.objects import FileVersion
+from ingestd.model.tables import TableName
+from ingestd.rules.destination import DestinationError, expand_destination
+from ingestd.rules.rule import Rule, plain
+from ingestd.windows.model import Arrival, WindowId, digest, late_due, window_of
+from ingestd.windows.pending import OpenWindow, Pending
+from ingestd.windows.store import Shard, WindowHead, WindowStore
+
+log = structlog.get_logger(__name__)
+
+OPEN = Gauge("ingestd_windows_open", "Windows this process is tending.")
+PENDING = Gauge("ingestd_window_files_pending", "Files in memory that are not durable in a shard yet.")
+CLOSED = Counter("ingestd_windows_closed", "Windows closed and recorded by this process.", ["why"])
+LATE = Counter("ingestd_window_files_late", "Files that came after their window was closed.")
+SHARDS = Counter("ingestd_window_shards_written", "Shards written.")
+ERRORS = Counter("ingestd_window_errors", "Failures while tending a window; it is tried again.")
+for _why in ("due", "full", "adopted"):
+    CLOSED.labels(_why)
+
+_ERROR_PAUSE = (timedelta(seconds=1), timedelta(seconds=30))
+_LOOK_EVERY = timedelta(seconds=1)
+_TRIES_WHEN_STOPPING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class WindowLimits:
+    flush_files: int = 1000  # a shard of this many files is written at once
+    flush_after: timedelta = timedelta(seconds=5)  # the longest a file waits to become durable
+    grace: timedelta = timedelta(seconds=2)  # notifications of the last files may be a little late
+    late_patience: timedelta = timedelta(seconds=60)  # how long a late window collects
+    lease: timedelta = timedelta(seconds=60)
+
+
+class Windows:
+    def __init__(
+        self,
+        *,
+        store: WindowStore,
+        journal: Journal,
+        runner: BatchRunner,
+        refusals: Refusals,
+        clock: Clock,
+        project: str,
+        replica: str,
+        limits: WindowLimits,
+    ) -> None:
+        self._store = store
+        self._journal = journal
+        self._runner = runner
+        self._refusals = refusals
+        self._clock = clock
+        self._project = project
+        self._replica = replica
+        self._limits = limits
+        self._open: dict[WindowId, OpenWindow] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Root task: hosts the tasks that tend windows, until `stop`."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            await self._stopping.wait()
+            for window in self._open.values():
+                window.wake.set()
+
+    def stop(self) -> None:
+        """Make everything durable and let go: other replicas finish the windows."""
+        self._stopping.set()
+
+    def tending(self, name: str) -> bool:
+        return any(window.window.name == name for window in self._open.values())
+
+    @property
+    def open_windows(self) -> list[OpenWindow]:
+        return list(self._open.values())
+
+    def deliver(self, event: ObjectEvent, rule: Rule, receipt: Receipt) -> Coroutine[Any, Any, None] | None:
+        """Put a file into its window; its message is acknowledged once the file is durable there."""
+        file = event.file
+        try:
+            refuse_wildcard(file.ref.url)
+            values = {"EventID": file.event_id, "ProjectID": self._project}
+            destination = expand_destination(rule, file, values)
+            base = self._slot(rule, event, str(destination.target))
+            slot = self._open.get(base)
+            if slot is None:
+                head = self._head(base, rule, destination.target, destination.params)
+                slot = self._tend(OpenWindow(base, head, base.due + self._limits.grace))
+        except (DestinationError, BadInput) as error:
+            EVENTS.counts["refused"] += 1
+            return self._refusals.refuse(file, str(error), [rule.name], receipt)
+        EVENTS.counts["matched"] += 1
+        self._add(slot, Pending(Arrival.of(file, event.overwrote), receipt.ack))
+        receipt.forget_payload()
+        return None
+
+    def readd(self, head: WindowHead, arrivals: Sequence[Arrival], settle: Callable[[], None]) -> None:
+        """Files found in a shard that no record took: give them another chance, as if they had just arrived."""
+        base = replace(head.window, sequence=0)
+        slot = self._open.get(base)
+        if slot is None:
+            slot = self._tend(OpenWindow(base, replace(head, owner=self._replica), head.due))
+        for arrival in arrivals:
+            self._add(slot, Pending(arrival, settle))
+
+    def adopt(self, head: WindowHead) -> None:
+        """Become the owner of a window whose owner is gone; its shards have the files."""
+        base = replace(head.window, sequence=0)
+        if base not in self._open:
+            self._tend(OpenWindow(base, head, head.due, owned=True, entered=True))
+
+    def _slot(self, rule: Rule, event: ObjectEvent, dest: str) -> WindowId:
+        batch = rule.spec.batch
+        assert batch is not None
+        return window_of(rule, event.file, dest, max(1, int(batch.duration.total_seconds())))
+
+    def _head(self, window: WindowId, rule: Rule, table: TableName, params: Any) -> WindowHead:
+        example = f"gs://x/{window.key.extension}"
+        load = load_configuration(rule.spec.dest, table.in_project(self._project), [example])
+        load["sourceUris"] = []
+        return WindowHead(
+            window=window,
+            owner=self._replica,
+            due=window.due + self._limits.grace,
+            rule=plain(rule.spec),
+            rule_url=rule.url,
+            rule_name=rule.name,
+            rule_hash=rule.content_hash,
+            dest=str(table.partition(None)),
+            load=load,
+            values=dict(params),
+            asynchronous=rule.spec.async_,
+        )
+
+    def _tend(self, window: OpenWindow) -> OpenWindow:
+        assert self._group is not None, "windows are delivered to only while `run` runs"
+        self._open[window.base] = window
+        OPEN.set(len(self._open))
+        self._group.create_task(self._watch_over(window), name=f"window:{window.window.name}")
+        return window
+
+    def _add(self, window: OpenWindow, pending: Pending) -> None:
+        window.add(pending, self._clock.monotonic())
+        PENDING.inc()
+        if len(window.pending) in (1, self._limits.flush_files) or self._full(window):
+            window.wake.set()
+
+    def _full(self, window: OpenWindow) -> bool:
+        batch = window.head.rule.get("Batch") or {}
+        return window.full(batch.get("MaxFiles"), batch.get("MaxBytes"))
+
+    async def _watch_over(self, window: OpenWindow) -> None:
+        """Tend the window until its time is over; failures pause and repeat."""
+        failures = 0
+        while True:
+            try:
+                if await self._tend_once(window):
+                    break
+                failures = 0
+            except IngestError as error:
+                failures += 1
+                ERRORS.inc()
+                pause = min(_ERROR_PAUSE[0] * 2 ** min(failures, 8), _ERROR_PAUSE[1])
+                log.warning("window.failed", window=window.window.name, error=str(error), again_in=pause)
+                if self._stopping.is_set() and failures > _TRIES_WHEN_STOPPING:
+                    break  # what is not durable comes back as a message
+                await self._clock.sleep(pause)
+        if self._open.get(window.base) is window:
+            del self._open[window.base]
+        OPEN.set(len(self._open))
+
+    async def _tend_once(self, window: OpenWindow) -> bool:
+        """Wait for something to do and do it; True when this window needs no more tending here."""
+        await self._rest(window)
+        window.wake.clear()
+        self._settle(window.take_duplicates())
+        if window.pending and not window.entered:
+            await self._enter(window)
+        if self._stopping.is_set():
+            while window.pending:
+                await self._flush(window)
+            return True
+        if window.entered and (self._full(window) or (window.owned and self._due(window))):
+            await self._close(window)
+        elif window.pending and (len(window.pending) >= self._limits.flush_files or self._waited(window)):
+            await self._flush(window)
+        return not window.pending and self._due(window) and not (window.entered and window.owned)
+
+    async def _enter(self, window: OpenWindow) -> None:
+        """Become owner or member of the first sequence that is still open."""
+        while window.pending or window.owned:
+            if await self._store.acquire(window.head):
+                record = await self.recorded(window.head)
+                if record is None:
+                    window.owned = window.entered = True
+                    log.info("window.opened", window=window.window.name, event_id=window.window.event_id)
+                    return
+                await self._store.remove(window.window.name, ())
+                self._move_on(window, record)
+                continue
+            found = await self._store.read_lock(window.window.name)
+            if found is None:
+                continue
+            head, _ = found
+            window.head, window.due = head, head.due
+            window.owned = head.owner == self._replica
+            if not await self._store.is_closed(window.window.name):
+                window.entered = True
+                log.info("window.joined", window=window.window.name, event_id=window.window.event_id, owner=head.owner)
+                return
+            if (record := await self._await_record(window)) is not None:
+                self._move_on(window, record)
+
+    async def _rest(self, window: OpenWindow) -> None:
+        until = window.due - self._clock.now()
+        if window.pending:
+            if self._waited(window):
+                return
+            left = window.oldest + self._limits.flush_after.total_seconds() - self._clock.monotonic()
+            until = min(until, timedelta(seconds=max(left, 0.001)))
+        if until <= timedelta() or window.wake.is_set():
+            return
+        timer = asyncio.ensure_future(self._clock.sleep(until))
+        waker = asyncio.ensure_future(window.wake.wait())
+        try:
+            await asyncio.wait((timer, waker), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            waker.cancel()
+
+    def _due(self, window: OpenWindow) -> bool:
+        return self._clock.now() >= window.due
+
+    def _waited(self, window: OpenWindow) -> bool:
+        waited = self._clock.monotonic() - window.oldest
+        return waited >= self._limits.flush_after.total_seconds() or self._due(window)
+
+    async def _flush(self, window: OpenWindow) -> None:
+        """Write a shard, then look whether the window was closed meanwhile."""
+        taken = window.take(self._limits.flush_files)
+        try:
+            window.shard += 1
+            shard = f"{self._replica}-{window.shard:06d}-{int(self._clock.now().timestamp() * 1000):x}"
+            await self._store.add_shard(window.head, shard, [one.arrival for one in taken])
+            SHARDS.inc()
+            closed = await self._store.is_closed(window.window.name)
+        except BaseException:
+            window.put_back(taken)
+            raise
+        window.oldest = self._clock.monotonic()
+        if not closed:
+            self._settle(taken)
+            return
+        window.put_back(taken)
+        record = await self._await_record(window)
+        if record is None or (record.window and shard in record.window.shards):
+            # No record: the window was empty and is gone, the shard keeps it alive. Either way these are durable.
+            self._settle(window.take(len(taken)))
+        else:
+            self._move_on(window, record)
+
+    async def _close(self, window: OpenWindow) -> None:
+        """Close the window and record its content; files that remain wait for its next sequence."""
+        name = window.window.name
+        why = "due" if self._due(window) else "full"
+        await self._store.close(name)
+        shards = await self._store.shards(name)
+        mine = window.take(len(window.pending))
+        try:
+            record = self._content(window, shards, mine)
+            held = await self._runner.accept(record) if record.files else None
+        except BaseException:
+            window.put_back(mine)
+            raise
+        if held is not None:
+            self._settle(mine)
+            CLOSED.labels(why).inc()
+            log.info("window.closed", window=name, event_id=record.event_id, files=len(record.files), why=why)
+            self._start(held)
+            self._move_on(window, record)
+            return
+        window.put_back(mine)
+        known = await self._await_record(window) if record.files else None
+        if known is not None:
+            self._move_on(window, known)
+        else:
+            await self._store.remove(name, ())
+            window.owned = window.entered = False
+
+    def _start(self, held: Held) -> None:
+        assert self._group is not None
+        self._group.create_task(self._drive(held), name=f"batch:{held.record.event_id}")
+
+    async def _drive(self, held: Held) -> None:
+        """One window's batch must not take the others down: what fails here is found by the sweep."""
+        try:
+            await self._runner.drive(held, fresh=True)
+        except Exception:
+            ERRORS.inc()
+            log.exception("window.batch_failed", event_id=held.record.event_id)
+
+    def _content(self, window: OpenWindow, shards: Sequence[Shard], mine: Sequence[Pending]) -> Record:
+        """The record of everything that shards and memory hold, without what an earlier sequence took."""
+        arrivals = {one.digest: one for shard in shards for one in shard.arrivals}
+        arrivals |= {one.arrival.digest: one.arrival for one in mine}
+        files = sorted(one.file() for known, one in arrivals.items() if known not in window.known)
+        return self._record(window.head, files, tuple(shard.name for shard in shards))
+
+    def _record(self, head: WindowHead, files: Sequence[FileVersion], shards: tuple[str, ...] = ()) -> Record:
+        now = self._clock.now()
+        return Record(
+            event_id=head.window.event_id,
+            kind=Kind.LOAD,
+            phase=Phase.ACCEPTED,
+            dest=head.dest,
+            files=tuple(files),
+            rule=head.rule,
+            rule_url=head.rule_url,
+            rule_name=head.rule_name,
+            rule_hash=head.rule_hash,
+            created=now,
+            updated=now,
+            asynchronous=head.asynchronous,
+            project=self._project,
+            load={**head.load, "sourceUris": [file.ref.url for file in files]},
+            values=head.values,
+            window=WindowMark(head.window.name, head.window.start, shards),
+        )
+
+    async def recorded(self, head: WindowHead) -> Record | None:
+        """The window's record, running or finished."""
+        template = self._record(head, ())
+        held = await self._journal.find(template)
+        return held.record if held else await self._journal.finished(template)
+
+    def later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do some tidying in the background; if it fails, the next sweep repeats it."""
+        assert self._group is not None
+        self._group.create_task(_tolerant(work), name="window:tidy")
+
+    async def tidy(self, record: Record) -> None:
+        """A batch has ended: remove what its window left behind."""
+        if record.window is not None:
+            await self._store.remove(record.window.name, record.window.shards)
+
+    async def _await_record(self, window: OpenWindow) -> Record | None:
+        """Wait for whoever closed the window to record it, or do it for them. None: it was empty and is gone."""
+        start = self._clock.monotonic()
+        while True:
+            record = await self.recorded(window.head)
+            if record is not None:
+                return record
+            if not await self._store.is_closed(window.window.name):
+                return await self.recorded(window.head)
+            if self._clock.monotonic() - start >= self._limits.lease.total_seconds():
+                return await self._record_for_them(window)
+            await self._clock.sleep(_LOOK_EVERY)
+
+    async def _record_for_them(self, window: OpenWindow) -> Record | None:
+        record = self._content(window, await self._store.shards(window.window.name), ())
+        if not record.files:
+            await self._store.remove(window.window.name, ())
+            return None
+        held = await self._runner.accept(record)
+        if held is not None:
+            CLOSED.labels("adopted").inc()
+            self._start(held)
+        return await self.recorded(window.head)
+
+    def _move_on(self, window: OpenWindow, record: Record) -> None:
+        """Acknowledge what the record holds; the rest goes to the next sequence."""
+        window.known |= {digest(file.key) for file in record.known_files}
+        self._settle(window.take_duplicates())
+        LATE.inc(len(window.pending))
+        following = window.window.next()
+        due = late_due(following, self._clock.now(), self._limits.late_patience)
+        window.head = replace(window.head, window=following, owner=self._replica, due=due)
+        window.due, window.owned, window.entered = due, False, False
+        window.files, window.size = len(window.pending), sum(one.arrival.size for one in window.pending)
+
+    def _settle(self, settled: Sequence[Pending]) -> None:
+        PENDING.dec(len(settled))
+        for one in settled:
+            one.settle()
+
+
+async def _tolerant(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except IngestError as error:
+        ERRORS.inc()
+        log.warning("window.tidy_failed", error=str(error))

@@ -1,0 +1,138 @@
+"""Windows as values: which one a file belongs to, what it is called, when it is due.
+
+Everything derives from the file's event time and the rule, never from the moment a message arrives: a redelivered
+message always finds the window it found before.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+from urllib.parse import quote
+
+from ingestd.model.objects import FileVersion, Generation, ObjectRef, event_id
+from ingestd.rules.expansion import fnv1_64
+from ingestd.rules.matching import path_of
+from ingestd.rules.rule import Rule
+
+
+@dataclass(frozen=True)
+class WindowKey:
+    """What files must share to load together."""
+
+    rule: str  # its name: an edit must not send a redelivered file to another window
+    dest: str  # the expanded table, with its partition
+    folder: str  # `gs://bucket/folder`; empty with MultiPath
+    extension: str
+    pattern: str = ""  # the pattern's groups, with UsePatternHash
+
+    @cached_property
+    def hash(self) -> str:
+        return str(fnv1_64("\n".join((self.rule, self.dest, self.folder, self.extension, self.pattern))))
+
+
+@dataclass(frozen=True)
+class WindowId:
+    """One window: a key, an interval of event time, and a sequence for files that came after it was closed."""
+
+    key: WindowKey
+    start: int  # Unix seconds, a multiple of the duration
+    seconds: int
+    sequence: int = 0
+
+    @property
+    def due(self) -> datetime:
+        return datetime.fromtimestamp(self.start + self.seconds, UTC)
+
+    @cached_property
+    def name(self) -> str:
+        """`<destTable>_<sourcePathHash>_<dueUnix>`, and `-<sequence>` for late ones."""
+        late = f"-{self.sequence}" if self.sequence else ""
+        return f"{quote(self.key.dest, safe='.:$-_')}_{self.key.hash}_{self.start + self.seconds}{late}"
+
+    @cached_property
+    def event_id(self) -> str:
+        return event_id(f"window:{self.key.hash}:{self.key.dest}:{self.start}:{self.seconds}:{self.sequence}")
+
+    def next(self) -> "WindowId":
+        return replace(self, sequence=self.sequence + 1)
+
+    def to_json(self) -> dict[str, Any]:
+        key = self.key
+        return {
+            "Rule": key.rule,
+            "Dest": key.dest,
+            "Folder": key.folder,
+            "Extension": key.extension,
+            "Pattern": key.pattern,
+            "Start": self.start,
+            "Seconds": self.seconds,
+            "Sequence": self.sequence,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "WindowId":
+        key = WindowKey(data["Rule"], data["Dest"], data["Folder"], data["Extension"], data["Pattern"])
+        return cls(key, data["Start"], data["Seconds"], data["Sequence"])
+
+
+def window_of(rule: Rule, file: FileVersion, dest: str, seconds: int) -> WindowId:
+    """The window a file belongs to; one exactly on a boundary belongs to the later window."""
+    batch = rule.spec.batch
+    assert batch is not None
+    folder = "" if batch.multi_path else f"gs://{file.ref.bucket}/{file.ref.name.rpartition('/')[0]}"
+    pattern = "\n".join(rule.matcher.groups(path_of(file.ref.name))) if batch.use_pattern_hash else ""
+    key = WindowKey(rule.name, dest, folder, extension(file.ref.name), pattern)
+    moment = int(file.event_time.timestamp())
+    return WindowId(key, moment - moment % seconds, seconds)
+
+
+def extension(name: str) -> str:
+    """All extensions of the file's name, so that `a.json.gz` and `a.csv.gz` never share a window."""
+    base = name.rpartition("/")[2]
+    _, dot, rest = base.partition(".")
+    parts = (dot + rest).lower().split(".")[1:]
+    return "".join(f".{part}" for part in parts[-2:] if part and not part.isdigit())
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A file waiting in a window: only what the load needs, since there may be a million of them."""
+
+    bucket: str
+    name: str
+    generation: int
+    size: int
+    time: float
+    crc32c: str = ""
+    overwrote: int = 0
+
+    @classmethod
+    def of(cls, file: FileVersion, overwrote: Generation | None) -> "Arrival":
+        ref = file.ref
+        moment = file.event_time.timestamp()
+        return cls(ref.bucket, ref.name, file.generation, file.size, moment, file.crc32c, overwrote or 0)
+
+    @property
+    def digest(self) -> bytes:
+        return digest(f"{self.bucket}/{self.name}#{self.generation}")
+
+    def file(self) -> FileVersion:
+        moment = datetime.fromtimestamp(self.time, UTC)
+        return FileVersion(
+            ObjectRef(self.bucket, self.name), Generation(self.generation), self.size, moment, self.crc32c
+        )
+
+    def to_json(self) -> list[Any]:
+        return [self.bucket, self.name, self.generation, self.size, self.time, self.crc32c, self.overwrote]
+
+
+def digest(key: str) -> bytes:
+    """A file's identity in 16 bytes, for the sets that tell duplicates."""
+    return blake2b(key.encode(), digest_size=16).digest()
+
+
+def late_due(window: WindowId, now: datetime, patience: timedelta) -> datetime:
+    """When a late window closes: with its interval if that is still ahead (closed early), else after some patience."""
+    return window.due if window.due > now else now + min(patience, timedelta(seconds=window.seconds))

@@ -1,0 +1,65 @@
+"""An open window in memory: the files that arrived here and are not durable yet."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ingestd.windows.model import Arrival, WindowId
+from ingestd.windows.store import WindowHead
+
+
+@dataclass(slots=True)
+class Pending:
+    """A file and what to do once it is durable (acknowledge its message, most of the time)."""
+
+    arrival: Arrival
+    settle: Callable[[], None]
+
+
+@dataclass(slots=True)
+class OpenWindow:
+    """`base` is the slot files are put in; `head.window` is the sequence of it that is open now."""
+
+    base: WindowId
+    head: WindowHead
+    due: datetime
+    owned: bool = False
+    pending: list[Pending] = field(default_factory=list)
+    files: int = 0
+    size: int = 0
+    oldest: float = 0.0  # monotonic time of the first pending file
+    entered: bool = False  # the lock is ours or we have joined it
+    known: set[bytes] = field(default_factory=set)  # digests of files in sequences that are closed
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    shard: int = 0
+
+    @property
+    def window(self) -> WindowId:
+        return self.head.window
+
+    def add(self, pending: Pending, now: float) -> None:
+        if not self.pending:
+            self.oldest = now
+        self.pending.append(pending)
+        self.files += 1
+        self.size += pending.arrival.size
+
+    def take(self, limit: int) -> list[Pending]:
+        taken, self.pending = self.pending[:limit], self.pending[limit:]
+        return taken
+
+    def take_duplicates(self) -> list[Pending]:
+        """Files that an earlier sequence of this window holds already."""
+        if not self.known:
+            return []
+        duplicates = [one for one in self.pending if one.arrival.digest in self.known]
+        if duplicates:
+            self.pending = [one for one in self.pending if one.arrival.digest not in self.known]
+        return duplicates
+
+    def put_back(self, taken: list[Pending]) -> None:
+        self.pending = taken + self.pending
+
+    def full(self, max_files: int | None, max_bytes: int | None) -> bool:
+        return (max_files is not None and self.files >= max_files) or (max_bytes is not None and self.size >= max_bytes)

@@ -1,0 +1,198 @@
+"""Windows in Cloud Storage: lock, shards, `closed`.
+
+    <BatchURL>/<window>.win              the lock: who owns the window, and everything needed to finish it
+    <BatchURL>/<window>/<replica>-<n>    a shard: some of its files
+    <BatchURL>/<window>/closed           from now on, nothing that is not in a shard yet belongs to this window
+
+Invariants:
+- A file is acknowledged only when it is in a shard (or in the batch's record).
+- A shard is deleted only when each of its files is in a record, or in another shard.
+- Whoever closes a window writes `closed`, then lists the shards. Whoever adds to it writes a shard, then looks for
+  `closed`. Listing is strongly consistent, so one of the two sees the other.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+import orjson
+
+from ingestd.model.errors import NotFound, PreconditionFailed
+from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef
+from ingestd.ports import ObjectStore
+from ingestd.windows.model import Arrival, WindowId
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WindowHead:
+    """What a window's lock and every one of its shards carry: enough for any replica to finish it."""
+
+    window: WindowId
+    owner: str
+    due: datetime
+    rule: dict[str, Any]
+    rule_url: str
+    rule_name: str
+    rule_hash: str
+    dest: str
+    load: dict[str, Any]  # the load configuration, still without its files
+    values: dict[str, Any]
+    asynchronous: bool
+    group: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "EventID": self.window.event_id,
+            "Owner": self.owner,
+            "Window": self.window.to_json(),
+            "Due": self.due,
+            "DestTable": self.dest,
+            "RuleURL": self.rule_url,
+            "RuleName": self.rule_name,
+            "RuleHash": self.rule_hash,
+            "Rule": self.rule,
+            "Load": self.load,
+            "Params": self.values,
+            "Async": self.asynchronous,
+            "Group": self.group,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        if data.get("schema_version") != SCHEMA_VERSION:
+            raise ValueError(f"window has schema_version {data.get('schema_version')!r}, expected {SCHEMA_VERSION}")
+        return cls(
+            window=WindowId.from_json(data["Window"]),
+            owner=data["Owner"],
+            due=datetime.fromisoformat(data["Due"]),
+            rule=data["Rule"],
+            rule_url=data["RuleURL"],
+            rule_name=data["RuleName"],
+            rule_hash=data["RuleHash"],
+            dest=data["DestTable"],
+            load=data["Load"],
+            values=data["Params"],
+            asynchronous=data["Async"],
+            group=data["Group"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    name: str
+    head: WindowHead
+    arrivals: tuple[Arrival, ...]
+
+
+@dataclass(slots=True)
+class Found:
+    """What a listing shows of one window."""
+
+    name: str
+    lock: ObjectInfo | None = None
+    closed: bool = False
+    shards: tuple[str, ...] = ()
+    newest_shard: datetime | None = None
+
+
+class WindowStore:
+    def __init__(self, store: ObjectStore, root: ObjectRef) -> None:
+        self._store = store
+        self._root = root
+
+    def lock_ref(self, name: str) -> ObjectRef:
+        return self._root / f"{name}.win"
+
+    async def acquire(self, head: WindowHead) -> bool:
+        """Create the lock: True for the one who does, False for everybody else."""
+        try:
+            await self._write_lock(head, ABSENT)
+        except PreconditionFailed:
+            return False
+        return True
+
+    async def read_lock(self, name: str) -> tuple[WindowHead, Generation] | None:
+        try:
+            data, info = await self._store.read(self.lock_ref(name))
+        except NotFound:
+            return None
+        return WindowHead.from_json(orjson.loads(data)), info.generation
+
+    async def take_over(self, head: WindowHead, generation: Generation) -> bool:
+        """Put our name on a lock whose owner is gone; False when another replica was faster."""
+        try:
+            await self._write_lock(head, generation)
+        except (PreconditionFailed, NotFound):
+            return False
+        return True
+
+    async def add_shard(self, head: WindowHead, shard: str, arrivals: Iterable[Arrival]) -> None:
+        document = {**head.to_json(), "Files": [arrival.to_json() for arrival in arrivals]}
+        ref = self._root / f"{head.window.name}/{shard}"
+        await self._store.create(ref, orjson.dumps(document), if_generation=ABSENT)
+
+    async def is_closed(self, name: str) -> bool:
+        return await self._store.stat(self._root / f"{name}/closed") is not None
+
+    async def close(self, name: str) -> None:
+        """From now on the window takes no more files. Once is enough, whoever does it."""
+        try:
+            await self._store.create(self._root / f"{name}/closed", b"{}", if_generation=ABSENT)
+        except PreconditionFailed:
+            return
+
+    async def shards(self, name: str) -> list[Shard]:
+        folder = self._root / f"{name}/"
+        names = [info.ref.name async for info in self._store.list(folder)]
+        found = []
+        for path in names:
+            shard = path.rpartition("/")[2]
+            if shard != "closed" and (one := await self.read_shard(name, shard)) is not None:
+                found.append(one)
+        return found
+
+    async def read_shard(self, name: str, shard: str) -> Shard | None:
+        try:
+            data, _ = await self._store.read(self._root / f"{name}/{shard}")
+        except NotFound:
+            return None  # merged and removed by whoever finished the window
+        document = orjson.loads(data)
+        return Shard(shard, WindowHead.from_json(document), tuple(Arrival(*item) for item in document["Files"]))
+
+    async def remove_shards(self, name: str, shards: Iterable[str]) -> None:
+        for shard in shards:
+            await self._store.delete(self._root / f"{name}/{shard}")
+
+    async def remove(self, name: str, shards: Iterable[str]) -> None:
+        """Clean up after a finished batch: the merged shards, then the lock, last `closed`."""
+        await self.remove_shards(name, shards)
+        await self._store.delete(self.lock_ref(name))
+        await self._store.delete(self._root / f"{name}/closed")
+
+    async def everything(self) -> AsyncIterator[Found]:
+        """All windows that left anything behind, in name order. A window's folder sorts right after its lock."""
+        found: dict[str, Found] = {}
+        async for info in self._store.list(self._root / ""):
+            path = info.ref.name.removeprefix(self._root.name.rstrip("/") + "/" if self._root.name else "")
+            head, _, tail = path.partition("/")
+            name = head.removesuffix(".win")
+            window = found.setdefault(name, Found(name))
+            if not tail:
+                if head.endswith(".win"):
+                    window.lock = info
+            elif tail == "closed":
+                window.closed = True
+            else:
+                window.shards = (*window.shards, tail)
+                window.newest_shard = max(window.newest_shard or info.created, info.created)
+        for window in found.values():
+            yield window
+
+    async def _write_lock(self, head: WindowHead, generation: Generation) -> None:
+        metadata = {"ingestd-owner": head.owner, "ingestd-due": head.due.isoformat()}
+        data = orjson.dumps(head.to_json(), option=orjson.OPT_INDENT_2)
+        await self._store.create(self.lock_ref(head.window.name), data, if_generation=generation, metadata=metadata)

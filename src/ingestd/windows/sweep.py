@@ -1,0 +1,144 @@
+"""Windows that nobody tends are found by looking.
+
+A window whose owner died is taken over. A shard that no record took (its writer was too late to notice that the window
+was closed) has its files delivered again. What a finished batch left behind is removed.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import structlog
+from prometheus_client import Counter, Gauge
+
+from ingestd.batch.record import Record
+from ingestd.model.clock import Clock
+from ingestd.model.errors import IngestError
+from ingestd.windows.manager import Windows
+from ingestd.windows.model import digest
+from ingestd.windows.replicas import Replicas
+from ingestd.windows.store import Found, Shard, WindowHead, WindowStore
+
+log = structlog.get_logger(__name__)
+
+TAKEN_OVER = Counter("ingestd_windows_taken_over", "Windows adopted from a replica that is gone.")
+STRANDED = Counter("ingestd_window_files_stranded", "Files found in shards that no record took, delivered again.")
+SWEEP_ERRORS = Counter("ingestd_window_sweep_errors", "Window sweeps that failed and will be repeated.")
+OLDEST_DUE = Gauge("ingestd_window_oldest_due_timestamp_seconds", "When the most overdue open window was due; 0: none.")
+
+
+class WindowSweep:
+    def __init__(
+        self,
+        store: WindowStore,
+        windows: Windows,
+        replicas: Replicas,
+        clock: Clock,
+        *,
+        every: timedelta,
+        lease: timedelta,
+    ) -> None:
+        self._store = store
+        self._windows = windows
+        self._replicas = replicas
+        self._clock = clock
+        self._every = every
+        self._lease = lease
+
+    async def run(self) -> None:
+        """Root task."""
+        while True:
+            try:
+                await self.sweep()
+            except IngestError as error:
+                SWEEP_ERRORS.inc()
+                log.warning("window.sweep_failed", error=str(error))
+            await self._clock.sleep(self._every)
+
+    async def sweep(self) -> None:
+        await self._replicas.observe()
+        oldest: datetime | None = None
+        async for found in self._store.everything():
+            due = _due(found)
+            if due is not None:
+                oldest = min(oldest, due) if oldest else due
+            if not self._windows.tending(found.name):
+                await self._look_at(found, due)
+        OLDEST_DUE.set(oldest.timestamp() if oldest else 0)
+
+    async def _look_at(self, found: Found, due: datetime | None) -> None:
+        owner = found.lock.metadata.get("ingestd-owner", "") if found.lock else ""
+        overdue = due is not None and self._clock.now() > due + 2 * self._lease
+        if found.lock and not found.closed and not overdue and not self._replicas.dead(owner):
+            return
+        head = await self._head(found)
+        if head is None:
+            await self._store.remove(found.name, ())
+            return
+        record = await self._windows.recorded(head)
+        if record is not None:
+            await self._tidy(found, record)
+        elif found.lock is None or overdue or self._replicas.dead(owner):
+            await self._take_over(found, head)
+
+    async def _take_over(self, found: Found, head: WindowHead) -> None:
+        mine = replace(head, owner=self._replicas.name)
+        if found.lock is None:
+            taken = await self._store.acquire(mine)
+        else:
+            taken = await self._store.take_over(mine, found.lock.generation)
+        if taken:
+            TAKEN_OVER.inc()
+            log.info("window.taken_over", window=found.name, event_id=head.window.event_id, before=head.owner)
+            self._windows.adopt(mine)
+
+    async def _tidy(self, found: Found, record: Record) -> None:
+        """The window is recorded: what its record took may go, what it did not take is delivered again."""
+        merged = set(record.window.shards) if record.window else set()
+        known = {digest(file.key) for file in record.known_files}
+        for name in found.shards:
+            if name in merged:
+                continue
+            shard = await self._store.read_shard(found.name, name)
+            if shard is not None:
+                await self._rescue(found.name, shard, known)
+        if record.phase.final:
+            await self._store.remove(found.name, [name for name in found.shards if name in merged])
+
+    async def _rescue(self, window: str, shard: Shard, known: set[bytes]) -> None:
+        stranded = [arrival for arrival in shard.arrivals if arrival.digest not in known]
+        if not stranded:
+            await self._store.remove_shards(window, [shard.name])
+            return
+        STRANDED.inc(len(stranded))
+        log.warning("window.files_stranded", window=window, shard=shard.name, files=len(stranded))
+        self._windows.readd(shard.head, stranded, _countdown(len(stranded), lambda: self._drop(window, shard.name)))
+
+    def _drop(self, window: str, shard: str) -> None:
+        # Every file of the shard is durable elsewhere now. If we die first, the next sweep finds that out again.
+        self._windows.later(self._store.remove_shards(window, [shard]))
+
+    async def _head(self, found: Found) -> WindowHead | None:
+        if found.lock is not None and (lock := await self._store.read_lock(found.name)) is not None:
+            return lock[0]
+        for name in found.shards:
+            if (shard := await self._store.read_shard(found.name, name)) is not None:
+                return shard.head
+        return None
+
+
+def _due(found: Found) -> datetime | None:
+    text = found.lock.metadata.get("ingestd-due") if found.lock else None
+    return datetime.fromisoformat(text) if text else None
+
+
+def _countdown(count: int, done: Callable[[], None]) -> Callable[[], None]:
+    left = count
+
+    def settle() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            done()
+
+    return settle

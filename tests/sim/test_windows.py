@@ -1,0 +1,210 @@
+"""Files of one window load together, once, through crashes, replicas, duplicates and late messages."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.sim.test_individual_loads import modes
+from tests.sim.world import TRIGGER, Fate, World
+
+from ingestd.localcloud.faults import Fault, FaultKind
+
+Simulate = Callable[..., None]
+
+
+def rule(asynchronous: bool = False, **batch: Any) -> dict[str, Any]:
+    return {
+        "When": {"Prefix": "/data/case003", "Suffix": ".json"},
+        "Async": asynchronous,
+        "Dest": {"Table": "bqtail.dummy"},
+        "Batch": {"Window": {"DurationInSec": 10}, **batch},
+        "OnSuccess": [{"Action": "delete"}],
+    }
+
+
+def prepared(world: World, asynchronous: bool = False, **batch: Any) -> None:
+    world.create_table("dummy")
+    world.rule("rule.json", rule(asynchronous, **batch))
+
+
+def upload(world: World, number: int, folder: str = "data/case003") -> tuple[str, int]:
+    name = f"{folder}/dummy{number}.json"
+    return name, world.upload(name, {"id": number, "name": "x"})
+
+
+def expected(count: int) -> list[tuple[str, str]]:
+    return sorted((str(number), "x") for number in range(count))
+
+
+def load_jobs(world: World) -> int:
+    return sum(1 for record in world.record() if record["Kind"] == "load")
+
+
+@modes
+def test_files_within_a_window_load_in_one_job(simulate: Simulate, asynchronous: bool) -> None:
+    async def story(world: World) -> None:
+        prepared(world, asynchronous)
+        with world.daemon():
+            for number in range(5):
+                upload(world, number)
+                await asyncio.sleep(1)
+            await world.settled()
+        assert world.rows() == expected(5)
+        (record,) = world.record()
+        assert len(record["Files"]) == 5
+        assert world.objects("data/", TRIGGER) == []
+        assert world.objects("batch/") == []
+
+    simulate(story)
+
+
+def test_the_lock_is_named_after_table_source_and_due_time(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        prepared(world)
+        with world.daemon():
+            upload(world, 0)
+            await world.until(lambda: world.objects("batch/") != [])
+            (lock,) = [name for name in world.objects("batch/") if name.endswith(".win")]
+            table, _, due = lock.removeprefix("batch/").removesuffix(".win").split("_")
+            assert table == "bqtail.dummy"
+            assert int(due) % 10 == 0
+            await world.settled()
+
+    simulate(story)
+
+
+@modes
+def test_a_crash_after_any_effect_neither_loses_nor_doubles(simulate: Simulate, asynchronous: bool) -> None:
+    effects = 0
+    while True:
+        fate = Fate(dies_after=effects)
+
+        async def story(world: World, fate: Fate = fate) -> None:
+            prepared(world, asynchronous)
+            for number in range(4):
+                upload(world, number)
+            with world.daemon(fate, windows={"flush_files": 2, "flush_after": "1s"}) as first:
+                await world.until(lambda: not first.alive or world.quiet())
+            with world.daemon():
+                await world.settled()
+            assert world.rows() == expected(4), fate.log
+            assert world.objects("data/", TRIGGER) == []
+            assert world.objects("batch/") == [], fate.log
+
+        simulate(story)
+        if not fate.struck:
+            break
+        effects += 1
+    assert effects >= 8, "the crash points were not reached"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_replicas_that_interleave_die_and_disagree_on_time_load_each_file_once(simulate: Simulate, seed: int) -> None:
+    async def story(world: World) -> None:
+        prepared(world, asynchronous=seed % 2 == 0)
+        small = {"flush_files": 3, "flush_after": "1s"}
+        skew = timedelta(minutes=5)
+        with (
+            world.daemon(Fate(dies_after=9 + seed * 4), windows=small),
+            world.daemon(windows=small, skew=skew if seed % 3 else -skew),
+            world.daemon(windows=small),
+        ):
+            for number in range(30):
+                name, generation = upload(world, number)
+                world.announce(name, generation, times=2)
+                await asyncio.sleep(0.7)
+            await world.settled()
+        assert world.rows() == expected(30)
+        assert world.objects("data/", TRIGGER) == []
+
+    simulate(story, seed=seed)
+
+
+def test_a_late_message_loads_in_a_late_window_and_a_duplicate_does_not(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        prepared(world)
+        with world.daemon():
+            name, generation = upload(world, 0)
+            world.faults.add(Fault("storage", "notifications.publish", FaultKind.WITHHOLD))
+            late_name, late_generation = upload(world, 1)
+            await world.until(lambda: world.rows() == expected(1))
+            await world.settled()
+            world.announce(late_name, late_generation)
+            world.announce(name, generation, times=3)
+            await world.settled()
+        assert world.rows() == expected(2)
+        assert [len(record["Files"]) for record in world.record()] == [1, 1]
+        assert {record["Window"]["Name"].partition("-")[2] for record in world.record()} == {"", "1"}
+
+    simulate(story)
+
+
+@pytest.mark.parametrize("limit", [{"MaxFiles": 4}, {"MaxBytes": "50B"}])
+def test_a_full_window_closes_early(simulate: Simulate, limit: dict[str, Any]) -> None:
+    async def story(world: World) -> None:
+        prepared(world, Window={"DurationInSec": 600}, **limit)
+        with world.daemon():
+            for number in range(10):
+                upload(world, number)
+                await asyncio.sleep(0.3)
+            await world.until(lambda: len(world.rows()) >= 8, limit=60)
+            await world.settled(limit=1200)
+        assert world.rows() == expected(10)
+        assert load_jobs(world) >= 3
+
+    simulate(story)
+
+
+def test_folders_and_extensions_do_not_mix_unless_asked(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        prepared(world)
+        with world.daemon():
+            upload(world, 0, "data/case003/a")
+            upload(world, 1, "data/case003/b")
+            await world.settled()
+        assert load_jobs(world) == 2
+
+    async def together(world: World) -> None:
+        prepared(world, MultiPath=True)
+        with world.daemon():
+            upload(world, 0, "data/case003/a")
+            upload(world, 1, "data/case003/b")
+            await world.settled()
+        assert load_jobs(world) == 1
+        assert world.rows() == expected(2)
+
+    simulate(story)
+    simulate(together)
+
+
+def test_a_restart_in_mid_window_goes_on_with_it(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        prepared(world, Window={"DurationInSec": 60})
+        with world.daemon(windows={"flush_after": "1s"}) as first:
+            upload(world, 0)
+            await asyncio.sleep(5)
+            await first.stopped()
+        with world.daemon():
+            upload(world, 1)
+            await world.settled()
+        assert world.rows() == expected(2)
+        assert load_jobs(world) == 1
+
+    simulate(story)
+
+
+def test_no_object_is_written_per_file(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        prepared(world)
+        with world.daemon():
+            before = world.storage.hooks.operations["objects.insert"]
+            for number in range(200):
+                upload(world, number)
+            await world.settled()
+            written = world.storage.hooks.operations["objects.insert"] - before - 200
+        assert world.rows() == expected(200)
+        assert written < 40, written
+
+    simulate(story)
