@@ -11,6 +11,7 @@ _OVERFLOW = re.compile(r"Overflow in \w+ of (\w+) \((.*)\)")
 _REQUIRED = re.compile(r"NOT NULL constraint failed: (?:\S+\.)?(\S+)")
 _UNGROUPED = re.compile(r'column "?([^"]+?)"? must appear in the GROUP BY clause')
 _NEGATED = re.compile(r"Overflow in negation of (\w+)")
+_TOO_WIDE = re.compile(r"Type INT128 with value (\S+) can't be cast .* INT64")
 
 
 def from_duckdb(error: duckdb.Error) -> BigQueryError:
@@ -27,6 +28,9 @@ def from_duckdb(error: duckdb.Error) -> BigQueryError:
     negated = _NEGATED.search(message)
     if negated:
         return BigQueryError("invalidQuery", "int64 overflow in negation", "query")
+    wide = _TOO_WIDE.search(message)
+    if wide:
+        return BigQueryError("invalidQuery", f"int64 overflow: {wide[1]}", "query")
     required = _REQUIRED.search(message)
     if required:
         return BigQueryError("invalidQuery", f"Required field {required[1]} cannot be null", "query")

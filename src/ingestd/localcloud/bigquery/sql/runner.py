@@ -176,7 +176,7 @@ class Runner:
         if query.value_table and columns[0].type.kind == "STRUCT":
             kind = columns[0].type
             names = [name or f"_field_{at}" for at, (name, _) in enumerate(kind.fields, 1)]
-            _refuse_duplicates(names)
+            _check_names(names)
             parts = [
                 f"struct_extract(_s._v, '{physical.replace(chr(39), chr(39) * 2)}') AS {quote(name)}"
                 for physical, name in zip(kind.physical_names, names, strict=True)
@@ -187,7 +187,7 @@ class Runner:
         for column in columns:
             names.append(column.name or f"f{anonymous}_")
             anonymous += 0 if column.name else 1
-        _refuse_duplicates(names)
+        _check_names(names)
         schema = tuple(to_field(name, column.type) for name, column in zip(names, columns, strict=True))
         arrays = any(column.type.kind == "ARRAY" for column in columns)
         if not arrays and all(name == column.physical for name, column in zip(names, columns, strict=True)):
@@ -244,9 +244,20 @@ def whole_array(sql: str, kind: SqlType, name: str) -> str:
     )
 
 
-def _refuse_duplicates(names: list[str]) -> None:
+# BigQuery also reserves _FILE_; an unaliased _FILE_NAME is let through here, as a convenience with external tables.
+_RESERVED_NAMES = ("_PARTITION", "_TABLE_", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER")
+
+
+def _check_names(names: list[str]) -> None:
     seen: set[str] = set()
     for name in names:
+        if name.upper().startswith(_RESERVED_NAMES):
+            raise BigQueryError(
+                "invalidQuery",
+                f'Invalid field name "{name}". Field names are not allowed to start with the (case-insensitive) '
+                "prefixes _PARTITION, _TABLE_, _FILE_, _ROW_TIMESTAMP, __ROOT__ and _COLIDENTIFIER",
+                "query",
+            )
         if name.lower() in seen:
             raise BigQueryError(
                 "invalidQuery",

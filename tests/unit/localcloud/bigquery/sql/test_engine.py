@@ -250,6 +250,13 @@ def test_duplicate_result_columns_are_refused(warehouse: Any) -> None:
     assert warehouse.rows("SELECT COUNT(*) FROM (SELECT 1 AS a, 2 AS a)") == [(1,)]
 
 
+def test_pseudo_columns_need_an_alias_in_a_result(dataset: Any) -> None:
+    dataset.run("CREATE TABLE d.t (a INT64) PARTITION BY _PARTITIONDATE")
+    with pytest.raises(BigQueryError, match='Invalid field name "_PARTITIONTIME"'):
+        dataset.rows("SELECT _PARTITIONTIME FROM d.t")
+    assert dataset.rows("SELECT _PARTITIONTIME AS p FROM d.t") == []
+
+
 def test_the_clock_is_the_engines_and_stands_still_in_a_statement(warehouse: Any) -> None:
     rows = warehouse.rows("SELECT CURRENT_TIMESTAMP() = CURRENT_TIMESTAMP(), CURRENT_DATE() FROM UNNEST([1, 2])")
     assert rows == [(True, date(2024, 5, 6))] * 2
