@@ -150,7 +150,7 @@ async def build(
 def assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
     owner = settings.replica or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
     journal = Journal(clients.store, settings.journal, clock, owner=owner, lease=settings.recovery.lease)
-    tasks = DeferredTasks(clients.store, settings.tasks, project=settings.project)
+    tasks = DeferredTasks(clients.store, settings.tasks, project=settings.project, errors=settings.errors)
     completions = Completions()
     jobs = JobRunner(
         clients.warehouse,

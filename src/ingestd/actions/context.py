@@ -82,6 +82,14 @@ class ActionContext:
         """The batch's own version of that object."""
         return next((file for file in self.files if file.ref == ref), None)
 
+    @property
+    def dest_table(self) -> TableName | None:
+        """The table the batch is about; None for a route that follows an extract, which wrote files."""
+        try:
+            return parse_table(self.dest).in_project(self.settings.project)
+        except InvalidTableName:
+            return None
+
     def table(self, text: str, project: str | None = None) -> TableName:
         """A table's name; without a project of its own it is in `project`, or in the daemon's."""
         try:

@@ -44,7 +44,7 @@ async def run_query(
         project, _, name = dataset.replace(":", ".").rpartition(".")
         default = TableName(project or ctx.settings.project, name, "_")
         configuration["defaultDataset"] = {"projectId": default.project, "datasetId": name}
-    location = await location_of(ctx, dest, default, ctx.table(ctx.dest) if ctx.dest else None)
+    location = await location_of(ctx, dest, default, ctx.dest_table)
     return await run_job(ctx, step, JobKind.QUERY, configuration, location)
 
 

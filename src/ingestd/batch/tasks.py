@@ -37,9 +37,10 @@ def deferrable(job_id: str) -> bool:
 
 
 class DeferredTasks:
-    def __init__(self, store: ObjectStore, root: ObjectRef, *, project: str) -> None:
+    def __init__(self, store: ObjectStore, root: ObjectRef, *, project: str, errors: ObjectRef) -> None:
         self._store = store
         self._root = root
+        self._errors = errors
         self._project = project
 
     def ref(self, job_id: str) -> ObjectRef:
@@ -79,8 +80,22 @@ class DeferredTasks:
         if not isinstance(document, dict):
             raise BadInput(f"deferred task {ref} is not a JSON object", (ref.url,))
         process = document.get("ProcessURL")
+        try:
+            record = ObjectRef.parse(process) if process else None
+        except (ValueError, AttributeError) as error:
+            raise BadInput(f"deferred task {ref}: ProcessURL: {error}", (ref.url,)) from error
         job = JobRef(str(document.get("ProjectID") or self._project), str(document.get("Region") or ""), job_id)
-        return Task(ref, job, ObjectRef.parse(process) if process else None, document)
+        return Task(ref, job, record, document)
+
+    async def set_aside(self, job_id: str) -> ObjectRef:
+        """Move a task that cannot be read to `ErrorURL/tasks/`, where a person can mend it and put it back."""
+        kept = self._errors / f"tasks/{job_id}.json"
+        try:
+            await self._store.copy(self.ref(job_id), kept)
+        except NotFound:
+            return kept  # another replica was first
+        await self.drop(job_id)
+        return kept
 
     async def drop(self, job_id: str) -> None:
         await self._store.delete(self.ref(job_id))

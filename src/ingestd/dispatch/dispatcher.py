@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
+import structlog
 from prometheus_client import Counter
 
 from ingestd.actions.values import job_destination
@@ -22,14 +23,19 @@ from ingestd.intake.deadletters import DeadLetters
 from ingestd.intake.notifications import Unreadable
 from ingestd.intake.receipts import Receipt
 from ingestd.model.clock import Clock
+from ingestd.model.errors import BadInput
 from ingestd.model.jobs import JobRef, JobState
 from ingestd.model.objects import event_id
 from ingestd.ports import Message, Warehouse
 from ingestd.warehouse.jobs import Completions
 
+log = structlog.get_logger(__name__)
+
 COMPLETIONS = Counter("ingestd_completions", "Audit entries received, by what they led to.", ["led_to"])
 for _led in ("waiter", "task", "route", "nothing", "duplicate", "other_entry", "unreadable"):
     COMPLETIONS.labels(_led)
+
+UNREADABLE_TASKS = Counter("ingestd_tasks_unreadable", "Deferred tasks set aside since they cannot be read.")
 
 _HELD_ELSEWHERE = timedelta(seconds=3)
 _REMEMBERED = 10_000
@@ -93,14 +99,25 @@ class Dispatcher:
 
     async def poll(self, job_id: str) -> None:
         """The safety net's question: is this task's job done?"""
-        task = await self._tasks.find(job_id)
+        task = await self._task(job_id)
         if task is not None:
             await self._continue(task)
+
+    async def _task(self, job_id: str) -> Task | None:
+        """The job's task, if it has one. One that cannot be read is set aside: looking again would change nothing."""
+        try:
+            return await self._tasks.find(job_id)
+        except BadInput as error:
+            reason = str(error)
+        UNREADABLE_TASKS.inc()
+        kept = await self._tasks.set_aside(job_id)
+        log.error("task.unreadable", job=job_id, error=reason, kept=kept.url)
+        return None
 
     async def _follow(self, ref: JobRef) -> bool:
         """Do what follows the job; False when another replica is at it and we should look again."""
         if deferrable(ref.job_id):
-            task = await self._tasks.find(ref.job_id)
+            task = await self._task(ref.job_id)
             if task is not None:
                 COMPLETIONS.labels("task").inc()
                 if not await self._continue(task):
