@@ -151,6 +151,11 @@ class Journal:
         except PreconditionFailed as error:
             raise LeaseLost(f"record {held.record.event_id} changed under us") from error
 
+    async def reopen(self, record: Record) -> None:
+        """Take a finished record back to `Running/`, free for anyone; the next sweep continues it."""
+        await self._store.delete(self.done(record))
+        await self._write(self.running(record), self._stamp(record, claim=False), ABSENT)
+
     async def entries(self, folder: str = "Running/") -> AsyncIterator[Entry]:
         async for info in self._store.list(self._root / folder):
             if info.ref.name.endswith(".run"):

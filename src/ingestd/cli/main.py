@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import ingestd
-from ingestd.cli import cloud, daemon, faults, files, local, rules, settings
+from ingestd.cli import cloud, daemon, faults, files, ledger, local, rules, settings
 from ingestd.cli.errors import ReadableErrors
 from ingestd.cli.terminal import output
 
@@ -41,6 +41,8 @@ app.add_typer(faults.app, name="faults", rich_help_panel=_LOCAL)
 app.command("run", rich_help_panel=_DAEMON)(daemon.run)
 app.add_typer(rules.app, name="rules", rich_help_panel=_DAEMON)
 
+app.command("explain", rich_help_panel=_DAEMON)(ledger.explain)
+app.command("replay", rich_help_panel=_DAEMON)(ledger.replay)
 app.command("settings", rich_help_panel=_DAEMON)(settings.settings)
 
 app.command("cp", rich_help_panel=_TOOLS)(files.cp)

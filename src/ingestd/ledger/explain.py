@@ -18,6 +18,8 @@ from ingestd.ports import ObjectStore, Warehouse
 from ingestd.rules.destination import DestinationError, expand_destination
 from ingestd.rules.matching import Ambiguous, Disabled, Match, Routing
 from ingestd.rules.rule import Rule
+from ingestd.windows.model import digest, window_of
+from ingestd.windows.store import WindowStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class Explainer:
         *,
         project: str,
         refusals: Refusals,
+        windows: WindowStore,
     ) -> None:
         self._store = store
         self._warehouse = warehouse
@@ -64,6 +67,7 @@ class Explainer:
         self._clock = clock
         self._project = project
         self._refusals = refusals
+        self._windows = windows
 
     async def explain(self, ref: ObjectRef, routing: Routing) -> Explanation:
         found = await self._store.stat(ref)
@@ -90,6 +94,8 @@ class Explainer:
             return
         explanation.plan = _plan(record, found)
         explanation.history = await self._history(record, ref)
+        if rule.spec.batch is not None and found is not None:
+            explanation.plan.append(await self._window(rule, file, record))
 
     def _record(self, rule: Rule, file: FileVersion) -> Record:
         values = {"EventID": file.event_id, "ProjectID": self._project}
@@ -97,20 +103,24 @@ class Explainer:
         return new_record(rule, file, destination, project=self._project, clock=self._clock)
 
     async def _history(self, record: Record, ref: ObjectRef) -> list[Incident]:
-        wanted = f"{ref.bucket}/{ref.name}#"
+        """What the journal of that table knows of the object, in any of its generations."""
         incidents: list[Incident] = []
+        windowed = "Batch" in record.rule
         for folder in ("Running", "Done"):
-            entries = self._journal.entries(f"{folder}/{self._journal.table_folder(record)}/")
-            mine = [entry async for entry in entries if unquote(entry.source).startswith(wanted)]
-            incidents += [await self._incident(entry) for entry in mine]
+            async for entry in self._journal.entries(f"{folder}/{self._journal.table_folder(record)}/"):
+                # A window's entry names its first file only; its record has them all.
+                if windowed or unquote(entry.source).startswith(f"{ref.bucket}/{ref.name}#"):
+                    incidents += await self._incidents(entry, ref)
         return sorted(incidents, key=lambda incident: incident.generation)
 
-    async def _incident(self, entry: Entry) -> Incident:
+    async def _incidents(self, entry: Entry, ref: ObjectRef) -> list[Incident]:
         held = await self._journal.read(entry.ref)
-        generation = Generation(int(unquote(entry.source).rpartition("#")[2]))
         if held is None:
-            return Incident(generation, entry.phase, entry.event_id, entry.ref.url)
-        record = held.record
+            return []
+        mine = [file.generation for file in held.record.known_files if file.ref == ref]
+        return [await self._incident(entry, held.record, generation) for generation in mine]
+
+    async def _incident(self, entry: Entry, record: Record, generation: Generation) -> Incident:
         job = await self._warehouse.get_job(record.load_job()) if record.location else None
         return Incident(
             generation=generation,
@@ -126,10 +136,34 @@ class Explainer:
             updated=record.updated,
         )
 
+    async def _window(self, rule: Rule, file: FileVersion, record: Record) -> str:
+        """Whether the file waits in an open window, and for how long."""
+        assert rule.spec.batch is not None
+        window = window_of(rule, file, _target(record), int(rule.spec.batch.duration.total_seconds()))
+        while await self._windows.is_closed(window.name):
+            window = window.next()
+        lock = await self._windows.read_lock(window.name)
+        if lock is None:
+            return f"window {window.name} (due {window.due:%Y-%m-%d %H:%M:%S} UTC) is not open"
+        head, _ = lock
+        waiting = any(
+            arrival.digest == digest(file.key)
+            for shard in await self._windows.shards(window.name)
+            for arrival in shard.arrivals
+        )
+        state = "waits in it" if waiting else "is not in it, or not durable yet"
+        return f"window {window.name} is open until {head.due:%H:%M:%S} UTC (owner {head.owner}); the file {state}"
+
     async def _add_refusal(self, explanation: Explanation, found: ObjectInfo) -> None:
         place = self._refusals.place(FileVersion(found.ref, found.generation))
         if await self._store.stat(place) is not None:
             explanation.plan.append(f"it was refused when it arrived: see {place.url}")
+
+
+def _target(record: Record) -> str:
+    """The destination as windows are keyed: the table with its partition."""
+    _, dollar, partition = record.load["destinationTable"]["tableId"].partition("$")
+    return f"{record.dest}{dollar}{partition}"
 
 
 def _verdict(routing: Routing) -> str:

@@ -1,0 +1,116 @@
+"""`explain` tells where a file is at every moment, and `replay` gives what is stuck another try."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+from tests.sim import test_windows as windowed
+from tests.sim.test_individual_loads import LOADED, ROWS, prepared
+from tests.sim.world import DATASET, PROJECT, TRIGGER, World
+
+from ingestd.batch.journal import Journal
+from ingestd.intake.refusals import Refusals
+from ingestd.ledger.explain import Explainer, Explanation
+from ingestd.ledger.replay import Replayer
+from ingestd.localcloud.bindings import CoreStore, CoreWarehouse
+from ingestd.model.objects import ObjectRef
+from ingestd.rules.bucket import rule_source
+from ingestd.rules.loading import RuleLoader
+from ingestd.windows.store import WindowStore
+
+Simulate = Callable[..., None]
+FILE = "data/case002/dummy1.json"
+
+
+def journal(world: World) -> Journal:
+    store = CoreStore(world.storage, world.clock)
+    return Journal(store, world.settings().journal, world.clock, owner="test", lease=timedelta(seconds=20))
+
+
+async def explain(world: World, name: str) -> Explanation:
+    store, settings = CoreStore(world.storage, world.clock), world.settings()
+    loader = RuleLoader(rule_source(settings.rules.url, store), world.clock)
+    book = await loader.refresh()
+    explainer = Explainer(
+        store,
+        CoreWarehouse(world.bigquery, world.clock),
+        journal(world),
+        world.clock,
+        project=PROJECT,
+        refusals=Refusals(store, settings.errors),
+        windows=WindowStore(store, settings.batches),
+    )
+    return await explainer.explain(ObjectRef(TRIGGER, name), book.route(name))
+
+
+def test_a_file_is_explained_before_during_and_after_its_load(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        prepared(world, True)
+        generation = world.upload(FILE, *ROWS)
+        before = await explain(world, FILE)
+        assert before.found is not None
+        assert before.verdict == "taken by rule rule"
+        assert any("bqtail.dummy" in step for step in before.plan)
+        assert before.history == []
+        with world.daemon():
+            await world.until(lambda: world.objects("tasks/") != [])
+            (during,) = (await explain(world, FILE)).history
+            assert (during.phase, during.generation) == ("accepted", generation)
+            await world.settled()
+        after = await explain(world, FILE)
+        assert after.found is None
+        assert [(one.phase, one.rows) for one in after.history] == [("done", 2)]
+        assert (await explain(world, "nobody/wants.this")).verdict == "no rule matches"
+
+    simulate(story, job_latency=5.0)
+
+
+def test_a_file_in_a_window_is_explained(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        windowed.prepared(world)
+        with world.daemon(windows={"flush_after": "1s"}):
+            name, _ = windowed.upload(world, 0)
+            await asyncio.sleep(3)
+            waiting = await explain(world, name)
+            assert any("waits in it" in step for step in waiting.plan), waiting.plan
+            await world.settled()
+        assert [one.phase for one in (await explain(world, name)).history] == ["done"]
+
+    simulate(story)
+
+
+def test_a_blocked_batch_is_tried_at_once_when_replayed(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        world.rule("rule.json", {"When": {"Prefix": "/data/"}, "Dest": {"Table": "bqtail.dummy"}})
+        with world.daemon(recovery={"lease": "20s", "sweep_every": "5s", "retry_first": "1h", "retry_longest": "1h"}):
+            world.upload(FILE, *ROWS)
+            await world.until(lambda: any(record["RetryAt"] for record in world.record("Running")))
+            (blocked,) = (await explain(world, FILE)).history
+            assert "does not exist" in blocked.error
+            world.create_table("dummy")
+            (replayed,) = await Replayer(journal(world), world.clock).replay([ObjectRef(TRIGGER, FILE)], [])
+            assert "waiting" in replayed.what
+            await world.settled(limit=60)
+        assert world.rows() == LOADED
+
+    simulate(story)
+
+
+def test_a_failed_batch_is_opened_again_when_replayed(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        prepared(world, False)
+        with world.daemon():
+            world.upload(FILE, {"id": 1, "name": "a", "more": True})
+            await world.settled()
+            (failed,) = world.record()
+            assert failed["Status"] == "failed"
+            schema = {"fields": [{"name": name, "type": "STRING"} for name in ("id", "name", "more")]}
+            world.bigquery.metadata.delete_table(PROJECT, DATASET, "dummy")
+            world.create_table("dummy", schema)
+            (replayed,) = await Replayer(journal(world), world.clock).replay([], [failed["EventID"]])
+            assert "opened again" in replayed.what
+            await world.settled()
+        assert world.rows() == [("1", "a", "true")]
+        assert [record["Status"] for record in world.record()] == ["done"]
+
+    simulate(story)
