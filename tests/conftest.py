@@ -8,12 +8,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from ingestd.localcloud.cloud import LocalCloud
     from ingestd.localcloud.faults import FaultPlan
 
 PROJECT = "test-project"
+
+# Properties are about results: how long one example takes says more about the machine's other work. A failure prints
+# what repeats it, since the example database of a fresh clone is gone with the clone.
+settings.register_profile("ingestd", deadline=None, print_blob=True)
+settings.load_profile("ingestd")
 
 # A developer's own cloud must never be reached by a test, nor sourced settings change one.
 for name in list(os.environ):
