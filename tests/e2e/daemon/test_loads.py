@@ -1,5 +1,7 @@
 """Ordinary loads in both modes, and files that cannot be loaded."""
 
+import gzip
+
 import pytest
 from google.cloud import bigquery
 from tests.e2e.daemon.world import FILE, LOADED, ROWS, World, rule
@@ -122,8 +124,6 @@ def test_formats_and_load_options_reach_bigquery(world: World) -> None:
         ]
     )
     world.start()
-    import gzip
-
     blob = world.storage.bucket(world.trigger).blob("csv/a.csv.gz")
     blob.upload_from_string(gzip.compress(b"id;name\n1;a\n2;b\n"), content_type="application/gzip")
     world.until(lambda: world.statuses() == ["done"])
