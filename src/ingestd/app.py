@@ -43,6 +43,7 @@ from ingestd.rules.rule import Rule
 from ingestd.settings import Settings
 from ingestd.settings_loader import load_settings
 from ingestd.warehouse.jobs import Completions, JobRunner
+from ingestd.windows.groups import Groups
 from ingestd.windows.manager import WindowLimits, Windows
 from ingestd.windows.replicas import Replicas
 from ingestd.windows.store import WindowStore
@@ -212,11 +213,15 @@ def assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
             lease=settings.recovery.lease,
         ),
     )
-    runner.endings.append(windows.tidy)
+    groups = Groups(
+        WindowStore(clients.store, settings.batches), journal, runner, clock, patience=settings.windows.late_patience
+    )
+    runner.endings += [windows.tidy, groups.tidy]
     replicas = Replicas(clients.store, settings.journal / "replicas", clock, name=owner, lease=settings.recovery.lease)
     sweep = WindowSweep(
         WindowStore(clients.store, settings.batches),
         windows,
+        groups,
         replicas,
         clock,
         every=settings.recovery.sweep_every,

@@ -208,3 +208,32 @@ def test_no_object_is_written_per_file(simulate: Simulate) -> None:
         assert written < 40, written
 
     simulate(story)
+
+
+@pytest.mark.parametrize("dies_after", [None, 6, 14, 20, 26])
+def test_on_done_of_a_group_runs_once_after_all_its_batches(simulate: Simulate, dies_after: int | None) -> None:
+    """Two folders are two windows of one interval; one of them holds a bad file, and still counts as done."""
+
+    async def story(world: World) -> None:
+        topic = world.names.topic(world.names.dead_letter_topic)
+        done = [{"Action": "push", "Request": {"Topic": topic, "Message": "group $GroupID of $DestTable"}}]
+        prepared(world, Group={"OnDone": done})
+        with world.daemon(Fate(dies_after=dies_after)), world.daemon():
+            upload(world, 0, "data/case003/a")
+            world.upload("data/case003/b/bad.json", {"id": "x", "name": "x"})
+            await world.until(lambda: pushed(world) != [], limit=600)
+            await world.settled()
+            await asyncio.sleep(300)
+        assert world.rows() == expected(1)
+        assert len(set(pushed(world))) == 1
+        assert pushed(world)[0][0] == b"group 1704110400 of bqtail.dummy"
+
+    simulate(story)
+
+
+def pushed(world: World) -> list[tuple[bytes, str]]:
+    """What arrived: content and idempotency key. A repeated delivery carries the same key."""
+    name = world.names.subscription(world.names.dead_letter_subscription)
+    received = world.pubsub.pull(name, 100)
+    world.pubsub.modify_ack_deadline(name, [one.ack_id for one in received], 0)
+    return [(one.data, one.attributes["ingestd-idempotency-key"]) for one in received]

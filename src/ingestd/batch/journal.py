@@ -50,6 +50,7 @@ class Entry:
     lease_until: datetime | None
     retry_at: datetime | None
     created: datetime
+    group: str = ""
 
 
 class Journal:
@@ -197,6 +198,8 @@ def _metadata(record: Record) -> dict[str, str]:
     if record.files:
         # Header-safe: object names may hold anything.
         metadata["ingestd-source"] = quote(record.files[0].key, safe="/#:.=@ ")
+    if record.window and record.window.group:
+        metadata["ingestd-group"] = record.window.group
     if record.lease_until:
         metadata["ingestd-lease-until"] = record.lease_until.isoformat()
     if record.retry_at:
@@ -219,4 +222,5 @@ def _entry(info: ObjectInfo) -> Entry:
         lease_until=instant("ingestd-lease-until"),
         retry_at=instant("ingestd-retry-at"),
         created=info.created,
+        group=meta.get("ingestd-group", ""),
     )

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from ingestd.rules.schema import RuleSpec
 
 NOT_YET: dict[str, str] = {
-    "Batch.Group": "groups of batches",
     "Engine": "preparing rows before the load",
     "Merge": "merging files before the load",
     "Dest.AllowFieldAddition": "adding columns found in the data",

@@ -36,7 +36,7 @@ from ingestd.model.objects import FileVersion
 from ingestd.model.tables import TableName
 from ingestd.rules.destination import DestinationError, expand_destination
 from ingestd.rules.rule import Rule, plain
-from ingestd.windows.model import Arrival, WindowId, digest, late_due, window_of
+from ingestd.windows.model import Arrival, WindowId, digest, group_of, late_due, window_of
 from ingestd.windows.pending import OpenWindow, Pending
 from ingestd.windows.store import Shard, WindowHead, WindowStore
 
@@ -165,6 +165,7 @@ class Windows:
             load=load,
             values=dict(params),
             asynchronous=rule.spec.async_,
+            group=group_of(rule, window),
         )
 
     def _tend(self, window: OpenWindow) -> OpenWindow:
@@ -224,6 +225,8 @@ class Windows:
     async def _enter(self, window: OpenWindow) -> None:
         """Become owner or member of the first sequence that is still open."""
         while window.pending or window.owned:
+            if window.head.group is not None:
+                await self._store.open_group(window.head)
             if await self._store.acquire(window.head):
                 record = await self.recorded(window.head)
                 if record is None:
@@ -358,8 +361,8 @@ class Windows:
             asynchronous=head.asynchronous,
             project=self._project,
             load={**head.load, "sourceUris": [file.ref.url for file in files]},
-            values=head.values,
-            window=WindowMark(head.window.name, head.window.start, shards),
+            values=head.values | ({"GroupID": head.group.number} if head.group else {}),
+            window=WindowMark(head.window.name, head.window.start, shards, head.group.name if head.group else ""),
         )
 
     async def recorded(self, head: WindowHead) -> Record | None:

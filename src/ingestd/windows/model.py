@@ -96,6 +96,35 @@ def extension(name: str) -> str:
     return "".join(f".{part}" for part in parts[-2:] if part and not part.isdigit())
 
 
+@dataclass(frozen=True, slots=True)
+class WindowGroup:
+    """Batches of one destination that finish together: those whose windows begin within the same stretch of time."""
+
+    name: str
+    number: int  # `$GroupID`: the Unix time the stretch begins
+    due: datetime  # no window of the group begins later
+
+    def to_json(self) -> dict[str, Any]:
+        return {"Name": self.name, "GroupID": self.number, "Due": self.due}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "WindowGroup":
+        return cls(data["Name"], data["GroupID"], datetime.fromisoformat(data["Due"]))
+
+
+def group_of(rule: Rule, window: WindowId) -> WindowGroup | None:
+    """The group of a window; without a duration, the windows of one interval form one."""
+    group = rule.spec.batch.group if rule.spec.batch else None
+    if group is None:
+        return None
+    seconds = group.duration_in_sec or window.seconds
+    start = window.start - window.start % seconds
+    end = max(start + seconds, window.start + window.seconds)
+    table = quote(window.key.dest, safe=".:$-_")
+    name = f"{table}_{fnv1_64(rule.name + window.key.dest)}_{start + seconds}"
+    return WindowGroup(name, start, datetime.fromtimestamp(end, UTC))
+
+
 @dataclass(slots=True)
 class Arrival:
     """A file waiting in a window: only what the load needs, since there may be a million of them."""

@@ -2,6 +2,7 @@
 
     <BatchURL>/<window>.win              the lock: who owns the window, and everything needed to finish it
     <BatchURL>/<window>/<replica>-<n>    a shard: some of its files
+    <BatchURL>/<group>.grp               a group of windows, until its OnDone actions have begun
     <BatchURL>/<window>/closed           from now on, nothing that is not in a shard yet belongs to this window
 
 Invariants:
@@ -11,7 +12,7 @@ Invariants:
   `closed`. Listing is strongly consistent, so one of the two sees the other.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
@@ -21,7 +22,7 @@ import orjson
 from ingestd.model.errors import NotFound, PreconditionFailed
 from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef
 from ingestd.ports import ObjectStore
-from ingestd.windows.model import Arrival, WindowId
+from ingestd.windows.model import Arrival, WindowGroup, WindowId
 
 SCHEMA_VERSION = 1
 
@@ -41,7 +42,7 @@ class WindowHead:
     load: dict[str, Any]  # the load configuration, still without its files
     values: dict[str, Any]
     asynchronous: bool
-    group: dict[str, Any] | None = None
+    group: WindowGroup | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -58,7 +59,7 @@ class WindowHead:
             "Load": self.load,
             "Params": self.values,
             "Async": self.asynchronous,
-            "Group": self.group,
+            "Group": self.group.to_json() if self.group else None,
         }
 
     @classmethod
@@ -77,7 +78,7 @@ class WindowHead:
             load=data["Load"],
             values=data["Params"],
             asynchronous=data["Async"],
-            group=data["Group"],
+            group=WindowGroup.from_json(data["Group"]) if data["Group"] else None,
         )
 
 
@@ -99,6 +100,12 @@ class Found:
     newest_shard: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Everything:
+    windows: list[Found]
+    groups: dict[str, datetime]  # by name: when the last of its windows has begun
+
+
 class WindowStore:
     def __init__(self, store: ObjectStore, root: ObjectRef) -> None:
         self._store = store
@@ -114,6 +121,29 @@ class WindowStore:
         except PreconditionFailed:
             return False
         return True
+
+    async def open_group(self, head: WindowHead) -> None:
+        """Note that a group has a window, so that its end is looked for."""
+        assert head.group is not None
+        data = orjson.dumps(head.to_json(), option=orjson.OPT_INDENT_2)
+        metadata = {"ingestd-due": head.group.due.isoformat()}
+        try:
+            await self._store.create(self._group_ref(head.group.name), data, if_generation=ABSENT, metadata=metadata)
+        except PreconditionFailed:
+            return
+
+    async def read_group(self, name: str) -> WindowHead | None:
+        try:
+            data, _ = await self._store.read(self._group_ref(name))
+        except NotFound:
+            return None
+        return WindowHead.from_json(orjson.loads(data))
+
+    async def remove_group(self, name: str) -> None:
+        await self._store.delete(self._group_ref(name))
+
+    def _group_ref(self, name: str) -> ObjectRef:
+        return self._root / f"{name}.grp"
 
     async def read_lock(self, name: str) -> tuple[WindowHead, Generation] | None:
         try:
@@ -173,12 +203,16 @@ class WindowStore:
         await self._store.delete(self.lock_ref(name))
         await self._store.delete(self._root / f"{name}/closed")
 
-    async def everything(self) -> AsyncIterator[Found]:
-        """All windows that left anything behind, in name order. A window's folder sorts right after its lock."""
+    async def everything(self) -> Everything:
+        """All windows that left anything behind, and all open groups."""
         found: dict[str, Found] = {}
+        groups: dict[str, datetime] = {}
         async for info in self._store.list(self._root / ""):
             path = info.ref.name.removeprefix(self._root.name.rstrip("/") + "/" if self._root.name else "")
             head, _, tail = path.partition("/")
+            if head.endswith(".grp"):
+                groups[head.removesuffix(".grp")] = datetime.fromisoformat(info.metadata["ingestd-due"])
+                continue
             name = head.removesuffix(".win")
             window = found.setdefault(name, Found(name))
             if not tail:
@@ -189,10 +223,11 @@ class WindowStore:
             else:
                 window.shards = (*window.shards, tail)
                 window.newest_shard = max(window.newest_shard or info.created, info.created)
-        for window in found.values():
-            yield window
+        return Everything(list(found.values()), groups)
 
     async def _write_lock(self, head: WindowHead, generation: Generation) -> None:
         metadata = {"ingestd-owner": head.owner, "ingestd-due": head.due.isoformat()}
+        if head.group:
+            metadata["ingestd-group"] = head.group.name
         data = orjson.dumps(head.to_json(), option=orjson.OPT_INDENT_2)
         await self._store.create(self.lock_ref(head.window.name), data, if_generation=generation, metadata=metadata)

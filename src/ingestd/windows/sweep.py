@@ -14,6 +14,7 @@ from prometheus_client import Counter, Gauge
 from ingestd.batch.record import Record
 from ingestd.model.clock import Clock
 from ingestd.model.errors import IngestError
+from ingestd.windows.groups import Groups
 from ingestd.windows.manager import Windows
 from ingestd.windows.model import digest
 from ingestd.windows.replicas import Replicas
@@ -32,6 +33,7 @@ class WindowSweep:
         self,
         store: WindowStore,
         windows: Windows,
+        groups: Groups,
         replicas: Replicas,
         clock: Clock,
         *,
@@ -40,6 +42,7 @@ class WindowSweep:
     ) -> None:
         self._store = store
         self._windows = windows
+        self._groups = groups
         self._replicas = replicas
         self._clock = clock
         self._every = every
@@ -58,13 +61,16 @@ class WindowSweep:
     async def sweep(self) -> None:
         await self._replicas.observe()
         oldest: datetime | None = None
-        async for found in self._store.everything():
+        everything = await self._store.everything()
+        for found in everything.windows:
             due = _due(found)
             if due is not None:
                 oldest = min(oldest, due) if oldest else due
             if not self._windows.tending(found.name):
                 await self._look_at(found, due)
         OLDEST_DUE.set(oldest.timestamp() if oldest else 0)
+        if everything.groups:
+            await self._groups.look_at(everything)
 
     async def _look_at(self, found: Found, due: datetime | None) -> None:
         owner = found.lock.metadata.get("ingestd-owner", "") if found.lock else ""
