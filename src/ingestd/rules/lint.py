@@ -1,6 +1,7 @@
 """What will hurt: everything that is refused at load, and warnings about rules that load but surprise."""
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from ingestd.rules.rule import Rule, plain
 from ingestd.rules.source import FolderSource, RuleSource
 
 _CSV_ONLY = ("field_delimiter", "quote", "skip_leading_rows", "allow_jagged_rows", "allow_quoted_newlines")
+_DAY_SECONDS = 86_400
+_LOADS_PER_DAY = 1_500  # BigQuery: modifications per table and day, failed ones included
 _DISCARDED = {
     "on_load": "OnLoad is accepted for compatibility and never runs; use OnSuccess",
     "counter_url": "CounterURL is accepted for compatibility and does nothing",
@@ -58,7 +61,12 @@ def report(problems: Iterable[Problem]) -> str:
 
 def _warnings(parsed: ParsedRule) -> Iterator[Problem]:
     rule = parsed.rule
-    for path, message in [*_rule_warnings(rule), *_variable_warnings(rule), *_action_warnings(rule)]:
+    for path, message in (
+        *_rule_warnings(rule),
+        *_batch_warnings(rule),
+        *_variable_warnings(rule),
+        *_action_warnings(rule),
+    ):
         place, found, _ = locate(parsed.document, path, Place(rule.url, 1, 1))
         yield Problem.at(place, dotted(found), message, Severity.WARNING)
 
@@ -84,6 +92,22 @@ def _rule_warnings(rule: Rule) -> Iterator[tuple[tuple[str | int, ...], str]]:
             if getattr(spec.dest, field) is not None:
                 alias = LoadOptions.model_fields[field].alias or field
                 yield ("Dest", alias), f"{alias} applies to CSV only, and SourceFormat is {spec.dest.source_format}"
+
+
+def _batch_warnings(rule: Rule) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    batch = rule.spec.batch
+    if batch is None:
+        return
+    seconds = batch.duration.total_seconds()
+    loads = math.ceil(_DAY_SECONDS / seconds)
+    if loads > _LOADS_PER_DAY:
+        arithmetic = f"{_DAY_SECONDS:,} / {seconds:g} = {loads:,} loads a day and destination"
+        yield ("Batch", "Window"), f"{arithmetic}; BigQuery allows {_LOADS_PER_DAY:,} per table (58 s always fit)"
+    if batch.roll_over:
+        yield ("Batch", "RollOver"), "RollOver is accepted for compatibility; late files load in late windows anyway"
+    group = batch.group
+    if group and group.duration_in_sec and group.duration_in_sec < seconds:
+        yield ("Batch", "Group"), f"a group of {group.duration_in_sec} s is shorter than its windows of {seconds:g} s"
 
 
 def _variable_warnings(rule: Rule) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -236,6 +236,12 @@ class Window(Document):
     duration_in_sec: int | None = Field(None, ge=1)
     duration: Annotated[Duration, NanosecondsOr] | None = None
 
+    @model_validator(mode="after")
+    def _whole_seconds(self) -> Self:
+        if self.duration is not None and (self.duration < timedelta(seconds=1) or self.duration.microseconds):
+            raise ValueError("a window lasts whole seconds, at least one")
+        return self
+
 
 class Group(Document):
     """Batches that finish together; `OnDone` runs once after all of them."""

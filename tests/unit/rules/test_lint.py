@@ -130,3 +130,17 @@ def test_the_report_counts(folder: Path) -> None:
 def test_one_file_can_be_linted(folder: Path) -> None:
     (folder / "r.yaml").write_text("Dest: {Table: t}\n")
     assert "names no dataset" in str(lint_path(folder / "r.yaml")[0])
+
+
+def test_a_window_that_can_exceed_the_daily_loads_is_warned_about_with_the_arithmetic(folder: Path) -> None:
+    text = """
+        When: {Prefix: /data/}
+        Dest: {Table: d.t}
+        Batch: {Window: {Duration: 10s}}
+    """
+    (warning,) = linted(folder, text)
+    assert "86,400 / 10 = 8,640 loads a day" in warning
+    assert "1,500" in warning
+    assert linted(folder, text.replace("10s", "60s")) == []
+    (error,) = linted(folder, text.replace("10s", "500ms"))
+    assert "whole seconds" in error
