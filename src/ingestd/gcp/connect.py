@@ -126,10 +126,13 @@ def _credentials(endpoint: str) -> Credentials:
 
 
 def _session(credentials: Credentials, size: int) -> AuthorizedSession:
-    """A session with one kept connection per thread: the default of ten makes busy pools reconnect."""
+    """A session that keeps enough connections for its threads: the default of ten makes busy pools reconnect.
+
+    Two per thread, since one whose answer was not read to its end stays out until it is collected.
+    """
     session: AuthorizedSession = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
-    session.mount("https://", HTTPAdapter(pool_connections=2, pool_maxsize=size))
-    session.mount("http://", HTTPAdapter(pool_connections=2, pool_maxsize=size))
+    session.mount("https://", HTTPAdapter(pool_connections=2, pool_maxsize=2 * size))
+    session.mount("http://", HTTPAdapter(pool_connections=2, pool_maxsize=2 * size))
     return session
 
 

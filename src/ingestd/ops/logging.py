@@ -1,4 +1,7 @@
-"""Logs are events: JSON in Cloud Logging's fields, or coloured lines on a terminal."""
+"""Logs are events: JSON in Cloud Logging's fields, or coloured lines on a terminal.
+
+What libraries log through the standard library takes the same way: one stream never mixes two formats.
+"""
 
 import logging
 import sys
@@ -33,7 +36,14 @@ def configure(format_: str = "auto", level: str = "info") -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
-    logging.basicConfig(format="%(name)s: %(message)s", level=logging.WARNING, stream=sys.stderr, force=True)
+    foreign = logging.StreamHandler(sys.stderr)
+    foreign.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
+        )
+    )
+    logging.basicConfig(handlers=[foreign], level=logging.WARNING, force=True)
 
 
 def _cloud_logging(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
