@@ -77,10 +77,14 @@ class ActionContext:
     files: tuple[FileVersion, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
     retrier: Retrier = field(default_factory=Retrier)
+    _by_ref: dict[ObjectRef, FileVersion] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_ref", {file.ref: file for file in self.files})
 
     def file_at(self, ref: ObjectRef) -> FileVersion | None:
         """The batch's own version of that object."""
-        return next((file for file in self.files if file.ref == ref), None)
+        return self._by_ref.get(ref)
 
     @property
     def dest_table(self) -> TableName | None:

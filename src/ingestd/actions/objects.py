@@ -1,6 +1,5 @@
 """What `delete` and `move` share: many objects, a few at a time, and the marks that keep moved files from looping."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import StrEnum
 from urllib.parse import quote, unquote
@@ -9,6 +8,7 @@ import structlog
 from prometheus_client import Counter
 
 from ingestd.actions.context import ActionContext, Step
+from ingestd.model.bounded import bounded
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import ObjectRef
 
@@ -52,22 +52,17 @@ async def each(
     ctx: ActionContext, step: Step, objects: Iterable[ObjectRef], work: Callable[[ObjectRef], Awaitable[Fate]]
 ) -> dict[str, int]:
     """Do `work` for every object, a bounded number at a time. All get their turn; the first failure is raised then."""
-    slots = asyncio.Semaphore(ctx.settings.max_concurrency)
 
     async def one(ref: ObjectRef) -> Fate:
-        async with slots:
-            fate = await work(ref)
+        fate = await work(ref)
         OBJECTS.labels(step.action, fate).inc()
         if fate is Fate.SUPERSEDED:
             log.warning("action.object_superseded", action=step.action, object=ref.url, event_id=ctx.event_id)
         return fate
 
-    results = await asyncio.gather(*(one(ref) for ref in objects), return_exceptions=True)
     counts: dict[str, int] = {}
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-        counts[result] = counts.get(result, 0) + 1
+    for fate in await bounded(objects, one, ctx.settings.max_concurrency):
+        counts[fate] = counts.get(fate, 0) + 1
     return counts
 
 
