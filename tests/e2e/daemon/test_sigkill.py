@@ -109,6 +109,10 @@ def test_a_daemon_killed_after_any_effect_neither_loses_nor_doubles_nor_deletes_
     passed = boundaries(calm, daemon.effects())
     wanted = KINDS.keys() - BY_THE_WAY - (set() if asynchronous else TASKS)
     assert wanted <= {kind for kind, _ in passed}, passed
+    first = {kind: passed.index((kind, 1)) for kind in wanted}
+    assert first["record written"] < first["job submitted"] < first["source deleted"] < first["record finished"]
+    assert first["record finished"] < first["running record removed"]
+    assert not asynchronous or first["task written"] < first["job submitted"] < first["task removed"]
     daemon.kill()
 
     passed.insert(0, ("record written", 0))
