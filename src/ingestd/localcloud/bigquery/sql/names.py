@@ -78,6 +78,7 @@ class Scope:
     windows: dict[str, ast.Window] = field(default_factory=dict)
     orders: list[str] = field(default_factory=list)  # the position of each UNNEST's row in its array
     guarded: list[tuple[Range, str, str]] = field(default_factory=list)  # tables that require a partition filter
+    counters: list[str] = field(default_factory=list)  # the iteration of each recursive WITH query read here
     ctes: dict[str, object] = field(default_factory=dict)  # name in lower case to its compiled query
 
     def without_aliases(self) -> "Scope":

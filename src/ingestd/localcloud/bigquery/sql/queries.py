@@ -15,6 +15,7 @@ from ingestd.localcloud.bigquery.sql.sources import SourceCompiler
 from ingestd.localcloud.bigquery.sql.sqltypes import INT64, SqlType, array_of, struct_of
 from ingestd.localcloud.bigquery.types import quote
 
+MAX_ITERATIONS = 500
 _UNGROUPABLE = frozenset({"JSON", "GEOGRAPHY"})
 
 
@@ -45,6 +46,7 @@ class CteRef:
     relation: str
     columns: list[OutColumn]
     value_table: bool
+    recursive: bool = False  # it counts its iterations
 
 
 @dataclass(slots=True)
@@ -76,7 +78,7 @@ class Compiler(SourceCompiler):
             limit = self._limit(query, scope)
             body = query.body
             if isinstance(body, ast.Select):
-                compiled = self._select(body, scope, query.order_by, keep_order=False)
+                compiled = self._select(body, scope, query.order_by)
                 compiled.sql = prefix + compiled.sql + limit
                 return compiled
             compiled = self._body(body, scope)
@@ -89,7 +91,7 @@ class Compiler(SourceCompiler):
 
     def _body(self, body: ast.Select | ast.SetOperation | ast.Query, scope: Scope) -> CompiledQuery:
         if isinstance(body, ast.Select):
-            return self._select(body, scope, (), keep_order=False)
+            return self._select(body, scope, ())
         if isinstance(body, ast.Query):
             return self.compile_query(body, scope)
         return self._set_operation(body, scope)
@@ -110,6 +112,7 @@ class Compiler(SourceCompiler):
                 sql, ref = compiled.sql, CteRef(relation, compiled.columns, compiled.value_table)
             scope.ctes[lowered] = ref
             names = ", ".join(quote(column.physical) for column in ref.columns)
+            names += ", _iteration" if ref.recursive else ""
             definitions.append(f"{relation}({names}) AS ({sql})")
         if not definitions:
             return ""
@@ -124,13 +127,18 @@ class Compiler(SourceCompiler):
             )
         base = self._body(body.left, scope)
         columns = [OutColumn(item.name, Expr("", item.type), item.physical) for item in base.columns]
-        ref = CteRef(relation, columns, base.value_table)
+        counted = body.every and isinstance(body.right, ast.Select) and _reads(body.right.source, cte.name.lower())
+        ref = CteRef(relation, columns, base.value_table, counted)
         inner = Scope(parent=scope, ctes={cte.name.lower(): ref})
-        step = self._body(body.right, inner)
+        if counted and isinstance(body.right, ast.Select):
+            step = self._select(body.right, inner, (), counted=True)
+        else:
+            step = self._body(body.right, inner)
         if len(step.columns) != len(columns):
             self.fail(f"Recursive query {cte.name} has a different number of columns in its two terms", cte)
-        sql = self._aligned(step, [column.type for column in columns], cte)
-        return f"({base.sql}) UNION {'ALL ' if body.every else ''}({sql})", ref
+        sql = self._aligned(step, [column.type for column in columns], cte, "_iteration" if counted else "")
+        first = f"SELECT *, 1 AS _iteration FROM ({base.sql}) AS _first" if counted else base.sql
+        return f"({first}) UNION {'ALL ' if body.every else ''}({sql})", ref
 
     def _limit(self, query: ast.Query, scope: Scope) -> str:
         out = ""
@@ -203,7 +211,7 @@ class Compiler(SourceCompiler):
         ]
         return CompiledQuery(sql, columns, first.value_table)
 
-    def _aligned(self, query: CompiledQuery, kinds: list[SqlType], node: ast.Node) -> str:
+    def _aligned(self, query: CompiledQuery, kinds: list[SqlType], node: ast.Node, extra: str = "") -> str:
         """The query with its columns converted to these types."""
         if all(column.type == kind and not column.expr.null for column, kind in zip(query.columns, kinds, strict=True)):
             return query.sql
@@ -220,10 +228,18 @@ class Compiler(SourceCompiler):
                     self.fail(f"Column {column.name} of type {column.type} does not convert to {kind}", node)
                 converted = cast(value, kind)
             items.append(f"{converted.sql} AS {name}")
+        if extra:
+            items.append(extra)
         return f"SELECT {', '.join(items)} FROM ({query.sql}) AS _b"
 
     def _select(
-        self, select: ast.Select, parent: Scope, order_by: tuple[ast.OrderItem, ...], *, keep_order: bool
+        self,
+        select: ast.Select,
+        parent: Scope,
+        order_by: tuple[ast.OrderItem, ...],
+        *,
+        keep_order: bool = False,
+        counted: bool = False,
     ) -> CompiledQuery:
         scope = Scope(parent=parent)
         source = self.source_sql(select.source, scope) if select.source is not None else ""
@@ -249,6 +265,10 @@ class Compiler(SourceCompiler):
         if select.as_kind:
             columns = [self._as_value(select, output)]
         listed = ", ".join(f"{column.expr.sql} AS {quote(column.physical)}" for column in columns)
+        if counted:
+            iteration = f"greatest({', '.join(scope.counters)})"
+            listed += f", {iteration} + 1 AS _iteration"
+            where = " AND ".join(filter(None, [f"({where})" if where else "", _still_recursing(iteration)]))
         sql = f"SELECT {'DISTINCT ' if select.distinct else ''}{listed}"
         sql += f" FROM {source}" if source else ""
         sql += f" WHERE {where}" if where else ""
@@ -425,6 +445,12 @@ class Compiler(SourceCompiler):
         return f" ORDER BY {scope.orders[0]}"
 
 
+def _still_recursing(iteration: str) -> str:
+    """A recursive query that does not end is an error, not a hang. As a filter, DuckDB cannot leave it out."""
+    message = f"'A recursive CTE has reached the maximum number of iterations: {MAX_ITERATIONS}'"
+    return f"(CASE WHEN {iteration} > {MAX_ITERATIONS} THEN CAST(bq_error({message}) AS BOOLEAN) ELSE TRUE END)"
+
+
 def _typed_null(value: Expr) -> Expr:
     return Expr(f"CAST(NULL AS {value.type.duckdb})", value.type, null=True, literal=True) if value.null else value
 
@@ -467,8 +493,16 @@ def has_aggregate(node: ast.Expression) -> bool:
     )
 
 
+def _reads(source: ast.TableExpression | None, name: str) -> bool:
+    """Whether a FROM clause itself (not a subquery in it) names the table."""
+    return any(
+        isinstance(item, ast.TableName) and len(item.parts) == 1 and item.parts[0].lower() == name
+        for item in walk(source)
+    )
+
+
 def _mentions(query: ast.Query, name: str) -> bool:
     return any(
         isinstance(item, ast.TableName) and len(item.parts) == 1 and item.parts[0].lower() == name
-        for item in walk(query, into_queries=True)
+        for item in walk((query.body, query.ctes), into_queries=True)
     )

@@ -133,14 +133,16 @@ class SourceCompiler(ExpressionCompiler):
                 f"Values referenced in UNNEST must be arrays. UNNEST contains expression of type {value.type}", array
             )
         own = self.collected.alias()
-        item = Expr(f"{own}.v", value.type.element)
+        # Named after the alias, for DuckDB's messages about it.
+        column = quote(alias) if alias and alias.lower() != "o" else "v"
+        item = Expr(f"{own}.{column}", value.type.element)
         self.add_range(scope, value_range(alias, item), array)
         scope.orders.append(f"{own}.o")
         if offset:
             position = Expr(f"{own}.o", INT64)
             self.add_range(scope, value_range(offset, position), array)
         rows = (
-            "SELECT unnest(_x) AS v, CAST(generate_subscripts(_x, 1) - 1 AS BIGINT) AS o "
+            f"SELECT unnest(_x) AS {column}, CAST(generate_subscripts(_x, 1) - 1 AS BIGINT) AS o "
             f"FROM (SELECT {value.sql} AS _x)"
         )
         return f"{'' if first else 'LATERAL '}({rows}) AS {own}"
@@ -160,6 +162,8 @@ class SourceCompiler(ExpressionCompiler):
 
             found = scope.cte(parts[0])
             if isinstance(found, CteRef):
+                if found.recursive:
+                    scope.counters.append(f"_t{self.collected.aliases + 1}._iteration")
                 return self._relation(found.relation, found.columns, found.value_table, alias, scope, node.sample, node)
             if parts[0].lower() in self.session.temp_tables:
                 temp = self.session.temp_tables[parts[0].lower()]

@@ -1,9 +1,9 @@
 """Array functions, and generators of arrays."""
 
 from ingestd.localcloud.bigquery.sql import ast
-from ingestd.localcloud.bigquery.sql.coercion import cast
+from ingestd.localcloud.bigquery.sql.coercion import cast, string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.library.dates import _ADDABLE
+from ingestd.localcloud.bigquery.sql.library.dates import ADDABLE, TIME_PARTS
 from ingestd.localcloud.bigquery.sql.library.intervals import add
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, function, no_signature, want
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope
@@ -20,7 +20,7 @@ from ingestd.localcloud.bigquery.sql.sqltypes import (
     array_of,
 )
 
-LIMIT = 1_048_575  # GoogleSQL refuses larger generated arrays
+LIMIT = 1_048_575  # BigQuery refuses larger generated arrays
 
 
 def _array(c: ExpressionCompiler, node: ast.Call, value: Expr) -> tuple[Expr, SqlType]:
@@ -153,14 +153,30 @@ def generate(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     start, stop = bounds[0].sql, bounds[1].sql
     step = bounds[2].sql if len(bounds) == 3 else f"CAST(1 AS {kind.duckdb})"
     zero = f"CAST(bq_error('Sequence step cannot be 0.') AS {array_of(kind).duckdb})"
+    large = f"(CAST({stop} AS DOUBLE) - CAST({start} AS DOUBLE)) / CAST({step} AS DOUBLE) >= {LIMIT}"
+    bounded = _bounded(large, start, stop)
     if kind is INT64:
-        body = f"generate_series({start}, {stop}, {step})"
+        body = f"generate_series({start}, {bounded}, {step})"
     else:
-        steps = f"CAST(floor(({stop} - {start}) / {step} + 1e-9) AS BIGINT)"
+        steps = f"CAST(floor(({bounded} - {start}) / {step} + 1e-9) AS BIGINT)"
         item = f"CAST({start} + _e * {step} AS {kind.duckdb})"
         body = f"list_transform(generate_series(0, {steps}), lambda _e: {item})"
     missing = f"{start} IS NULL OR {stop} IS NULL OR {step} IS NULL"
-    return Expr(f"(CASE WHEN {missing} THEN NULL WHEN {step} = 0 THEN {zero} ELSE {body} END)", array_of(kind))
+    return Expr(
+        f"(CASE WHEN {missing} THEN NULL WHEN {step} = 0 THEN {zero} WHEN {large} THEN {_too_large(kind)} "
+        f"ELSE {body} END)",
+        array_of(kind),
+    )
+
+
+def _bounded(large: str, start: str, stop: str) -> str:
+    """The end of a series that is small whatever happens: DuckDB computes constant branches it will not take."""
+    return f"(CASE WHEN {large} THEN {start} ELSE {stop} END)"
+
+
+def _too_large(kind: SqlType) -> str:
+    message = string_sql(f"Cannot generate arrays with more than {LIMIT} elements.")
+    return f"CAST(bq_error({message}) AS {array_of(kind).duckdb})"
 
 
 @function("GENERATE_DATE_ARRAY", "GENERATE_TIMESTAMP_ARRAY", "GENERATE_DATETIME_ARRAY")
@@ -168,19 +184,20 @@ def generate_dates(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     count(c, node, 2, 3)
     kind = {"DATE": DATE, "TIMESTAMP": TIMESTAMP, "DATETIME": DATETIME}[node.name.split("_")[1]]
     start, stop = (want(c, node, c.expr(item, scope), kind) for item in node.args[:2])
-    step = "to_days(1)"
+    step, written_part, count_sql = "to_days(1)", "DAY", "1"
     amount: Expr | None = None
     if len(node.args) == 3:
         written = node.args[2]
         if not isinstance(written, ast.IntervalValue):
             c.fail(f"{node.name} needs an INTERVAL", node)
-        if written.part not in _ADDABLE[kind.kind]:
+        if written.part not in ADDABLE[kind.kind]:
             c.fail(f"{node.name} does not support the {written.part} date part", written)
         amount = c.typed(written.value, scope, INT64)
-        step = add(amount, written.part)
+        step, written_part, count_sql = add(amount, written.part), written.part, f"nullif({amount.sql}, 0)"
     elif kind is not DATE:
         c.fail(f"{node.name} needs an INTERVAL", node)
-    listed = f"generate_series({start.sql}, {stop.sql}, {step})"
+    large = f"(epoch_us({stop.sql}) - epoch_us({start.sql})) / {_shortest(written_part)} / {count_sql} >= {LIMIT}"
+    listed = f"generate_series({start.sql}, {_bounded(large, start.sql, stop.sql)}, {step})"
     if kind is DATE:
         listed = f"list_transform({listed}, lambda _e: CAST(_e AS DATE))"
     missing = f"{start.sql} IS NULL OR {stop.sql} IS NULL"
@@ -188,7 +205,15 @@ def generate_dates(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     if amount is not None:
         missing += f" OR {amount.sql} IS NULL"
         zero = f" WHEN {amount.sql} = 0 THEN CAST(bq_error('Sequence step cannot be 0.') AS {array_of(kind).duckdb})"
-    return Expr(f"(CASE WHEN {missing} THEN NULL{zero} ELSE {listed} END)", array_of(kind))
+    return Expr(
+        f"(CASE WHEN {missing} THEN NULL{zero} WHEN {large} THEN {_too_large(kind)} ELSE {listed} END)", array_of(kind)
+    )
+
+
+def _shortest(part: str) -> int:
+    """Microseconds in the shortest such part."""
+    days = {"DAY": 1, "WEEK": 7, "MONTH": 28, "QUARTER": 90, "YEAR": 365}
+    return days[part] * 86_400_000_000 if part in days else TIME_PARTS[part]
 
 
 @function("ARRAY_SUM", "ARRAY_AVG", "ARRAY_MIN", "ARRAY_MAX")

@@ -34,16 +34,16 @@ from ingestd.localcloud.bigquery.sql.sqltypes import (
 )
 
 _WEEKDAYS = ("SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY")
-_TIME_PARTS = {
+TIME_PARTS = {
     "HOUR": 3_600_000_000, "MINUTE": 60_000_000, "SECOND": 1_000_000, "MILLISECOND": 1_000, "MICROSECOND": 1,
 }  # fmt: skip
 _DATE_PARTS = frozenset(["DAY", "WEEK", "ISOWEEK", "MONTH", "QUARTER", "YEAR", "ISOYEAR"])
 _FAMILY = {"DATE": DATE, "DATETIME": DATETIME, "TIME": TIME, "TIMESTAMP": TIMESTAMP}
-_ADDABLE = {
+ADDABLE = {
     "DATE": frozenset(["DAY", "WEEK", "MONTH", "QUARTER", "YEAR"]),
-    "DATETIME": frozenset([*_TIME_PARTS, *["DAY", "WEEK", "MONTH", "QUARTER", "YEAR"]]),
-    "TIMESTAMP": frozenset([*_TIME_PARTS, "DAY"]),
-    "TIME": frozenset(_TIME_PARTS),
+    "DATETIME": frozenset([*TIME_PARTS, *["DAY", "WEEK", "MONTH", "QUARTER", "YEAR"]]),
+    "TIMESTAMP": frozenset([*TIME_PARTS, "DAY"]),
+    "TIME": frozenset(TIME_PARTS),
 }
 
 
@@ -186,7 +186,7 @@ def _add(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
             whole = want(c, node, c.expr(written, scope), INT64)
             return Expr(f"CAST({value.sql} {sign} CAST({whole.sql} AS INTEGER) AS DATE)", DATE)
         c.fail(f"{node.name} needs an INTERVAL", node)
-    if written.part not in _ADDABLE[value.type.kind]:
+    if written.part not in ADDABLE[value.type.kind]:
         c.fail(
             f"{node.name} does not support the {written.part} date part when the argument is {value.type} type", written
         )
@@ -197,7 +197,7 @@ def _add(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     if number is None:
         c.fail(f"Interval value must be coercible to INT64 type but was {amount.type}", written)
     if value.type is TIMESTAMP:
-        unit = _TIME_PARTS.get(written.part, 86_400_000_000)
+        unit = TIME_PARTS.get(written.part, 86_400_000_000)
         return Expr(f"({value.sql} {sign} to_microseconds({number.sql} * {unit}))", TIMESTAMP)
     if value.type is DATE and written.part in ("DAY", "WEEK"):
         days = number.sql if written.part == "DAY" else f"({number.sql} * 7)"
@@ -238,12 +238,12 @@ def diff(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     part, shift = part_of(c, node.args[2])
     kind = end.type
     if kind is TIMESTAMP:
-        unit = _TIME_PARTS.get(part) or (86_400_000_000 if part == "DAY" else None)
+        unit = TIME_PARTS.get(part) or (86_400_000_000 if part == "DAY" else None)
         if unit is not None:
             return Expr(f"((epoch_us({end.sql}) - epoch_us({start.sql})) // {unit})", INT64)
         if family == "TIMESTAMP":
             c.fail(f"TIMESTAMP_DIFF does not support the {part} date part", node.args[2])
-    if part in _TIME_PARTS and kind in (DATETIME, TIME):
+    if part in TIME_PARTS and kind in (DATETIME, TIME):
         return Expr(f"date_diff('{part.lower()}', {start.sql}, {end.sql})", INT64)
     days = [f"CAST({_civil(item)} AS DATE)" for item in (end, start)] if kind is not DATE else [end.sql, start.sql]
     sql = _date_diff(days[0], days[1], part, shift) if kind is not TIME else None
@@ -292,7 +292,7 @@ def time_trunc(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     count(c, node, 2)
     value = want(c, node, c.expr(node.args[0], scope), TIME)
     part, _ = part_of(c, node.args[1])
-    if part not in _TIME_PARTS:
+    if part not in TIME_PARTS:
         c.fail(f"TIME_TRUNC does not support the {part} date part", node.args[1])
     sql = f"date_trunc('{part.lower()}', DATE '1970-01-01' + {value.sql})"
     return Expr(f"CAST({sql} AS TIME)", TIME)

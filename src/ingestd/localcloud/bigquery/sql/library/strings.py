@@ -31,8 +31,18 @@ define("ENDS_WITH", "BYTES BYTES", "BOOL", "ends_with(hex({0}), hex({1}))")
 define("STRPOS", "STRING STRING", "INT64", "strpos({0}, {1})")
 define("STRPOS", "BYTES BYTES", "INT64", "((strpos(hex({0}), hex({1})) + 1) // 2)")
 define("REPLACE", "STRING STRING STRING", "STRING", "CASE WHEN {1} = '' THEN {0} ELSE replace({0}, {1}, {2}) END")
-define("REPEAT", "STRING INT64", "STRING", "repeat({0}, {1})")
-define("REPEAT", "BYTES INT64", "BYTES", "repeat({0}, {1})")
+for _kind, _duckdb, _size in (("STRING", "VARCHAR", "length"), ("BYTES", "BLOB", "octet_length")):
+    _negative = f"CAST(bq_error('Second argument in REPEAT() cannot be negative') AS {_duckdb})"
+    _large = f"CAST(bq_error('Output of REPEAT exceeds max allowed output size of 1MB') AS {_duckdb})"
+    _check = f"CAST({_size}({{0}}) AS HUGEINT) * {{1}} > 1048576"
+    # The inner CASE keeps DuckDB from computing a huge constant that the outer one then refuses.
+    define(
+        "REPEAT",
+        f"{_kind} INT64",
+        _kind,
+        f"CASE WHEN {{1}} < 0 THEN {_negative} WHEN {_check} THEN {_large} "
+        f"ELSE repeat({{0}}, CASE WHEN {_check} THEN 0 ELSE {{1}} END) END",
+    )
 define("ASCII", "STRING", "INT64", "CASE WHEN {0} = '' THEN 0 ELSE ascii({0}) END")
 define("UNICODE", "STRING", "INT64", "CASE WHEN {0} = '' THEN 0 ELSE unicode({0}) END")
 define("CHR", "INT64", "STRING", "bq_code_points_to_string([{0}])")
@@ -211,8 +221,10 @@ def pad(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     value = want(c, node, args[0], STRING)
     filler = want(c, node, args[2], STRING).sql if len(args) == 3 else "' '"
     error = f"CAST(bq_error('{node.name} length cannot be negative, and the pattern cannot be empty') AS VARCHAR)"
-    body = f"{node.name.lower()}({value.sql}, CAST({length.sql} AS INTEGER), {filler})"
-    return Expr(f"(CASE WHEN {length.sql} < 0 OR {filler} = '' THEN {error} ELSE {body} END)", STRING)
+    large = f"CAST(bq_error('Output of {node.name} exceeds max allowed output size of 1MB') AS VARCHAR)"
+    body = f"{node.name.lower()}({value.sql}, CAST(least({length.sql}, 1048576) AS INTEGER), {filler})"
+    checks = f"WHEN {length.sql} < 0 OR {filler} = '' THEN {error} WHEN {length.sql} > 1048576 THEN {large}"
+    return Expr(f"(CASE {checks} ELSE {body} END)", STRING)
 
 
 @function("SPLIT")

@@ -1,5 +1,6 @@
 """String and byte functions that DuckDB lacks or answers differently. Regular expressions are RE2, as in BigQuery."""
 
+import base64
 import hashlib
 import unicodedata
 from functools import lru_cache
@@ -257,16 +258,15 @@ def reverse_bytes(value: bytes) -> bytes:
 
 @runtime("bq_base32", "BLOB", "VARCHAR")
 def to_base32(value: bytes) -> str:
-    import base64
-
     return base64.b32encode(bytes(value)).decode()
 
 
 @runtime("bq_from_base32", "VARCHAR", "BLOB")
 def from_base32(value: str) -> bytes:
-    import base64
-
-    return base64.b32decode(value)
+    try:
+        return base64.b32decode(value)
+    except ValueError:
+        raise ValueError(f"Failed to decode invalid base32 string: {value}") from None
 
 
 @runtime("bq_from_hex", "VARCHAR", "BLOB")
