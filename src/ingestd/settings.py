@@ -5,7 +5,7 @@ Unknown keys are errors with a suggestion; every default has its reason beside i
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, field_validator
 
@@ -91,24 +91,54 @@ class Http(_Section):
 
 class Logging(_Section):
     format: Literal["auto", "json", "console"] = Field("auto", description="auto: console on a terminal, else JSON.")
-    level: Literal["debug", "info", "warning", "error"] = "info"
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged.")
 
 
 class Settings(_Section):
     """Everything the daemon can be told."""
 
-    project: Annotated[str, Field(min_length=1, validation_alias=_bqtail("project", "ProjectID"))]
+    project: str = Field(
+        min_length=1,
+        validation_alias=_bqtail("project", "ProjectID"),
+        description="The Google Cloud project that runs the jobs.",
+    )
     rules: Rules = Rules()
     subscriptions: Subscriptions = Subscriptions()
-    journal_url: str = Field("", validation_alias=_bqtail("journal_url", "JournalURL"))
-    error_url: str = Field("", validation_alias=_bqtail("error_url", "ErrorURL"))
-    defer_task_url: str = Field(
-        "", validation_alias=AliasChoices("defer_task_url", "DeferTaskURL", "AsyncTaskURL", "async_task_url")
+    journal_url: str = Field(
+        "",
+        validation_alias=_bqtail("journal_url", "JournalURL"),
+        description="Records of batches, running and done; empty: `gs://<project>-ops/journal`.",
     )
-    batch_url: str = Field("", validation_alias=_bqtail("batch_url", "BatchURL"))
-    corrupted_file_url: str = Field("", validation_alias=_bqtail("corrupted_file_url", "CorruptedFileURL"))
-    invalid_schema_url: str = Field("", validation_alias=_bqtail("invalid_schema_url", "InvalidSchemaURL"))
-    routes: tuple[dict[str, Any], ...] = Field((), validation_alias=_bqtail("routes", "Routes"))
+    error_url: str = Field(
+        "",
+        validation_alias=_bqtail("error_url", "ErrorURL"),
+        description="Errors, refused files, unreadable messages; empty: `gs://<project>-ops/errors`.",
+    )
+    defer_task_url: str = Field(
+        "",
+        validation_alias=AliasChoices("defer_task_url", "DeferTaskURL", "AsyncTaskURL", "async_task_url"),
+        description="Deferred tasks of asynchronous rules; empty: `gs://<project>-ops/tasks`.",
+    )
+    batch_url: str = Field(
+        "",
+        validation_alias=_bqtail("batch_url", "BatchURL"),
+        description="Locks and shards of batch windows; empty: `gs://<project>-ops/batch`.",
+    )
+    corrupted_file_url: str = Field(
+        "",
+        validation_alias=_bqtail("corrupted_file_url", "CorruptedFileURL"),
+        description="Where broken files are moved, unless a rule says otherwise; empty: they stay.",
+    )
+    invalid_schema_url: str = Field(
+        "",
+        validation_alias=_bqtail("invalid_schema_url", "InvalidSchemaURL"),
+        description="Where files that do not fit their table are moved; empty: as `corrupted_file_url`.",
+    )
+    routes: tuple[dict[str, Any], ...] = Field(
+        (),
+        validation_alias=_bqtail("routes", "Routes"),
+        description="Actions after any BigQuery job of the project; see docs/rules.md.",
+    )
     intake: Intake = Intake()
     jobs: Jobs = Jobs()
     recovery: Recovery = Recovery()

@@ -8,6 +8,7 @@ import structlog
 from prometheus_client import Counter
 
 from ingestd.actions.values import job_destination, job_source
+from ingestd.documents import validate
 from ingestd.model.jobs import JobState
 from ingestd.rules.routes import Route, RouteSpec, matching_routes
 from ingestd.rules.rule import plain
@@ -34,7 +35,7 @@ class RouteBook:
 
     @classmethod
     def from_settings(cls, documents: Sequence[dict[str, Any]]) -> "RouteBook":
-        specs = [RouteSpec.model_validate(document) for document in documents]
+        specs = [validate(RouteSpec, document, f"routes[{index}]") for index, document in enumerate(documents)]
         return cls([Route.of(spec, "settings", index) for index, spec in enumerate(specs)])
 
     def extended(self, routes: Sequence[Route]) -> "RouteBook":
