@@ -53,8 +53,8 @@ format: setup ## Rewrite the code in the project's style
 
 .PHONY: docs
 docs: setup ## Rewrite the pages that are made from the code
-	@$(BIN)/ingestd settings >docs/settings.md
-	@$(BIN)/python tools/metrics-page >docs/metrics.md
+	@$(BIN)/ingestd settings >.page && mv .page docs/settings.md
+	@$(BIN)/python tools/metrics-page >.page && mv .page docs/metrics.md
 
 .PHONY: sim
 sim: setup ## Simulations of the daemon on virtual time (ARGS="--hypothesis-seed=…" to repeat one)

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 import structlog
 from prometheus_client import Counter
 
 from ingestd.actions.values import job_destination, job_source
-from ingestd.documents import validate
+from ingestd.documents import read_documents, validate
 from ingestd.model.jobs import JobState
 from ingestd.rules.routes import Route, RouteSpec, matching_routes
 from ingestd.rules.rule import plain
@@ -35,7 +36,11 @@ class RouteBook:
 
     @classmethod
     def from_settings(cls, documents: Sequence[dict[str, Any]]) -> "RouteBook":
-        specs = [validate(RouteSpec, document, f"routes[{index}]") for index, document in enumerate(documents)]
+        specs = []
+        for index, document in enumerate(documents):
+            place = f"settings: routes[{index}]"
+            (located,) = read_documents(orjson.dumps(document), f"{place}.json")
+            specs.append(validate(RouteSpec, located, place))
         return cls([Route.of(spec, "settings", index) for index, spec in enumerate(specs)])
 
     def extended(self, routes: Sequence[Route]) -> "RouteBook":
