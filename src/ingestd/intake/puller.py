@@ -88,23 +88,21 @@ class Puller:
     async def _pull_forever(self) -> None:
         failures = 0
         while not self._stopping.is_set():
-            room = await self.desk.wait_for_room()
+            room = await self.desk.reserve(self._limits.messages_per_pull)
             try:
-                messages = await self._pull(min(room, self._limits.messages_per_pull))
+                for message in await self._pull(room):
+                    self._handle(message)
             except (IngestError, TimeoutError) as error:
                 failures += 1
                 PULL_ERRORS.labels(self._subscription.name).inc()
                 delay = min(_BACKOFF[1], _BACKOFF[0] * 2 ** min(failures, 16))
                 log.warning("intake.pull_failed", subscription=self._subscription.name, error=str(error), again=delay)
+                self.desk.release(room)
                 await self._pause(delay)
                 continue
             failures = 0
-            self._last_pull.set(self._clock.now().timestamp())
-            if messages:
-                self._received.inc(len(messages))
-                for message in messages:
-                    self._handle(message)
-                await asyncio.sleep(0)
+            self.desk.release(room)
+            await asyncio.sleep(0)
 
     async def _pull(self, limit: int) -> list[Message]:
         """One pull, given up when it stays silent for longer than any healthy pull does, or when we are stopping."""
@@ -114,10 +112,14 @@ class Puller:
             async with asyncio.timeout(self._limits.silence.total_seconds()):
                 await asyncio.wait((pull, stop), return_when=asyncio.FIRST_COMPLETED)
             # A pull cut off by stopping may have taken messages with it: their leases expire and they come back.
-            return pull.result() if pull.done() else []
+            messages = pull.result() if pull.done() else []
         except TimeoutError:
             SILENCES.labels(self._subscription.name).inc()
             raise TimeoutError(f"no answer for {self._limits.silence}; pulling anew") from None
+        else:
+            self._last_pull.set(self._clock.now().timestamp())
+            self._received.inc(len(messages))
+            return messages
         finally:
             pull.cancel()
             stop.cancel()

@@ -62,6 +62,7 @@ class Desk:
         self._lease = lease
         self._open: dict[str, Receipt] = {}
         self._bytes = 0
+        self._asked = 0  # messages that pulls under way may bring
         self._acks: list[str] = []
         self._delays: dict[timedelta, list[str]] = {}
         self._room = asyncio.Event()
@@ -80,8 +81,6 @@ class Desk:
         receipt.tracked = True
         self._open[receipt.message.ack_id] = receipt
         self._bytes += receipt.size
-        if self._full_up():
-            self._room.clear()
 
     def settle(self, receipt: Receipt, delay: timedelta | None) -> None:
         if receipt.settled:
@@ -108,12 +107,22 @@ class Desk:
             self._emptied.set()
 
     def _full_up(self) -> bool:
-        return len(self._open) >= self._max_messages or self._bytes >= self._max_bytes
+        return len(self._open) + self._asked >= self._max_messages or self._bytes >= self._max_bytes
 
-    async def wait_for_room(self) -> int:
-        """Wait until more messages fit, and say how many."""
-        await self._room.wait()
-        return max(1, self._max_messages - len(self._open))
+    async def reserve(self, wanted: int) -> int:
+        """Wait until more messages fit, and keep room for as many as the coming pull may bring: at most `wanted`."""
+        while self._full_up():
+            self._room.clear()
+            await self._room.wait()
+        room = min(wanted, self._max_messages - len(self._open) - self._asked)
+        self._asked += room
+        return room
+
+    def release(self, room: int) -> None:
+        """The pull is over, and what it brought is tracked or settled."""
+        self._asked -= room
+        if not self._full_up():
+            self._room.set()
 
     async def drained(self) -> None:
         """Wait until every message in flight is settled."""
