@@ -17,6 +17,7 @@ from prometheus_client import Counter, Gauge
 
 from ingestd.documents import DocumentError, Problem
 from ingestd.model.clock import Clock, SystemClock
+from ingestd.model.errors import Throttled, Transient
 from ingestd.rules.matching import Routing, RuleIndex
 from ingestd.rules.parsing import ParsedFile, is_rule_file, parse_file
 from ingestd.rules.routes import Route
@@ -91,8 +92,8 @@ class RuleLoader:
     async def refresh(self) -> RuleBook:
         """Look for edits and return the rules now in force. Never raises for what a rule file holds.
 
-        When the source itself cannot be listed the book stays as it is; the very first time there is nothing to keep,
-        and the error is the caller's.
+        When the source cannot be reached the book stays as it is. The very first time there is nothing to keep, and
+        the error is the caller's: whoever began without some of the rules would turn away files that they want.
         """
         async with self._lock:
             try:
@@ -146,14 +147,14 @@ class RuleLoader:
     async def _read(self, url: str, version: tuple[str, ...], listed: Mapping[str, str]) -> bool:
         """Take in a new version; whether that changed anything."""
         file = self._files.setdefault(url, _File(()))
-        unreadable = False
+        unreadable: Exception | None = None
 
         async def fetch(target: str) -> bytes:
             nonlocal unreadable
             try:
                 return await self._source.read(target)
-            except Exception:
-                unreadable = True
+            except Exception as error:
+                unreadable = error
                 raise
 
         try:
@@ -169,6 +170,8 @@ class RuleLoader:
             file.version = (version[0], *(listed.get(reference, "") for reference in good.references))
             log.info("rules.file_loaded", file=url, rules=len(good.rules), routes=len(good.routes))
             return True
+        if isinstance(unreadable, Transient | Throttled) and self.book.loaded_at is None:
+            raise unreadable
         # What could not be read is tried again at the next refresh; what is wrong waits for an edit.
         file.version = () if unreadable else version
         return self._refuse(file, url, problems)

@@ -10,6 +10,7 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from ingestd.model.clock import ManualClock
+from ingestd.model.errors import Transient
 from ingestd.rules.loading import RuleLoader
 from ingestd.rules.matching import Match, NoMatch
 from ingestd.rules.source import FolderSource
@@ -245,3 +246,20 @@ async def test_a_relative_folder_works_with_sql_beside_the_rules(
 async def test_a_missing_folder_is_an_error_at_start(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no such folder"):
         await RuleLoader(FolderSource(tmp_path / "nowhere")).refresh()
+
+
+async def test_a_daemon_does_not_begin_without_a_rule_that_cannot_be_fetched_for_a_moment() -> None:
+    source = MemorySource(a__yaml=ONE, b__yaml=TWO)
+    read = source.read
+
+    async def flaky(url: str) -> bytes:
+        if url.endswith("b.yaml") and len(source.reads) < 2:
+            source.reads.append("b.yaml")
+            raise Transient("503")
+        return await read(url)
+
+    source.read = flaky  # type: ignore[method-assign]
+    loader = RuleLoader(source)
+    with pytest.raises(Transient):
+        await loader.refresh()
+    assert len((await loader.refresh()).rules) == 2
