@@ -1,0 +1,36 @@
+"""`python -m tests.sim`: many seeds, or one of them with every step told.
+
+python -m tests.sim --seeds 100000 --workers 2
+python -m tests.sim --seed 4711 -v
+"""
+
+import argparse
+import json
+import sys
+
+from tests.sim.seeds import Report, replay, run_many
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("--seed", type=int, help="run this one seed only")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many seeds")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="print the report as one line of JSON, last")
+    parser.add_argument("-v", "--verbose", action="store_true", help="tell every step")
+    options = parser.parse_args()
+    if options.seed is not None:
+        return replay(options.seed, verbose=options.verbose)
+    report = run_many(options.first, options.seeds, workers=options.workers, verbose=options.verbose)
+    print(report.text())
+    if options.json:
+        print(json.dumps(report.to_json()))
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+
+
+__all__ = ["Report", "main"]

@@ -1,0 +1,133 @@
+"""The judge: what was put in, what is in the tables and buckets at the end, and nothing about how it came about.
+
+It knows none of the daemon's code. Guarantees are named as in the documentation: G1 nothing lost, G2 nothing doubled,
+G3 nothing deleted early (watched at every deletion), G5 everything settled and acted upon.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import orjson
+from tests.sim.scenario import DATASET, Ending, RulePlan
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    name: str
+    generation: int
+    ids: tuple[int, ...]
+    rule: RulePlan
+    bad: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}#{self.generation} (rows {self.ids}{', bad' if self.bad else ''})"
+
+
+@dataclass(slots=True)
+class Evidence:
+    inputs: tuple[Input, ...]
+    rows: dict[str, Counter[int]]  # by table
+    objects: dict[str, bytes]  # of the operations bucket
+    sources: set[tuple[str, int]]
+    early: list[str]  # deletions that came too soon
+    settled_after: float = 0.0
+    effects: Counter[str] = field(default_factory=Counter)
+    crashed_at: Counter[str] = field(default_factory=Counter)
+
+
+class Deletions:
+    """Looks at every deletion of a source the moment it happens: are its rows there?"""
+
+    def __init__(self, rows: Callable[[], dict[str, Counter[int]]], kept: Callable[[str], bool]) -> None:
+        self._rows = rows
+        self._kept = kept
+        self._inputs: dict[tuple[str, int], Input] = {}
+        self.early: list[str] = []
+
+    def uploaded(self, given: Input) -> None:
+        self._inputs[given.name, given.generation] = given
+
+    def deleted(self, name: str, generation: int) -> None:
+        given = self._inputs.get((name, generation))
+        if given is None:
+            return
+        tables = self._rows()
+        loaded = all(_found(tables, given, number) for number in given.ids)
+        if not loaded and not (given.bad and self._kept(f"corrupted/{name}")):
+            self.early.append(f"G3: {given} was deleted before its rows were in the table")
+        if given.rule.ending is Ending.MOVE and not given.bad and not self._kept(f"archive/{name}"):
+            self.early.append(f"G3: {given} was deleted before it was archived")
+
+
+def check(evidence: Evidence) -> None:
+    problems = list(_problems(evidence))
+    assert not problems, "\n".join(problems)
+
+
+def _problems(evidence: Evidence) -> Iterator[str]:
+    yield from evidence.early
+    yield from _doubled(evidence)
+    newest = {given.name: given.generation for given in evidence.inputs}
+    for given in evidence.inputs:
+        if given.generation == newest[given.name]:
+            yield from _lost(evidence, given)
+        else:
+            yield from _half_loaded(evidence, given)
+
+
+def _doubled(evidence: Evidence) -> Iterator[str]:
+    total: Counter[int] = Counter()
+    for rows in evidence.rows.values():
+        total.update(rows)
+    owners = {number: given for given in evidence.inputs for number in given.ids}
+    for number, times in sorted(total.items()):
+        given = owners.get(number)
+        if given is None:
+            yield f"G2: row {number} belongs to no file"
+        elif times > 1:
+            yield f"G2: row {number} of {given} is there {times} times"
+        elif given.bad:
+            yield f"G2: row {number} of {given} cannot have been loaded"
+
+
+def _lost(evidence: Evidence, given: Input) -> Iterator[str]:
+    loaded = [number for number in given.ids if _found(evidence.rows, given, number)]
+    there = (given.name, given.generation) in evidence.sources
+    if given.bad:
+        if not _visible(evidence, given):
+            yield f"G1: {given} is neither in quarantine nor reported as failed"
+        if not there and f"corrupted/{given.name}" not in evidence.objects:
+            yield f"G3: {given} is gone without a trace"
+        return
+    if len(loaded) < len(given.ids):
+        missing = sorted(set(given.ids) - set(loaded))
+        yield f"G1: {given}: rows {missing} are missing (source {'exists' if there else 'is gone'})"
+        return
+    if there and given.rule.ending is not Ending.KEEP:
+        yield f"G5: {given} was loaded, but its source was never removed"
+    if given.rule.ending is Ending.MOVE and f"archive/{given.name}" not in evidence.objects:
+        yield f"G5: {given} was loaded, but never archived"
+
+
+def _half_loaded(evidence: Evidence, given: Input) -> Iterator[str]:
+    """A file that was overwritten may never have been loaded; but not by halves."""
+    loaded = [number for number in given.ids if _found(evidence.rows, given, number)]
+    if 0 < len(loaded) < len(given.ids):
+        yield f"G1: {given} was overwritten, and only its rows {loaded} are there"
+
+
+def _found(tables: dict[str, Counter[int]], given: Input, number: int) -> bool:
+    return any(tables.get(f"{DATASET}.{table}", Counter())[number] for table in given.rule.tables)
+
+
+def _visible(evidence: Evidence, given: Input) -> bool:
+    """Whether somebody who looks finds out that this file was not loaded: set aside, or its batch failed."""
+    if f"corrupted/{given.name}" in evidence.objects:
+        return True
+    for name, data in evidence.objects.items():
+        if name.startswith("journal/Done/") and given.name.encode() in data:
+            record = orjson.loads(data)
+            if record["Status"] == "failed" and any(file["URL"].endswith(given.name) for file in record["Files"]):
+                return True
+    return False

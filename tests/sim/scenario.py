@@ -1,0 +1,280 @@
+"""What happens in one simulated run, drawn from its seed alone: rules, files, replicas, and what goes wrong.
+
+Every seed switches some kinds of trouble on and leaves others out, at its own intensity, so that a thousand of them
+cover combinations that no single mix of probabilities would reach.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+DATASET = "bqtail"
+_FOLDERS = ("a", "b", "c/d")
+
+
+class Ending(StrEnum):
+    """What a rule does with a file that was loaded."""
+
+    DELETE = "delete"
+    MOVE = "move"
+    KEEP = "keep"
+
+
+@dataclass(frozen=True, slots=True)
+class RulePlan:
+    number: int
+    asynchronous: bool
+    ending: Ending
+    split: bool  # over two tables, by `$Mod(2)`
+    batch: dict[str, Any] | None = None
+    broken: bool = False  # its table is missing until the trouble is over
+
+    @property
+    def prefix(self) -> str:
+        return f"data/r{self.number}"
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return tuple(f"t{self.number}_{part}" for part in range(2)) if self.split else (f"t{self.number}",)
+
+    def document(self, ops: str) -> dict[str, Any]:
+        table = f"{DATASET}.t{self.number}_$Mod(2)" if self.split else f"{DATASET}.t{self.number}"
+        actions: dict[Ending, list[dict[str, Any]]] = {
+            Ending.DELETE: [{"Action": "delete"}],
+            Ending.MOVE: [{"Action": "move", "Request": {"DestURL": f"gs://{ops}/archive"}}],
+            Ending.KEEP: [],
+        }
+        document: dict[str, Any] = {
+            "When": {"Prefix": f"/{self.prefix}/", "Suffix": ".json"},
+            "Async": self.asynchronous,
+            "Dest": {"Table": table},
+            "OnSuccess": actions[self.ending],
+            "CorruptedFileURL": f"gs://{ops}/corrupted",
+        }
+        if self.batch is not None:
+            document["Batch"] = self.batch
+        return document
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    at: float
+    name: str
+    rule: RulePlan
+    ids: tuple[int, ...]
+    bad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What the network does to messages of one kind: shares of them."""
+
+    duplicated: float = 0.0
+    late: float = 0.0
+    lost: float = 0.0
+    latest: float = 2.0  # seconds a message takes at most; they overtake each other
+
+
+@dataclass(frozen=True, slots=True)
+class Mischief:
+    """How often a call is refused, or does its work and loses the answer; and how jobs end."""
+
+    refused: dict[str, float] = field(default_factory=dict)  # by service
+    unanswered: dict[str, float] = field(default_factory=dict)
+    throttled: float = 0.2  # share of refusals that are 429 rather than 503
+    jobs_failing: float = 0.0
+    attempts: int = 6  # tries per call before its failure reaches the engine
+    outage: tuple[str, float, float] | None = None  # service, from, to
+    notifications: Delivery = Delivery()
+    audit: Delivery = Delivery()
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """A replica dies right after an effect: the n-th at `site` by anybody, or simply its own n-th."""
+
+    nth: int
+    site: str = ""
+    replica: int = 0
+    back_after: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A replica's calls hang from its n-th effect on, and go through when others may have taken over."""
+
+    replica: int
+    nth: int
+    seconds: float
+    before: bool  # the effect itself hangs, rather than its answer
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    seed: int
+    rules: tuple[RulePlan, ...]
+    uploads: tuple[Upload, ...]
+    skews: tuple[float, ...]  # one replica each, seconds
+    same_names: bool  # a replica that restarts keeps its name
+    mischief: Mischief
+    crashes: tuple[Crash, ...]
+    pauses: tuple[Pause, ...]
+    healed_at: float
+    settings: dict[str, Any]
+    job_seconds: tuple[float, float]
+    repeated: tuple[int, ...]  # uploads announced once more after everything was settled
+    names_bad_files: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What scenarios may contain; tests that look for one thing switch the rest off."""
+
+    bad_files: bool = True
+    bad_files_in_windows: bool = False
+    overwrites: bool = True
+    crash_sites: Sequence[str] = ()
+
+
+def draw(seed: int, features: Features) -> Scenario:
+    chance = random.Random(f"scenario {seed}")
+    rules = _rules(chance)
+    uploads = _uploads(chance, rules, features)
+    replicas = chance.choice((1, 2, 2, 3))
+    last = max(upload.at for upload in uploads)
+    healed_at = last + chance.uniform(20, 90)
+    site = features.crash_sites[seed % len(features.crash_sites)] if features.crash_sites else ""
+    return Scenario(
+        seed=seed,
+        rules=rules,
+        uploads=uploads,
+        skews=tuple(chance.choice((0.0, 0.0, 3.0, -3.0, 300.0, -300.0)) for _ in range(replicas)),
+        same_names=chance.random() < 0.4,
+        mischief=_mischief(chance, healed_at),
+        crashes=_crashes(chance, replicas, site),
+        pauses=_pauses(chance, replicas),
+        healed_at=healed_at,
+        settings=_settings(chance),
+        job_seconds=chance.choice(((0.2, 1.0), (0.5, 8.0), (5.0, 60.0))),
+        repeated=tuple(i for i in range(len(uploads)) if chance.random() < 0.2) if chance.random() < 0.5 else (),
+        names_bad_files=chance.random() < 0.7,
+    )
+
+
+def _rules(chance: random.Random) -> tuple[RulePlan, ...]:
+    rules = []
+    for number in range(chance.choice((1, 1, 2, 2, 3))):
+        windowed = number == 0 or chance.random() < 0.6
+        rules.append(
+            RulePlan(
+                number,
+                asynchronous=chance.random() < 0.5,
+                ending=chance.choice((Ending.DELETE, Ending.DELETE, Ending.MOVE, Ending.KEEP)),
+                split=chance.random() < 0.3,
+                batch=_batch(chance) if windowed else None,
+                broken=number > 0 and chance.random() < 0.2,
+            )
+        )
+    return tuple(rules)
+
+
+def _batch(chance: random.Random) -> dict[str, Any]:
+    batch: dict[str, Any] = {"Window": {"DurationInSec": chance.choice((10, 20, 60))}}
+    if chance.random() < 0.3:
+        batch["MultiPath"] = True
+    if chance.random() < 0.3:
+        batch["MaxFiles"] = chance.randint(1, 8)
+    elif chance.random() < 0.15:
+        batch["MaxBytes"] = f"{chance.randint(40, 200)}B"
+    return batch
+
+
+def _uploads(chance: random.Random, rules: tuple[RulePlan, ...], features: Features) -> tuple[Upload, ...]:
+    span = chance.choice((5.0, 40.0, 90.0))
+    folders = _FOLDERS[: chance.choice((1, 2, 3))]
+    with_bad = features.bad_files and chance.random() < 0.3
+    uploads: list[Upload] = []
+    row = 0
+    for number in range(chance.choice((5, 8, 12, 20, 40))):
+        rule = chance.choice(rules)
+        ids = tuple(range(row, row + chance.choice((1, 1, 2, 3))))
+        row += len(ids)
+        bad = with_bad and chance.random() < 0.15 and (rule.batch is None or features.bad_files_in_windows)
+        name = f"{rule.prefix}/{chance.choice(folders)}/f{number}.json"
+        uploads.append(Upload(round(chance.uniform(0, span), 3), name, rule, ids, bad))
+    if features.overwrites and chance.random() < 0.3:
+        for first in chance.sample(uploads, k=min(3, len(uploads))):
+            if first.rule.batch is None and not first.bad:
+                # One more row than before: contents of the same size could not be told apart afterwards.
+                ids = tuple(range(row, row + len(first.ids) + 1))
+                row += len(ids)
+                uploads.append(Upload(first.at + chance.uniform(0.05, 20), first.name, first.rule, ids))
+    return tuple(sorted(uploads, key=lambda upload: upload.at))
+
+
+def _mischief(chance: random.Random, healed_at: float) -> Mischief:
+    def level(*levels: float) -> float:
+        return chance.choice(levels) if chance.random() < 0.5 else 0.0
+
+    outage = None
+    if chance.random() < 0.15:
+        start = chance.uniform(0, healed_at)
+        outage = (chance.choice(("storage", "bigquery", "pubsub")), start, start + chance.uniform(5, 60))
+    services = ("storage", "bigquery", "pubsub")
+    return Mischief(
+        refused={service: level(0.01, 0.05, 0.2) for service in services},
+        unanswered={service: level(0.01, 0.05, 0.2) for service in services},
+        jobs_failing=level(0.1, 0.4),
+        attempts=chance.choice((1, 3, 6)),
+        outage=outage,
+        notifications=_delivery(chance),
+        audit=_delivery(chance),
+    )
+
+
+def _delivery(chance: random.Random) -> Delivery:
+    def level(*levels: float) -> float:
+        return chance.choice(levels) if chance.random() < 0.4 else 0.0
+
+    return Delivery(level(0.1, 0.5), level(0.1, 0.4), level(0.05, 0.3), chance.choice((0.0, 2.0, 10.0)))
+
+
+def _crashes(chance: random.Random, replicas: int, site: str) -> tuple[Crash, ...]:
+    crashes = []
+    if site:
+        crashes.append(Crash(chance.choice((1, 1, 2, 3)), site, back_after=chance.choice((0.5, 15.0, 50.0))))
+    for _ in range(chance.choice((0, 0, 1, 2))):
+        nth, back = chance.randint(1, 120), chance.choice((0.5, 15.0, 50.0))
+        crashes.append(Crash(nth, replica=chance.randrange(replicas), back_after=back))
+    return tuple(crashes)
+
+
+def _pauses(chance: random.Random, replicas: int) -> tuple[Pause, ...]:
+    return tuple(
+        Pause(
+            chance.randrange(replicas),
+            chance.randint(1, 80),
+            chance.choice((5.0, 30.0, 90.0)),
+            before=chance.random() < 0.5,
+        )
+        for _ in range(chance.choice((0, 0, 0, 1, 2)))
+    )
+
+
+def _settings(chance: random.Random) -> dict[str, Any]:
+    return {
+        "intake": {
+            "concurrent_pulls": chance.choice((1, 1, 2)),
+            "max_messages": chance.choice((3, 10, 2000)),
+            "messages_per_pull": chance.choice((1, 10, 1000)),
+            "ack_deadline": f"{chance.choice((10, 60))}s",
+        },
+        "jobs": {"max_running": chance.choice((1, 3, 100))},
+        "windows": {
+            "flush_files": chance.choice((1, 3, 1000)),
+            "flush_after": f"{chance.choice((1, 5))}s",
+            "late_patience": f"{chance.choice((5, 60))}s",
+        },
+    }

@@ -1,0 +1,567 @@
+"""Runs one scenario: real daemons on the local cloud's cores, in virtual time, with everything going wrong as drawn.
+
+One process, one thread, and all chance from the seed: a run repeats exactly. Faults stop at `healed_at` (crashes and
+pauses are few and strike once each), then everything has to settle by itself.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+from tests.sim.checker import Deletions, Evidence, Input, check
+from tests.sim.plain_bigquery import PlainBigQuery
+from tests.sim.scenario import DATASET, Crash, Delivery, Pause, Scenario, Upload
+from tests.sim.sites import READS, site_of
+from tests.sim.virtual_time import VirtualClock, VirtualLoop
+from tests.sim.world import Died, NoHttp
+
+from ingestd.app import App, assemble
+from ingestd.gcp.connect import Clients
+from ingestd.localcloud.bindings import CorePublisher, CoreStore, CoreSubscription, CoreWarehouse
+from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan, Hooks
+from ingestd.localcloud.feeds import StoredObjects
+from ingestd.localcloud.provision import Names, ensure_resources
+from ingestd.localcloud.pubsub.core import PubSubCore
+from ingestd.localcloud.storage.core import StorageCore
+from ingestd.localcloud.storage.model import ListQuery
+from ingestd.model.errors import IngestError
+from ingestd.model.objects import ObjectInfo
+from ingestd.retry import Retrier, RetryPolicy
+from ingestd.settings import Settings
+
+PROJECT = "sim-project"
+SCHEMA = {"fields": [{"name": "id", "type": "INTEGER"}, {"name": "name", "type": "STRING"}]}
+SETTLES_WITHIN = 1500.0  # seconds after the last fault; clocks are up to 300 s apart and leases are 20 s
+REPLICA: ContextVar[str] = ContextVar("replica", default="-")
+
+_QUIET_FOLDERS = ("journal/Running/", "tasks/", "batch/")
+_TRANSIENT_REASONS = ("backendError", "internalError", "rateLimitExceeded")
+
+Trace = Callable[[str, str], None]
+
+
+class Trouble(FaultPlan):
+    """Faults drawn call by call; the universe's own calls are spared."""
+
+    def __init__(self, universe: "Universe") -> None:
+        super().__init__()
+        self._universe = universe
+
+    def active(self) -> list[dict[str, object]]:
+        return []  # what Pub/Sub delivers twice or late is decided where messages are published
+
+    def take(self, service: str, method: str, resource: str, *kinds: FaultKind) -> Fault | None:
+        universe = self._universe
+        if universe.calm or universe.healed:
+            return None
+        if FaultKind.FAIL in kinds:
+            return universe.refusal(service, method)
+        if FaultKind.DROP_RESPONSE in kinds and not method.startswith("job."):
+            share = universe.mischief.unanswered.get(service, 0.0)
+            if share and universe.chance.random() < share:
+                universe.trace("fault", f"{service} {method} {resource}: answer lost")
+                return Fault(service, method, FaultKind.DROP_RESPONSE)
+        return None
+
+
+@dataclass(slots=True)
+class Life:
+    """One incarnation of a replica."""
+
+    slot: int
+    name: str
+    app: App | None = None
+    task: asyncio.Task[None] | None = None
+    dead: bool = False
+    effects: int = 0
+    open: asyncio.Event = field(default_factory=asyncio.Event)  # cleared while the replica is paused
+
+    def check(self) -> None:
+        if self.dead:
+            raise Died
+
+    def kill(self) -> None:
+        self.dead = True
+        self.open.set()
+        if self.task is not None:
+            self.task.cancel()
+
+
+class LifeClock(VirtualClock):
+    """A replica's clock: skewed, and of no use to the dead (a call being retried must not reach the cloud)."""
+
+    def __init__(self, loop: VirtualLoop, skew: timedelta, life: Life) -> None:
+        super().__init__(loop, skew)
+        self._life = life
+
+    async def sleep(self, duration: timedelta) -> None:
+        await asyncio.sleep(duration.total_seconds())
+        self._life.check()
+
+
+class Port:
+    """A port whose calls take a moment, may hang, and are the last thing a replica does when its time has come."""
+
+    def __init__(self, target: Any, kind: str, life: Life, universe: "Universe", about: str = "") -> None:
+        self._target = target
+        self._kind = kind
+        self._life = life
+        self._universe = universe
+        self._about = about
+
+    def __getattr__(self, method: str) -> Any:
+        target = getattr(self._target, method)
+        if not callable(target):
+            return target
+        made = self._listing(target) if method == "list" else self._calling(method, target)
+        setattr(self, method, made)
+        return made
+
+    def _calling(self, method: str, target: Any) -> Any:
+        life, universe, kind, about = self._life, self._universe, self._kind, self._about
+        reads = method in READS
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            life.check()
+            await universe.latency()
+            await life.open.wait()
+            life.check()
+            if reads:
+                result = await target(*args, **kwargs)
+                life.check()
+                return result
+            site = site_of(kind, method, args, kwargs, ops=universe.ops) + about
+            await universe.before(life)
+            try:
+                result = await target(*args, **kwargs)
+            except Exception as error:
+                universe.trace(life.name, f"{site} {_short(args)} failed: {error}")
+                raise
+            universe.after(life, site, _short(args))
+            await life.open.wait()
+            life.check()
+            return result
+
+        return call
+
+    def _listing(self, target: Any) -> Any:
+        life, universe = self._life, self._universe
+
+        async def listing(*args: Any, **kwargs: Any) -> AsyncIterator[ObjectInfo]:
+            life.check()
+            await universe.latency()
+            await life.open.wait()
+            async for info in target(*args, **kwargs):
+                life.check()
+                yield info
+
+        return listing
+
+
+class Universe:
+    def __init__(self, scenario: Scenario, folder: Path, loop: VirtualLoop, trace: Trace | None = None) -> None:
+        self.scenario = scenario
+        self.mischief = scenario.mischief
+        self.loop = loop
+        self.clock = VirtualClock(loop)
+        self.chance = random.Random(f"run {scenario.seed}")
+        self.calm = 0
+        self.healed = False
+        self._over = False
+        self.trace: Trace = trace or (lambda who, what: None)
+        self.ops = f"{PROJECT}-ops"
+        self.trigger = f"{PROJECT}-trigger"
+        self.names = Names(PROJECT)
+        self.effects: Counter[str] = Counter()
+        self.crashed_at: Counter[str] = Counter()
+        self.last_fault = 0.0
+        self.lives: list[Life] = []
+        self._crashes: list[Crash] = list(scenario.crashes)
+        self._pauses: list[Pause] = list(scenario.pauses)
+        self._born: Counter[int] = Counter()
+        self._under_way = 0  # messages that were sent and did not arrive yet
+        self._withheld: list[tuple[str, bytes, dict[str, str]]] = []
+        self.inputs: list[Input] = []
+        self.broken: list[str] = []
+        plan = Trouble(self)
+        self.pubsub = PubSubCore(None, clock=self.clock, hooks=Hooks("pubsub", plan))
+        self.storage = StorageCore(
+            folder, project=PROJECT, clock=self.clock, hooks=Hooks("storage", plan), publish=self._notify
+        )
+        self.bigquery = PlainBigQuery(
+            project=PROJECT,
+            clock=self.clock,
+            hooks=Hooks("bigquery", plan),
+            objects=StoredObjects(self.storage),
+            on_job_done=self._audit,
+            latency=lambda: self.chance.uniform(*scenario.job_seconds),
+            names_bad_files=scenario.names_bad_files,
+        )
+        self.deletions = Deletions(self.bigquery.rows, self._exists)
+        with self.undisturbed():
+            ensure_resources(self.names, self.storage, self.pubsub)
+        self.bigquery.datasets.add(DATASET)
+        for rule in scenario.rules:
+            if not rule.broken:
+                self._create_tables(rule.tables)
+            with self.undisturbed():
+                data = orjson.dumps(rule.document(self.ops))
+                self.storage.write(f"{PROJECT}-config", f"rules/r{rule.number}.json", data, "application/json")
+        self.settings = Settings.model_validate(self._settings())
+
+    def close(self) -> None:
+        self.storage.close()
+        self.pubsub.close()
+
+    @contextmanager
+    def undisturbed(self) -> Any:
+        self.calm += 1
+        try:
+            yield
+        finally:
+            self.calm -= 1
+
+    async def run(self) -> Evidence:
+        scenario = self.scenario
+        for upload in scenario.uploads:
+            self.loop.call_at(upload.at, self._upload, upload)
+        for slot in range(len(scenario.skews)):
+            self.loop.call_at(slot * 0.7, self._start, slot)
+        await asyncio.sleep(scenario.healed_at)
+        self._heal()
+        settled_after = await self._settle()
+        if scenario.repeated:
+            self.trace("world", f"announcing {len(scenario.repeated)} files once more")
+            for number in scenario.repeated:
+                self._announce(self.inputs[number])
+            await asyncio.sleep(1)
+            self.last_fault = self.loop.time()
+            await self._settle()
+        self._over = True
+        for life in self.lives:
+            life.kill()
+        await asyncio.wait([life.task for life in self.lives if life.task is not None])
+        return self._evidence(settled_after)
+
+    # What the scenario does.
+
+    def _start(self, slot: int) -> None:
+        if self._over:
+            return
+        self._born[slot] += 1
+        suffix = "" if self.scenario.same_names else f"-{self._born[slot]}"
+        life = Life(slot, f"replica{slot}{suffix}")
+        life.open.set()
+        clock = LifeClock(self.loop, timedelta(seconds=self.scenario.skews[slot]), life)
+        policy = RetryPolicy(attempts=self.mischief.attempts)
+        retrier = Retrier(policy, clock=clock, chance=random.Random(f"{self.scenario.seed} {slot}"))
+
+        def subscription(name: str) -> Any:
+            about = " completions" if name.endswith("completions") else " notifications"
+            return Port(CoreSubscription(self.pubsub, name, clock, retrier), "messages", life, self, about)
+
+        clients = cast(
+            "Clients",
+            _Clients(
+                store=Port(CoreStore(self.storage, clock, retrier), "store", life, self),
+                warehouse=Port(CoreWarehouse(cast("Any", self.bigquery), clock, retrier), "warehouse", life, self),
+                publisher=Port(CorePublisher(self.pubsub, PROJECT, clock, retrier), "publisher", life, self),
+                http=NoHttp(),
+                subscription=subscription,
+            ),
+        )
+        settings = self.settings.model_copy(update={"replica": life.name})
+        life.app = assemble(settings, clients, clock)
+        life.app.ops = None
+        self.lives.append(life)
+        self.trace(life.name, "starts")
+        life.task = self.loop.create_task(self._live(life), name=life.name)
+
+    async def _live(self, life: Life) -> None:
+        REPLICA.set(life.name)
+        assert life.app is not None
+        try:
+            await life.app.run()
+        except* Died:
+            pass
+        except* Exception as group:  # noqa: BLE001 - it is noted and fails the run
+            self._ended(life, group.exceptions)
+
+    def _ended(self, life: Life, why: tuple[Exception, ...]) -> None:
+        assert life.app is not None
+        if life.app.missing() and all(isinstance(error, IngestError) for error in why):
+            self.trace(life.name, f"does not come up: {why}")  # whoever supervises it starts it again
+            life.kill()
+            self.loop.call_later(5, self._start, life.slot)
+        else:
+            self.broken.append(f"{life.name} ended: {why}")
+
+    def _upload(self, upload: Upload) -> None:
+        rows = [{"id": number if not upload.bad else f"bad{number}", "name": "x"} for number in upload.ids]
+        data = b"\n".join(orjson.dumps(row) for row in rows)
+        with self.undisturbed():
+            version = self.storage.write(self.trigger, upload.name, data, "application/json")
+        self.trace("world", f"upload {upload.name}#{version.generation} ids {upload.ids}{' bad' if upload.bad else ''}")
+        given = Input(upload.name, int(version.generation), upload.ids, upload.rule, upload.bad)
+        self.inputs.append(given)
+        self.deletions.uploaded(given)
+
+    def _heal(self) -> None:
+        self.healed = True
+        self.last_fault = max(self.last_fault, self.loop.time())
+        self.trace("world", "the trouble is over")
+        for rule in self.scenario.rules:
+            if rule.broken:
+                self._create_tables(rule.tables)
+        for topic, data, attributes in self._withheld:
+            self._publish(topic, data, attributes)
+
+    async def _settle(self) -> float:
+        while True:
+            waited = self.loop.time() - self.last_fault
+            if self.broken:
+                raise AssertionError(self.broken[0])
+            if self.quiet():
+                return waited
+            assert waited < SETTLES_WITHIN, f"G5: not settled {waited:.0f} s after the last fault: {self.describe()}"
+            await asyncio.sleep(5)
+
+    def quiet(self) -> bool:
+        if self._under_way:
+            return False
+        with self.undisturbed():
+            listed = (self._listing(folder, 1) for folder in _QUIET_FOLDERS)
+            if any(listed):
+                return False
+        wanted = (self.names.notifications_subscription, self.names.completions_subscription)
+        names = {self.names.subscription(name) for name in wanted}
+        return not any(one.backlog for one in self.pubsub.stats().subscriptions if one.name in names)
+
+    def describe(self) -> dict[str, Any]:
+        with self.undisturbed():
+            left = {folder: self._listing(folder, 5) for folder in _QUIET_FOLDERS}
+        backlog = {one.name.rpartition("/")[2]: one.backlog for one in self.pubsub.stats().subscriptions}
+        return {**left, "backlog": backlog}
+
+    # What the network does.
+
+    def _notify(self, topic: str, data: bytes, attributes: dict[str, str]) -> None:
+        """Storage tells of a change: the only witness of deletions, and the start of a message's way."""
+        kind, name = attributes["eventType"], attributes["objectId"]
+        if kind == "OBJECT_DELETE" and "overwrittenByGeneration" not in attributes:
+            self.deletions.deleted(name, int(attributes["objectGeneration"]))
+        if kind == "OBJECT_FINALIZE":
+            self._send(self.mischief.notifications, topic, data, attributes)
+
+    def _audit(self, entry: dict[str, Any]) -> None:
+        topic = self.names.topic(self.names.completions_topic)
+        self._send(self.mischief.audit, topic, orjson.dumps(entry), {}, forever=True)
+
+    def _send(
+        self, delivery: Delivery, topic: str, data: bytes, attributes: dict[str, str], *, forever: bool = False
+    ) -> None:
+        if self.healed:
+            self._publish(topic, data, attributes)
+            return
+        chance = self.chance
+        if chance.random() < delivery.lost:
+            self.trace("fault", f"message lost: {attributes.get('objectId', topic)}")
+            if not forever:  # nobody repeats an audit event; a notification is published again by hand
+                self._withheld.append((topic, data, attributes))
+            return
+        for _ in range(2 if chance.random() < delivery.duplicated else 1):
+            delay = chance.uniform(0, delivery.latest) if delivery.latest else 0.0
+            if chance.random() < delivery.late:
+                delay += chance.uniform(10, 120)
+            self._under_way += 1
+            self.last_fault = max(self.last_fault, self.loop.time() + delay)
+            self.loop.call_later(delay, self._arrive, topic, data, attributes)
+
+    def _arrive(self, topic: str, data: bytes, attributes: dict[str, str]) -> None:
+        self._under_way -= 1
+        self._publish(topic, data, attributes)
+
+    def _publish(self, topic: str, data: bytes, attributes: dict[str, str]) -> None:
+        with self.undisturbed():
+            self.pubsub.publish(topic, [(data, attributes, "")])
+
+    def _announce(self, given: Input) -> None:
+        attributes = {
+            "eventType": "OBJECT_FINALIZE",
+            "payloadFormat": "NONE",
+            "bucketId": self.trigger,
+            "objectId": given.name,
+            "objectGeneration": str(given.generation),
+        }
+        self._publish(self.names.topic(self.names.notifications_topic), b"", attributes)
+
+    async def latency(self) -> None:
+        """Every call takes a little, never the same: replicas interleave differently with every seed."""
+        await asyncio.sleep(self.chance.uniform(0.001, 0.1))
+
+    def refusal(self, service: str, method: str) -> Fault | None:
+        mischief = self.mischief
+        if method.startswith("job."):
+            if mischief.jobs_failing and self.chance.random() < mischief.jobs_failing:
+                reason = self.chance.choice(_TRANSIENT_REASONS)
+                self.trace("fault", f"{method} fails: {reason}")
+                return Fault(service, method, FaultKind.FAIL, reason=reason)
+            return None
+        if mischief.outage is not None:
+            down, start, end = mischief.outage
+            if down == service and start <= self.loop.time() < end:
+                return Fault(service, method, FaultKind.FAIL, status=503)
+        share = mischief.refused.get(service, 0.0)
+        if share and self.chance.random() < share:
+            if self.chance.random() < mischief.throttled:
+                return Fault(service, method, FaultKind.FAIL, status=429, reason="rateLimitExceeded")
+            return Fault(service, method, FaultKind.FAIL, status=503)
+        return None
+
+    async def before(self, life: Life) -> None:
+        await self._maybe_pause(life, before=True)
+
+    def after(self, life: Life, site: str, what: str) -> None:
+        """An effect took place: count it, and see whether it was the replica's last."""
+        life.check()
+        life.effects += 1
+        self.effects[site] += 1
+        self.trace(life.name, f"{site} {what}")
+        self._check_caps(life)
+        for crash in self._crashes:
+            hit = self.effects[site] == crash.nth if crash.site == site else False
+            if not crash.site:
+                hit = crash.replica == life.slot and life.effects >= crash.nth
+            if hit:
+                self._crashes.remove(crash)
+                self._crash(life, site, crash)
+        for pause in self._pauses:
+            if not pause.before and pause.replica == life.slot and life.effects >= pause.nth:
+                self._pauses.remove(pause)
+                self._hang(life, pause)
+                break
+
+    def _crash(self, life: Life, site: str, crash: Crash) -> None:
+        self.crashed_at[site] += 1
+        self.trace(life.name, f"CRASHES after {site}")
+        life.kill()
+        self.last_fault = max(self.last_fault, self.loop.time() + crash.back_after)
+        self.loop.call_later(crash.back_after, self._start, life.slot)
+        raise Died
+
+    async def _maybe_pause(self, life: Life, *, before: bool) -> None:
+        for pause in self._pauses:
+            if pause.before is before and pause.replica == life.slot and life.effects + 1 >= pause.nth:
+                self._pauses.remove(pause)
+                self._hang(life, pause)
+                await life.open.wait()
+                life.check()
+                return
+
+    def _hang(self, life: Life, pause: Pause) -> None:
+        self.trace(life.name, f"HANGS for {pause.seconds} s")
+        life.open.clear()
+        self.last_fault = max(self.last_fault, self.loop.time() + pause.seconds)
+
+        def wake() -> None:
+            if not life.dead:
+                self.trace(life.name, "wakes up")
+            life.open.set()
+
+        self.loop.call_later(pause.seconds, wake)
+
+    def _check_caps(self, life: Life) -> None:
+        assert life.app is not None
+        cap = self.settings.intake.max_messages
+        for puller in life.app.pullers:
+            if puller.desk.in_flight > cap:
+                self.broken.append(f"G7: {life.name} has {puller.desk.in_flight} messages in flight, the cap is {cap}")
+
+    # What is there in the end.
+
+    def _evidence(self, settled_after: float) -> Evidence:
+        objects: dict[str, bytes] = {}
+        with self.undisturbed():
+            for name in self._listing("", None):
+                if name.startswith(("archive/", "corrupted/", "errors/", "journal/Done/")):
+                    objects[name] = self.storage.read(self.ops, name)
+            sources = {
+                (one.name, int(one.generation)) for one in self.storage.objects.list(self.trigger, ListQuery()).items
+            }
+        evidence = Evidence(tuple(self.inputs), self.bigquery.rows(), objects, sources, self.deletions.early)
+        evidence.settled_after = settled_after
+        evidence.effects, evidence.crashed_at = self.effects, self.crashed_at
+        return evidence
+
+    def _exists(self, name: str) -> bool:
+        with self.undisturbed():
+            return bool(self._listing(name, 1))
+
+    def _listing(self, prefix: str, limit: int | None) -> list[str]:
+        query = ListQuery(prefix=prefix, max_results=limit) if limit else ListQuery(prefix=prefix)
+        return [one.name for one in self.storage.objects.list(self.ops, query).items]
+
+    def _create_tables(self, tables: tuple[str, ...]) -> None:
+        for table in tables:
+            resource = {"tableReference": {"datasetId": DATASET, "tableId": table}, "schema": SCHEMA}
+            with self.undisturbed():
+                self.bigquery.metadata.insert_table(PROJECT, DATASET, resource)
+
+    def _settings(self) -> dict[str, Any]:
+        given = {key: dict(value) for key, value in self.scenario.settings.items()}
+        given["jobs"] |= {
+            "poll_every": "30s",
+            "max_attempts": 1000,  # a good file must be loaded however often its job failed for a moment
+            "retry_pause": "2s",
+            "throttle_pause": "5s",
+        }
+        return {
+            "project": PROJECT,
+            "rules": {"url": f"gs://{PROJECT}-config/rules", "check_every": "6h"},
+            "recovery": {"lease": "20s", "sweep_every": "10s", "retry_first": "5s", "retry_longest": "60s"},
+            "subscriptions": {
+                "notifications": self.names.subscription(self.names.notifications_subscription),
+                "completions": self.names.subscription(self.names.completions_subscription),
+            },
+            **given,
+        }
+
+
+@dataclass(slots=True)
+class _Clients:
+    store: Any
+    warehouse: Any
+    publisher: Any
+    http: Any
+    subscription: Callable[[str], Any]
+
+
+def _short(args: tuple[Any, ...]) -> str:
+    if not args:
+        return ""
+    first = args[0]
+    return str(getattr(first, "name", None) or getattr(first, "ref", first))[-100:]
+
+
+def simulate(scenario: Scenario, folder: Path, trace: Trace | None = None) -> Evidence:
+    """Run the scenario and hold its outcome to the guarantees; raises `AssertionError` with what is wrong."""
+    loop = VirtualLoop()
+    unseen: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: unseen.append(context))
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        universe = Universe(scenario, folder, loop, trace)
+        try:
+            evidence = runner.run(universe.run())
+        finally:
+            universe.close()
+    assert not unseen, unseen
+    check(evidence)
+    return evidence

@@ -1,0 +1,177 @@
+"""Running seeds: quietly and many, or one with its story told; and what a run has to show for itself."""
+
+import logging
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+from tests.sim.scenario import Features, draw
+from tests.sim.scheduler import REPLICA, Trace, simulate
+from tests.sim.sites import SITES
+from tests.sim.virtual_time import START
+
+FEATURES = Features(crash_sites=SITES)
+_SHOWN = 20
+
+
+@dataclass(slots=True)
+class Report:
+    seeds: int = 0
+    seconds: float = 0.0
+    failures: dict[int, str] = field(default_factory=dict)
+    effects: Counter[str] = field(default_factory=Counter)
+    crashed_at: Counter[str] = field(default_factory=Counter)
+    slowest: float = 0.0  # virtual seconds from the last fault to rest
+
+    def add(self, other: "Report") -> None:
+        self.seeds += other.seeds
+        self.seconds += other.seconds
+        self.failures |= other.failures
+        self.effects += other.effects
+        self.crashed_at += other.crashed_at
+        self.slowest = max(self.slowest, other.slowest)
+
+    @property
+    def never_crashed_at(self) -> list[str]:
+        return sorted(set(SITES) | set(self.effects) - {site for site, times in self.crashed_at.items() if times})
+
+    def text(self) -> str:
+        lines = [f"{'effect':34}{'happened':>10}{'crashed at':>12}"]
+        for site in sorted(set(SITES) | set(self.effects)):
+            lines.append(f"{site:34}{self.effects[site]:>10}{self.crashed_at[site]:>12}")
+        each = self.seconds / self.seeds * 1000 if self.seeds else 0
+        lines.append(
+            f"{self.seeds} seeds, {len(self.failures)} failed; {self.seconds:.1f} s of CPU, {each:.0f} ms each; "
+            f"settled at most {self.slowest:.0f} simulated seconds after the last fault"
+        )
+        for seed, problem in sorted(self.failures.items())[:_SHOWN]:
+            lines += [f"\nseed {seed}: {problem}", f"  replay: {command(seed)}"]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "seeds": self.seeds,
+            "cpu_seconds": round(self.seconds, 2),
+            "failures": {str(seed): problem for seed, problem in self.failures.items()},
+            "effects": dict(self.effects),
+            "crashed_at": dict(self.crashed_at),
+            "slowest": round(self.slowest, 1),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Report":
+        failures = {int(seed): problem for seed, problem in data["failures"].items()}
+        return cls(
+            data["seeds"],
+            data["cpu_seconds"],
+            failures,
+            Counter(data["effects"]),
+            Counter(data["crashed_at"]),
+            data["slowest"],
+        )
+
+
+def command(seed: int) -> str:
+    return f"python -m tests.sim --seed {seed} -v"
+
+
+def run_seeds(seeds: range, features: Features = FEATURES) -> Report:
+    """All of them, in this process; a failing one is noted and the others go on."""
+    report = Report()
+    with _quiet(), _folder() as folder:
+        for seed in seeds:
+            start = time.process_time()
+            try:
+                evidence = simulate(draw(seed, features), folder / str(seed))
+            except Exception as error:  # noqa: BLE001 - whatever went wrong is the finding
+                report.failures[seed] = f"{type(error).__name__}: {error}"[:2000]
+            else:
+                report.effects += evidence.effects
+                report.crashed_at += evidence.crashed_at
+                report.slowest = max(report.slowest, evidence.settled_after)
+            report.seconds += time.process_time() - start
+            report.seeds += 1
+    return report
+
+
+def run_many(first: int, count: int, *, workers: int = 1, verbose: bool = False) -> Report:
+    report = Report()
+    size = max(1, min(250, count // (workers * 2) or 1))
+    chunks = [range(start, min(start + size, first + count)) for start in range(first, first + count, size)]
+    if workers == 1:
+        for chunk in chunks:
+            report.add(run_seeds(chunk))
+            _progress(report, count, verbose)
+        return report
+    with ProcessPoolExecutor(workers) as pool:
+        for part in pool.map(run_seeds, chunks):
+            report.add(part)
+            _progress(report, count, verbose)
+    return report
+
+
+def _progress(report: Report, count: int, verbose: bool) -> None:
+    if verbose or count > 5000:
+        print(f"{report.seeds} of {count} seeds, {len(report.failures)} failed", flush=True)
+
+
+def replay(seed: int, *, verbose: bool) -> int:
+    """One seed, its story told if wanted; 1 when it fails."""
+    scenario = draw(seed, FEATURES)
+    trace: Trace | None = None
+    with _folder() as folder:
+        if verbose:
+            print(scenario)
+            trace = tell
+            structlog.configure(processors=[_line], logger_factory=structlog.PrintLoggerFactory())
+        else:
+            structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+        try:
+            evidence = simulate(scenario, folder / str(seed), trace)
+        except Exception as error:  # noqa: BLE001 - whatever went wrong is the finding
+            print(f"seed {seed} fails:\n{type(error).__name__}: {error}")
+            return 1
+    print(f"seed {seed} holds: {len(evidence.inputs)} files, settled after {evidence.settled_after:.0f} s")
+    return 0
+
+
+def tell(who: str, what: str) -> None:
+    import asyncio
+
+    print(f"{asyncio.get_event_loop().time():9.3f} {who:12} {what}")
+
+
+def _line(logger: Any, method: str, event: dict[str, Any]) -> str:
+    import asyncio
+
+    name = event.pop("event")
+    details = " ".join(f"{key}={value}" for key, value in event.items() if key not in ("exc_info",))
+    return f"{asyncio.get_event_loop().time():9.3f} {REPLICA.get():12}   · {name} {details}"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """In memory where there is such a place: nothing here has to survive."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+__all__ = ["FEATURES", "START", "Report", "command", "replay", "run_many", "run_seeds"]
