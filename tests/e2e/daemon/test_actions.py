@@ -33,6 +33,32 @@ def test_move_takes_the_source_away_and_into_a_watched_prefix_does_not_loop(worl
 
 
 @modes
+@pytest.mark.parametrize("name", ["delete", "move"])
+def test_a_newer_upload_is_not_touched_by_what_follows_the_older_ones_load(
+    world: World, web: Web, asynchronous: bool, name: str
+) -> None:
+    """It arrives between the older one's load and its delete (or move): it stays, and is loaded in its turn."""
+    web.meanwhile["/hook"] = lambda: world.upload(FILE, {"id": 3, "name": "newer"})
+    last = (
+        {"Action": "delete"}
+        if name == "delete"
+        else {"Action": "move", "Request": {"DestURL": f"gs://{world.ops}/old"}}
+    )
+    world.table()
+    world.rule(rule(asynchronous, OnSuccess=[{"Action": "call", "Request": {"URL": f"{web.url}/hook"}}, last]))
+    daemon = world.start(actions={"allowed_hosts": [web.host]})
+    world.upload()
+    world.until(lambda: world.statuses() == ["done", "done"])
+    world.settled()
+    assert world.rows() == [*LOADED, (3, "newer")]
+    assert len(web.of("/hook")) == 2
+    assert not world.exists()
+    assert daemon.metric("ingestd_action_objects_total", action=name, fate="superseded") == 1
+    if name == "move":
+        assert json.loads(world.read(f"old/{FILE}")) == {"id": 3, "name": "newer"}
+
+
+@modes
 def test_table_actions_work_on_each_others_results(world: World, asynchronous: bool) -> None:
     world.table("bqtail.audit")
     run(

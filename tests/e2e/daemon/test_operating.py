@@ -1,5 +1,6 @@
 """Running it: rules that change, probes, metrics, logs, and the end."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -178,3 +179,31 @@ def test_settings_that_are_wrong_stop_it_before_it_starts(world: World) -> None:
     assert "poll_every" in ended.stderr
     assert "wrong.yaml:3" in ended.stderr.replace("\n", "")
     assert FILE not in ended.stderr
+
+
+def ingestd(world: World, *arguments: str) -> str:
+    """A command as an operator runs it, beside the daemon and with its settings."""
+    environ = {**os.environ, **world.cloud.endpoints.environ(), "COLUMNS": "300"}
+    command = [Path(sys.executable).parent / "ingestd", *arguments, "--config", world.settings()]
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_an_operator_learns_why_a_file_waits_and_has_it_tried_at_once(world: World) -> None:
+    world.rule(rule())
+    world.start(recovery={"retry_first": "1h", "retry_longest": "1h"})
+    world.upload()
+    world.until(lambda: any(record["RetryAt"] for record in world.records("Running")))
+    url = f"gs://{world.trigger}/{FILE}"
+    said = ingestd(world, "explain", url)
+    assert "taken by rule" in said
+    assert "accepted" in said
+    assert "does not exist; create it" in said
+    assert "next try" in said
+    world.table()
+    (record,) = world.records("Running")
+    assert record["EventID"] in ingestd(world, "replay", url)
+    world.until(lambda: world.statuses() == ["done"])
+    assert world.rows() == LOADED
+    assert not world.exists()

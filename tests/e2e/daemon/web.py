@@ -1,7 +1,7 @@
 """A small HTTP server on loopback: what `call` calls, and a stand-in for Slack."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,6 +33,9 @@ class Web:
     host: str
     received: list[Received] = field(default_factory=list)
     answers: dict[str, list[int]] = field(default_factory=dict)
+    meanwhile: dict[str, Callable[[], object]] = field(
+        default_factory=dict
+    )  # done once, before the path's first answer
 
     @property
     def url(self) -> str:
@@ -42,6 +45,7 @@ class Web:
         return [one for one in self.received if one.path == path]
 
     def answer(self, request: Received) -> tuple[int, bytes]:
+        self.meanwhile.pop(request.path, lambda: None)()
         planned = self.answers.get(request.path, [200])
         status = planned.pop(0) if len(planned) > 1 else planned[0]
         return status, json.dumps(self._document(request)).encode()
