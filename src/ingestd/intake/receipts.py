@@ -5,6 +5,7 @@ extended comes back by itself, so that losing this process loses nothing.
 """
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 
 import structlog
@@ -70,6 +71,7 @@ class Desk:
         self._some = asyncio.Event()
         self._full = asyncio.Event()
         self._emptied: asyncio.Event | None = None
+        self.on_full: Callable[[], None] | None = None  # asked to settle what can be settled early
         self.name = name = subscription.name
         self._acked = SETTLED.labels(name, "ack")
         self._returned = SETTLED.labels(name, "retry")
@@ -112,6 +114,8 @@ class Desk:
     async def reserve(self, wanted: int) -> int:
         """Wait until more messages fit, and keep room for as many as the coming pull may bring: at most `wanted`."""
         while self._full_up():
+            if self.on_full is not None and 2 * len(self._open) >= self._max_messages:
+                self.on_full()
             self._room.clear()
             await self._room.wait()
         room = min(wanted, self._max_messages - len(self._open) - self._asked)

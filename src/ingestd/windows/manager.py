@@ -102,6 +102,17 @@ class Windows:
         """Make everything durable and let go: other replicas finish the windows."""
         self._stopping.set()
 
+    def hurry(self) -> None:
+        """The intake has no room left: make what is pending durable now, so that its messages can go."""
+        for window in self._open.values():
+            if window.pending:
+                window.hurried = True
+                window.wake.set()
+
+    def occupied(self, window: WindowId) -> bool:
+        """Whether another sequence of the same window is tended here."""
+        return replace(window, sequence=0) in self._open
+
     def tending(self, name: str) -> bool:
         return any(window.window.name == name for window in self._open.values())
 
@@ -271,7 +282,7 @@ class Windows:
 
     def _waited(self, window: OpenWindow) -> bool:
         waited = self._clock.monotonic() - window.oldest
-        return waited >= self._limits.flush_after.total_seconds() or self._due(window)
+        return window.hurried or waited >= self._limits.flush_after.total_seconds() or self._due(window)
 
     async def _flush(self, window: OpenWindow) -> None:
         """Write a shard, then look whether the window was closed meanwhile."""
@@ -285,7 +296,7 @@ class Windows:
         except BaseException:
             window.put_back(taken)
             raise
-        window.oldest = self._clock.monotonic()
+        window.oldest, window.hurried = self._clock.monotonic(), False
         if not closed:
             self._settle(taken)
             return

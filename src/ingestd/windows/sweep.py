@@ -84,6 +84,8 @@ class WindowSweep:
         record = await self._windows.recorded(head)
         if record is not None:
             await self._tidy(found, record)
+        elif self._windows.occupied(head.window):
+            return  # tended next, when its other sequence is done with
         elif found.lock is None or overdue or self._replicas.dead(owner):
             await self._take_over(found, head)
 
