@@ -21,7 +21,9 @@ from ingestd import __version__
 from ingestd.batch.acting import PostActions
 from ingestd.batch.journal import Journal
 from ingestd.batch.loading import Destinations
-from ingestd.batch.runner import BatchRunner, Parts
+from ingestd.batch.parts import Parts
+from ingestd.batch.runner import BatchRunner
+from ingestd.batch.sources import SingleFileBatches
 from ingestd.batch.tasks import DeferredTasks
 from ingestd.dispatch.dispatcher import Dispatcher
 from ingestd.dispatch.reconciler import Reconciler
@@ -42,6 +44,7 @@ from ingestd.rules.loading import RuleLoader
 from ingestd.rules.rule import Rule
 from ingestd.settings import Settings
 from ingestd.settings_loader import load_settings
+from ingestd.warehouse.governor import QuotaGovernor, QuotaLimits
 from ingestd.warehouse.jobs import Completions, JobRunner
 from ingestd.windows.groups import Groups
 from ingestd.windows.manager import WindowLimits, Windows
@@ -64,6 +67,7 @@ class App:
     sweep: WindowSweep
     replicas: Replicas
     clock: Clock
+    governor: QuotaGovernor
     ops: OpsServer | None = None
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _running: bool = False
@@ -131,6 +135,7 @@ class App:
             "ready": not self.missing(),
             "rules": [{"name": rule.name, "hash": rule.content_hash[:12]} for rule in book.rules],
             "rule_problems": [str(problem) for problem in book.problems],
+            "quotas": self.governor.status(),
             "in_flight": {puller.desk.name: puller.desk.in_flight for puller in self.pullers},
         }
 
@@ -162,6 +167,7 @@ def assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
         pause=settings.jobs.retry_pause,
         throttle_pause=settings.jobs.throttle_pause,
     )
+    governor = _governor(settings, clock)
     acting = PostActions(
         store=clients.store,
         warehouse=clients.warehouse,
@@ -178,6 +184,8 @@ def assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
             journal=journal,
             tasks=tasks,
             jobs=jobs,
+            governor=governor,
+            earlier=SingleFileBatches(journal),
             preparation=Destinations(clients.warehouse, clock),
             acting=acting,
             clock=clock,
@@ -262,10 +270,28 @@ def assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
         Puller(clients.subscription(settings.subscriptions.notifications), router.handle, clock, limits),
         Puller(clients.subscription(settings.subscriptions.completions), dispatcher.handle, clock, limits),
     )
+    pullers[0].desk.on_full = windows.hurry
     reconciler = Reconciler(journal, tasks, runner, dispatcher, clock, settings)
-    app = App(settings, rules, pullers, reconciler, windows, sweep, replicas, clock)
+    app = App(settings, rules, pullers, reconciler, windows, sweep, replicas, clock, governor)
     app.ops = OpsServer(settings.http.host, settings.http.port, ready=app.missing, status=app.status)
     return app
+
+
+def _governor(settings: Settings, clock: Clock) -> QuotaGovernor:
+    quotas = settings.quotas
+    # The local cloud refuses nothing unless told to: pacing would only make people wait.
+    emulated = bool(os.environ.get("BIGQUERY_EMULATOR_HOST"))
+    limits = QuotaLimits(
+        enabled=not emulated if quotas.enabled is None else quotas.enabled,
+        changes=quotas.table_changes,
+        changes_partitioned=quotas.partitioned_table_changes,
+        table_day=quotas.table_daily,
+        project_day=quotas.project_daily,
+        share=quotas.share,
+    )
+    governor = QuotaGovernor(clock, limits)
+    governor.expose()
+    return governor
 
 
 async def serve(config: Path | None) -> None:

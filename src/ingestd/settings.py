@@ -31,7 +31,7 @@ class Subscriptions(_Section):
 class Intake(_Section):
     concurrent_pulls: int = Field(4, ge=1, le=64, description="Pulls in flight per subscription.")
     messages_per_pull: int = Field(1000, ge=1, le=1000, description="1,000 is Pub/Sub's own limit.")
-    max_messages: int = Field(2000, ge=1, description="Unsettled messages at most; beyond it pulling pauses.")
+    max_messages: int = Field(5000, ge=1, description="Unsettled messages at most; beyond it pulling pauses.")
     max_bytes: ByteSize = Field(256 * 1024**2, description="Unsettled payload bytes at most.")
     ack_deadline: Duration = Field(timedelta(seconds=60), description="Lease per extension; renewed at half of it.")
     silence: Duration = Field(timedelta(seconds=90), description="A pull silent for longer is given up and repeated.")
@@ -46,6 +46,17 @@ class Jobs(_Section):
     throttle_pause: Duration = Field(timedelta(seconds=30), description="After rateLimitExceeded.")
     quota_pause: Duration = Field(timedelta(minutes=15), description="After quotaExceeded, which takes hours to mend.")
     max_running: int = Field(100, ge=1, description="Batches this process works on at the same time.")
+    max_files: int = Field(10_000, ge=1, le=10_000, description="Files per load job; a larger batch is staged.")
+    max_bytes: ByteSize = Field(15 * 1024**4, ge=1, description="Bytes per load job; 15 TB is BigQuery's own limit.")
+
+
+class Quotas(_Section):
+    enabled: bool | None = Field(None, description="Pace loads; by default unless BIGQUERY_EMULATOR_HOST is set.")
+    share: float = Field(1.0, gt=0, le=1, description="Of each quota, for this process: replicas share them.")
+    table_changes: int = Field(5, ge=1, description="Changes of a table per 10 s.")
+    partitioned_table_changes: int = Field(50, ge=1, description="Changes of a partitioned table per 10 s.")
+    table_daily: int = Field(1_500, ge=1, description="Loads per table and day, failed ones included.")
+    project_daily: int = Field(100_000, ge=1, description="Loads per project and day.")
 
 
 class Recovery(_Section):
@@ -141,6 +152,7 @@ class Settings(_Section):
     )
     intake: Intake = Intake()
     jobs: Jobs = Jobs()
+    quotas: Quotas = Quotas()
     recovery: Recovery = Recovery()
     windows: Windows = Windows()
     actions: Actions = Actions()

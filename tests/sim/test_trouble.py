@@ -131,7 +131,9 @@ def test_a_bad_file_goes_to_the_corrupted_place_when_one_is_named(simulate: Simu
         with world.daemon():
             world.upload(FILE, {"id": "x", "name": "a"})
             await world.settled()
-        assert world.objects("corrupted/") == [f"corrupted/{FILE}"]
+        assert world.objects("corrupted/") == [f"corrupted/{FILE}", f"corrupted/{FILE}.reason.json"]
+        reason = orjson.loads(world.storage.read(OPS, f"corrupted/{FILE}.reason.json"))
+        assert (reason["Row"], reason["Position"], reason["Column"]) == (1, 0, "id")
         assert not world.exists(FILE)
 
     simulate(story)

@@ -8,18 +8,17 @@ import orjson
 
 from ingestd.actions.context import ActionContext, ActionHttp, ActionSettings
 from ingestd.actions.executor import ActionFailed, run_actions
-from ingestd.actions.move import move_file
 from ingestd.actions.objects import loop_guard
 from ingestd.actions.plan import Plan, plan
 from ingestd.batch.journal import Held, Journal
+from ingestd.batch.quarantine import Quarantine
 from ingestd.batch.record import Kind, Record, StepOutcome
 from ingestd.model.errors import Fatal, IngestError
 from ingestd.model.jobs import JobState
-from ingestd.model.objects import ObjectRef
+from ingestd.model.objects import FileVersion
 from ingestd.ports import ObjectStore, Publisher, Warehouse
 from ingestd.settings import Settings
 from ingestd.warehouse.jobs import JobRunner
-from ingestd.warehouse.proof import schema_problem
 
 
 @dataclass(slots=True)
@@ -61,17 +60,18 @@ class PostActions:
         self._jobs = jobs
         self._journal = journal
         self._settings = settings
+        self._quarantine = Quarantine(store, settings)
 
     async def on_success(self, held: Held, job: JobState | None, *, last_try: bool) -> None:
         steps = _plan(held.record)
-        ctx = self._context(held)
+        ctx = self._context(held, held.record.loaded_files)
         if held.record.asynchronous:
             await self._note(held.record, "dispatch.json", steps)
         await _translated(run_actions(ctx, steps.on_success, job=job, cleanup=steps.cleanup, last_try=last_try))
 
     async def on_failure(self, held: Held, job: JobState | None, error: str, *, last_try: bool) -> None:
         steps = _plan(held.record)
-        ctx = self._context(held)
+        ctx = self._context(held, held.record.failed_files)
         if held.record.asynchronous:
             await self._note(held.record, "dispatch.json", steps)
         run = run_actions(ctx, steps.on_failure, job=job, error=error, cleanup=steps.cleanup, last_try=last_try)
@@ -80,30 +80,16 @@ class PostActions:
     def guarded(self, record: Record, metadata: Mapping[str, str]) -> bool:
         return record.rule_name in loop_guard(metadata)
 
-    async def quarantine(self, held: Held, job: JobState | None) -> None:
-        """Set the files of a failed load aside, where the rule or the settings name a place for them."""
-        record = held.record
-        if record.kind is not Kind.LOAD:
-            return
-        wrong_schema = job is not None and job.error is not None and schema_problem(job)
-        target = self._quarantine_url(record, wrong_schema=wrong_schema)
-        if not target:
-            return
-        ctx = self._context(held)
-        for file in record.files:
-            await move_file(ctx, file, ObjectRef.parse(target) / file.ref.name)
-
-    def _quarantine_url(self, record: Record, *, wrong_schema: bool) -> str:
-        rule, settings = record.rule, self._settings
-        corrupted = rule.get("CorruptedFileURL") or settings.corrupted_file_url
-        schema = rule.get("InvalidSchemaURL") or settings.invalid_schema_url
-        return str((schema if wrong_schema else "") or corrupted or "")
+    async def quarantine(self, held: Held) -> None:
+        """Set aside the files that are at fault, and write down what became of those that need a person's eye."""
+        if held.record.kind is Kind.LOAD and held.record.progress.wrong:
+            await self._quarantine.put_away(self._context(held, held.record.files), held.record)
 
     async def _note(self, record: Record, name: str, steps: Plan) -> None:
         document = orjson.dumps(steps.to_json(), option=orjson.OPT_INDENT_2, default=str)
         await self._journal.note(self._journal.beside(record, name), document)
 
-    def _context(self, held: Held) -> ActionContext:
+    def _context(self, held: Held, files: tuple[FileVersion, ...]) -> ActionContext:
         record = held.record
         actions = self._settings.actions
         return ActionContext(
@@ -126,22 +112,23 @@ class PostActions:
             dest=record.dest,
             mode=record.mode,
             rule_key=record.rule_name,
-            files=record.files,
-            values=self._values(record),
+            files=files,
+            values=self._values(record, files),
         )
 
-    def _values(self, record: Record) -> dict[str, Any]:
+    def _values(self, record: Record, files: tuple[FileVersion, ...]) -> dict[str, Any]:
         """The batch's variables; named parameters of the rule override built-ins of the same name."""
-        first = record.files[0] if record.files else None
+        first = (files or record.files or (None,))[0]
+        urls = [file.ref.url for file in files]
         moment = first.event_time if first else record.created
         values: dict[str, Any] = {
             "EventID": record.event_id,
             "DestTable": record.dest,
             "TempTable": "",
-            "URLs": ",".join(record.sources),
-            "LoadURIs": record.sources,
-            "SourceURI": record.sources[0] if first else "",
-            "Source": {"URL": record.sources[0] if first else "", "Time": moment.isoformat(), "Status": "pending"},
+            "URLs": ",".join(urls),
+            "LoadURIs": urls,
+            "SourceURI": first.ref.url if first else "",
+            "Source": {"URL": first.ref.url if first else "", "Time": moment.isoformat(), "Status": "pending"},
             "RuleURL": record.rule_url,
             "TriggerBucket": first.ref.bucket if first else "",
             "ProjectID": record.project or self._settings.project,

@@ -19,6 +19,7 @@ class Fate(StrEnum):
     SUPERSEDED = "superseded"  # overwritten before it was loaded: the newer generation has its own batch
     IGNORED = "ignored"  # our own move put it there
     READ_EARLIER = "read_earlier"  # the load of the generation it overwrote has read it: its rows are there
+    LOADED = "loaded"  # by this batch, before it was replayed
     REFUSED = "refused"  # whether its rows are there cannot be told: a person has to look
     CORRUPTED = "corrupted"
     INVALID_SCHEMA = "invalid_schema"
@@ -118,7 +119,8 @@ class Progress:
 
     @property
     def begun(self) -> bool:
-        return bool(self.jobs)
+        """Whether it is decided which jobs load the files that are not set aside."""
+        return bool(self.chunks or self.loads)
 
     @property
     def loaded(self) -> Members:

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import structlog
 
+from ingestd.batch.manifest import INLINE, from_manifest, to_manifest
 from ingestd.batch.record import Phase, Record
 from ingestd.model.clock import Clock
 from ingestd.model.errors import NotFound, PreconditionFailed
@@ -71,9 +72,9 @@ class Journal:
     def done(self, record: Record) -> ObjectRef:
         return self._root / f"Done/{_path(record)}.run"
 
-    def beside(self, record: Record, name: str) -> ObjectRef:
+    def beside(self, record: Record, name: str, job_id: str = "") -> ObjectRef:
         """Job documents kept for people: `<table>/<date>/<jobID>/tail-job.json` and its siblings."""
-        return self._root / f"{_folder(record)}/{record.load_job().job_id}/{name}"
+        return self._root / f"{_folder(record)}/{job_id or record.load_job().job_id}/{name}"
 
     def table_folder(self, record: Record) -> str:
         """The path segment that all records of the same destination share."""
@@ -81,7 +82,7 @@ class Journal:
 
     async def open(self, record: Record, *, claim: bool) -> Held | None:
         """Create the record (claimed by us, or free for anyone); None when it exists already."""
-        record = self._stamp(record, claim=claim)
+        record = self._stamp(await self._with_manifest(record), claim=claim)
         try:
             generation = await self._write(self.running(record), record, ABSENT)
         except PreconditionFailed:
@@ -97,7 +98,11 @@ class Journal:
             data, info = await self._store.read(ref)
         except NotFound:
             return None
-        return Held(Record.from_json(data), info.generation)
+        record = Record.from_json(data)
+        if record.files_url:
+            listed, _ = await self._store.read(ObjectRef.parse(record.files_url))
+            record = replace(record, files=from_manifest(listed))
+        return Held(record, info.generation)
 
     async def finished(self, record: Record) -> Record | None:
         """The finished record of this identity, if there is one."""
@@ -165,6 +170,18 @@ class Journal:
     async def note(self, ref: ObjectRef, data: bytes) -> None:
         await self._store.create(ref, data)
 
+    async def _with_manifest(self, record: Record) -> Record:
+        """The record, its files put away in an object of their own if they are many."""
+        if len(record.files) <= INLINE or record.files_url:
+            return record
+        data, name = to_manifest(record.files)
+        ref = self._root / f"Files/{_path(record)}-{name}.json"
+        try:
+            await self._store.create(ref, data, if_generation=ABSENT)
+        except PreconditionFailed:
+            log.info("journal.files_kept_before", event_id=record.event_id)
+        return replace(record, files_url=ref.url)
+
     def _stamp(self, record: Record, *, claim: bool) -> Record:
         now = self._clock.now()
         return replace(
@@ -198,6 +215,7 @@ def _metadata(record: Record) -> dict[str, str]:
     if record.files:
         # Header-safe: object names may hold anything.
         metadata["ingestd-source"] = quote(record.files[0].key, safe="/#:.=@ ")
+        metadata["ingestd-files"] = len(record.files)
     if record.window and record.window.group:
         metadata["ingestd-group"] = record.window.group
     if record.lease_until:

@@ -62,7 +62,7 @@ def new_record(
         kind=Kind.LOAD,
         phase=Phase.ACCEPTED,
         dest=str(destination.table),
-        files=(file,),
+        files=(replace(file, overwrote=overwrote or file.overwrote),),
         rule=_pinned(rule),
         rule_url=rule.url,
         rule_name=rule.name,
@@ -73,7 +73,6 @@ def new_record(
         project=project,
         load=load_configuration(rule.spec.dest, table, [file.ref.url]),
         values=dict(destination.params),
-        overwrote=overwrote,
     )
 
 
@@ -113,12 +112,12 @@ class Destinations:
         self._warehouse = warehouse
         self._clock = clock
         self._seen: dict[TableName, float] = {}
+        self._partitioned: dict[TableName, bool] = {}
 
     async def prepare(self, record: Record) -> Record:
         """The record with its job location; raises `NotFound` while dataset, table or template are missing."""
         spec = RuleSpec.model_validate(record.rule)
-        reference = record.load["destinationTable"]
-        table = parse_table(f"{reference['projectId']}.{reference['datasetId']}.{reference['tableId']}").partition(None)
+        table = _whole_table(record)
         assert table.project is not None
         location = await self._warehouse.dataset_location(table.project, table.dataset)
         if location is None:
@@ -127,17 +126,17 @@ class Destinations:
             await self._ensure(spec.dest, table, record.load)
         return replace(record, location=location)
 
-    def forget(self, record: Record) -> None:
-        """Believe nothing about the record's table: a job just failed on it."""
-        reference = record.load["destinationTable"]
-        for table in [t for t in self._seen if t.dataset == reference["datasetId"]]:
-            del self._seen[table]
+    def partitioned(self, record: Record) -> bool:
+        if "$" in record.load["destinationTable"]["tableId"]:
+            return True
+        return self._partitioned.get(_whole_table(record), False)
 
     async def _ensure(self, dest: Dest, table: TableName, load: dict[str, Any]) -> None:
-        if await self._warehouse.table(table) is None:
+        found = await self._warehouse.table(table)
+        if found is None:
             if dest.schema_options.template:
                 await self._create_like(parse_table(dest.schema_options.template), table)
-            elif not _creatable(load):
+            elif not creatable(load):
                 raise NotFound(
                     f"table {table} does not exist; create it, or let the rule do so with Schema.Template or "
                     "Schema.Autodetect"
@@ -145,13 +144,15 @@ class Destinations:
             else:
                 return  # the load itself creates it
         self._seen[table] = self._clock.monotonic()
+        if found is not None:
+            self._partitioned[table] = bool({"timePartitioning", "rangePartitioning"} & found.resource.keys())
 
     async def _create_like(self, template: TableName, table: TableName) -> None:
         name = template.in_project(table.project or self._warehouse.project)
         info = await self._warehouse.table(name)
         if info is None:
             raise NotFound(f"template table {name} does not exist; create it or correct Schema.Template")
-        await self._warehouse.create_table(table, _shape(info))
+        await self._warehouse.create_table(table, shape(info))
         log.info("table.created", table=str(table), template=str(name))
 
     def _trusted(self, table: TableName) -> bool:
@@ -159,12 +160,18 @@ class Destinations:
         return seen is not None and self._clock.monotonic() - seen < _TRUST.total_seconds()
 
 
-def _shape(info: TableInfo) -> dict[str, Any]:
+def _whole_table(record: Record) -> TableName:
+    reference = record.load["destinationTable"]
+    return parse_table(f"{reference['projectId']}.{reference['datasetId']}.{reference['tableId']}").partition(None)
+
+
+def shape(info: TableInfo) -> dict[str, Any]:
+    """What a table made like this one takes over."""
     keys = ("schema", "timePartitioning", "rangePartitioning", "clustering", "requirePartitionFilter")
     return {key: info.resource[key] for key in keys if info.resource.get(key) is not None}
 
 
-def _creatable(load: dict[str, Any]) -> bool:
+def creatable(load: dict[str, Any]) -> bool:
     """Whether BigQuery can create the table from the load alone."""
     if load.get("createDisposition") == "CREATE_NEVER":
         return False

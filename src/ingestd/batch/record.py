@@ -1,7 +1,11 @@
 """The record of one batch: everything needed to finish it, by any replica, whatever happened to the one that began.
 
 The record is what the journal stores. It pins the files (with generations), the destination, the rule and the load
-configuration, so that an edited rule never changes a batch under way. Phases move only along `_NEXT`.
+configuration, so that an edited rule never changes a batch under way. Phases move only along `_NEXT`; where each file
+stands is in `progress`.
+
+Version 1 of the stored form has one file. Several files make it version 2, which a daemon that knows only single files
+refuses rather than misreads.
 """
 
 from dataclasses import dataclass, field, replace
@@ -11,10 +15,12 @@ from typing import Any, Self
 
 import orjson
 
+from ingestd.batch.content import Chunk, Fate, Load, Progress, SetAside
+from ingestd.batch.manifest import file_from_json, file_json
 from ingestd.model.jobs import JobRef, Mode, job_id
-from ingestd.model.objects import FileVersion, Generation, ObjectRef, generation_time
+from ingestd.model.objects import FileVersion, generation_time
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class Kind(StrEnum):
@@ -49,7 +55,7 @@ class Phase(StrEnum):
 
 _NEXT: dict[Phase, frozenset[Phase]] = {
     Phase.ACCEPTED: frozenset({Phase.LOADED, Phase.FAILING, Phase.SUPERSEDED, Phase.MISSING, Phase.IGNORED}),
-    Phase.LOADED: frozenset({Phase.DONE, Phase.FAILED}),
+    Phase.LOADED: frozenset({Phase.DONE, Phase.FAILED, Phase.FAILING}),  # FAILING: a part of it did not load
     Phase.FAILING: frozenset({Phase.FAILED, Phase.DONE}),  # DONE: a route that dealt with somebody's failed job
     Phase.DONE: frozenset(),
     Phase.FAILED: frozenset(),
@@ -92,12 +98,12 @@ class Record:
     values: dict[str, Any] = field(default_factory=dict)  # variables pinned with the batch
     trigger_job: JobRef | None = None  # a route's job
     window: WindowMark | None = None
-    overwrote: Generation | None = None  # the generation this one replaced, whose load may still be running
-    attempt: int = 1
+    files_url: str = ""  # where the list of files is kept when it is too long for the record
+    progress: Progress = field(default_factory=Progress)
+    staged: bool = False  # loaded into a table of its own first, and published from there
     steps: dict[int, StepOutcome] = field(default_factory=dict)
     rows: int | None = None
     error: str = ""
-    failures: int = 0  # load attempts that failed for a moment; enough of them are final
     waits: int = 0  # times it had to wait for its surroundings; each wait is longer
     retry_at: datetime | None = None
     owner: str = ""
@@ -132,9 +138,32 @@ class Record:
         moment = generation_time(self.files[0].generation) if self.files else self.created
         return moment.strftime("%Y-%m-%d")
 
-    def load_job(self, attempt: int | None = None) -> JobRef:
-        name = job_id(self.dest, self.event_id, 1, "load", self.mode, attempt or self.attempt)
-        return JobRef(self.project, self.location, name)
+    @property
+    def attempt(self) -> int:
+        """The number of its latest load job."""
+        return max(1, self.progress.jobs)
+
+    @property
+    def loaded_files(self) -> tuple[FileVersion, ...]:
+        return tuple(self.files[index] for index in self.progress.loaded)
+
+    @property
+    def failed_files(self) -> tuple[FileVersion, ...]:
+        """What OnFailure is about: everything that went wrong, or, where a part loaded, what failed undecided."""
+        wrong = self.progress.with_fate(Fate.FAILED) if self.progress.loaded else self.progress.wrong
+        return tuple(self.files[index] for index in wrong)
+
+    def load_job(self, number: int | None = None) -> JobRef:
+        return self._job("load", number or self.attempt)
+
+    def publish_job(self, attempt: int | None = None) -> JobRef:
+        return self._job("publish", attempt or self.progress.publishing)
+
+    def own_job(self, job_id: str) -> JobRef:
+        return JobRef(self.project, self.location, job_id)
+
+    def _job(self, step: str, attempt: int) -> JobRef:
+        return self.own_job(job_id(self.dest, self.event_id, 1, step, self.mode, attempt))
 
     def leased(self, now: datetime) -> bool:
         return self.lease_until is not None and self.lease_until > now
@@ -147,16 +176,34 @@ class Record:
         """This record in its next phase; an illegal move is a bug and raises."""
         if phase not in _NEXT[self.phase]:
             raise IllegalTransition(self.phase, phase)
-        return replace(self, phase=phase, failures=0, waits=0, retry_at=None, **changes)
+        return replace(self, phase=phase, waits=0, retry_at=None, **changes)
+
+    def reopened(self, now: datetime) -> Self:
+        """A failed batch for another try: what did not load is loaded, or else its actions run again."""
+        fresh = replace(self, created=now, retry_at=now, waits=0, error="")
+        progress = self.progress
+        again = progress.wrong
+        if self.rows is not None and not again:
+            return replace(fresh, phase=Phase.LOADED)
+        before = {
+            index: SetAside(Fate.LOADED, "loaded before the batch was replayed", self.load_job(load.job).job_id)
+            for load in progress.loads
+            for index in load.files
+        }
+        kept = {index: one for index, one in progress.aside.items() if index not in again}
+        progress = Progress(aside=kept | before, jobs=progress.jobs, publishing=progress.publishing + 1)
+        return replace(fresh, phase=Phase.ACCEPTED, progress=progress, staged=False, rows=None, steps={})
 
     def to_json(self) -> bytes:
         document = {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": 1 if len(self.files) <= 1 else SCHEMA_VERSION,
             "EventID": self.event_id,
             "Kind": self.kind,
             "Status": self.phase,
             "DestTable": self.dest,
-            "Files": [_file_json(file) for file in self.files],
+            "Files": [] if self.files_url else [file_json(file) for file in self.files],
+            "FilesURL": self.files_url,
+            "FileCount": len(self.files),
             "RuleURL": self.rule_url,
             "RuleName": self.rule_name,
             "RuleHash": self.rule_hash,
@@ -165,16 +212,18 @@ class Record:
             "JobID": self.load_job().job_id if self.kind is Kind.LOAD else "",
             "ProjectID": self.project,
             "Region": self.location,
-            "Load": self.load,
+            "Load": self.load if len(self.files) <= 1 else {**self.load, "sourceUris": []},  # `Files` has them
             "Params": self.values,
             "TriggerJob": _job_json(self.trigger_job),
             "Window": _window_json(self.window),
-            "Overwrote": str(self.overwrote) if self.overwrote else None,
+            "Overwrote": str(self.files[0].overwrote) if len(self.files) == 1 and self.files[0].overwrote else None,
             "Attempt": self.attempt,
+            "Progress": self.progress.to_json(),
+            "Staged": self.staged,
             "Steps": {str(step): {"outcome": o.outcome, "response": o.response} for step, o in self.steps.items()},
             "Rows": self.rows,
             "Error": self.error,
-            "Failures": self.failures,
+            "Failures": max((chunk.failures for chunk in self.progress.chunks), default=0),
             "Waits": self.waits,
             "RetryAt": self.retry_at,
             "Owner": self.owner,
@@ -187,17 +236,20 @@ class Record:
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
-        """Read a stored record; a version from the future is refused rather than misread."""
+        """Read a stored record (without its files, if those are kept apart); one from the future is refused."""
         document = orjson.loads(data)
         version = document.get("schema_version")
-        if version != SCHEMA_VERSION:
+        if version not in (1, SCHEMA_VERSION):
             raise ValueError(f"journal record has schema_version {version!r}; this ingestd reads {SCHEMA_VERSION}")
+        files = tuple(file_from_json(item, document.get("Overwrote")) for item in document["Files"])
+        progress = document.get("Progress")
         return cls(
             event_id=document["EventID"],
             kind=Kind(document["Kind"]),
             phase=Phase(document["Status"]),
             dest=document["DestTable"],
-            files=tuple(_file_from_json(item) for item in document["Files"]),
+            files=files,
+            files_url=document.get("FilesURL", ""),
             rule=document["Rule"],
             rule_url=document["RuleURL"],
             rule_name=document["RuleName"],
@@ -211,12 +263,11 @@ class Record:
             values=document["Params"],
             trigger_job=_job_from_json(document["TriggerJob"]),
             window=_window_from_json(document.get("Window")),
-            overwrote=Generation(int(document["Overwrote"])) if document["Overwrote"] else None,
-            attempt=document["Attempt"],
+            progress=Progress.from_json(progress) if progress else _progress_of(document, len(files)),
+            staged=document.get("Staged", False),
             steps={int(k): StepOutcome(v["outcome"], v["response"]) for k, v in document["Steps"].items()},
             rows=document["Rows"],
             error=document["Error"],
-            failures=document["Failures"],
             waits=document["Waits"],
             retry_at=_instant(document["RetryAt"]),
             owner=document["Owner"],
@@ -229,24 +280,23 @@ def _instant(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
-def _file_json(file: FileVersion) -> dict[str, Any]:
-    return {
-        "URL": file.ref.url,
-        "Generation": str(file.generation),
-        "Size": file.size,
-        "Time": file.event_time,
-        "CRC32C": file.crc32c,
-    }
-
-
-def _file_from_json(item: dict[str, Any]) -> FileVersion:
-    return FileVersion(
-        ObjectRef.parse(item["URL"]),
-        Generation(int(item["Generation"])),
-        item["Size"],
-        datetime.fromisoformat(item["Time"]),
-        item["CRC32C"],
-    )
+def _progress_of(document: dict[str, Any], files: int) -> Progress:
+    """The progress of a record from before it was kept: one job at a time, for all files."""
+    attempt, rows = document["Attempt"], document["Rows"]
+    everything = tuple(range(files))
+    if not files:
+        return Progress()
+    if rows is not None:
+        return Progress(loads=(Load(attempt, everything, rows, 0),), jobs=attempt)
+    if document["Status"] == Phase.ACCEPTED:
+        return Progress(chunks=(Chunk(attempt, everything, failures=document["Failures"]),), jobs=attempt)
+    fate = {
+        Phase.SUPERSEDED: Fate.SUPERSEDED,
+        Phase.MISSING: Fate.MISSING,
+        Phase.IGNORED: Fate.IGNORED,
+    }.get(Phase(document["Status"]), Fate.CORRUPTED)
+    job = document["JobID"]
+    return Progress(aside=dict.fromkeys(everything, SetAside(fate, document["Error"], job)), jobs=attempt)
 
 
 def _job_json(job: JobRef | None) -> dict[str, str] | None:

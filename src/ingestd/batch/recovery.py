@@ -24,18 +24,20 @@ class JobLimits:
     size: int = 15 * 2**40
 
 
-def begin(indexes: Sequence[int], sizes: Sequence[int], limits: JobLimits, aside: Mapping[int, SetAside]) -> Progress:
-    """The first jobs: files in order, as many per job as it may read."""
+def begin(progress: Progress, sizes: Sequence[int], limits: JobLimits) -> Progress:
+    """The first jobs: all files that are not set aside, in order, as many per job as it may read."""
     chunks: list[list[int]] = []
     size = 0
-    for index in indexes:
-        if not chunks or len(chunks[-1]) >= limits.files or (chunks[-1] and size + sizes[index] > limits.size):
+    for index, own in enumerate(sizes):
+        if index in progress.aside:
+            continue
+        if not chunks or len(chunks[-1]) >= limits.files or (chunks[-1] and size + own > limits.size):
             chunks.append([])
             size = 0
         chunks[-1].append(index)
-        size += sizes[index]
-    jobs = tuple(Chunk(number, tuple(chunk)) for number, chunk in enumerate(chunks, 1))
-    return Progress(chunks=jobs, aside=dict(aside), jobs=max(len(jobs), 1))
+        size += own
+    jobs = tuple(Chunk(number, tuple(chunk)) for number, chunk in enumerate(chunks, progress.jobs + 1))
+    return replace(progress, chunks=jobs, jobs=progress.jobs + len(jobs))
 
 
 def loaded(

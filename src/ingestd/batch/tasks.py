@@ -46,9 +46,8 @@ class DeferredTasks:
     def ref(self, job_id: str) -> ObjectRef:
         return self._root / f"{job_id}.json"
 
-    async def put(self, record: Record, process: ObjectRef) -> None:
-        """Make the continuation of the record's load job durable; once is enough."""
-        job = record.load_job()
+    async def put(self, record: Record, process: ObjectRef, job: JobRef) -> None:
+        """Make the continuation of one of the record's jobs durable; once is enough."""
         document = {
             "DeferTaskURL": self._root.url,
             "Async": True,

@@ -43,16 +43,8 @@ class Replayer:
             held.record = replace(record, retry_at=self._clock.now(), waits=0)
             await self._journal.save(held, claim=False)
             return Replayed(entry.event_id, "was waiting; it is tried now")
-        await self._journal.reopen(_reopened(record, self._clock))
+        await self._journal.reopen(record.reopened(self._clock.now()))
         return Replayed(entry.event_id, "had failed; it is opened again")
-
-
-def _reopened(record: Record, clock: Clock) -> Record:
-    now = clock.now()
-    fresh = replace(record, created=now, retry_at=now, failures=0, waits=0, error="")
-    if record.rows is not None:
-        return replace(fresh, phase=Phase.LOADED)
-    return replace(fresh, phase=Phase.ACCEPTED, attempt=record.attempt + 1, steps={})
 
 
 def _wanted(record: Record, refs: Sequence[ObjectRef], event_ids: Sequence[str]) -> bool:

@@ -4,6 +4,8 @@ A job that is `DONE` without `errorResult` must also have read every file we gav
 while its load ran, `read_newer` says which of the two generations BigQuery read.
 """
 
+from collections.abc import Sequence
+
 from ingestd.model.errors import Fatal
 from ingestd.model.jobs import JobState
 from ingestd.model.objects import FileVersion, ObjectInfo
@@ -17,34 +19,36 @@ def loaded_bytes(job: JobState) -> int:
     return _count(job, "inputFileBytes") or 0
 
 
-def prove(job: JobState, files: tuple[FileVersion, ...]) -> None:
+def prove(job: JobState, files: Sequence[FileVersion]) -> None:
     """Raise `Fatal` when the counts do not reconcile; then nothing may be deleted."""
     sources = job.configuration.get("sourceUris")
     if sources is not None and sorted(sources) != sorted(file.ref.url for file in files):
         raise Fatal(f"job {job.ref} loaded other files than this batch's: {sources[:3]}")
     read = _count(job, "inputFiles")
     if read is not None and read != len(files):
-        raise Fatal(f"job {job.ref} read {read} files, but the batch has {len(files)}")
+        raise Fatal(f"job {job.ref} read {read} files, but was given {len(files)}")
+
+
+def prove_published(job: JobState, rows: int) -> None:
+    """Raise `Fatal` when a copy published another number of rows than the loads had staged."""
+    copy = job.statistics.get("copy")
+    copied = copy.get("copiedRows") if isinstance(copy, dict) else None
+    if copied is not None and int(copied) != rows:
+        raise Fatal(f"job {job.ref} published {copied} rows, but the loads had staged {rows}")
 
 
 def missing_source(job: JobState) -> bool:
     """Whether the load failed because a source object is gone."""
     error = job.error
-    return error is not None and error.reason == "notFound" and ("URI" in error.message or "gs://" in error.message)
+    words = ("URI", "gs://", "/bigstore/")
+    return error is not None and error.reason == "notFound" and any(word in error.message for word in words)
 
 
-def schema_problem(job: JobState) -> bool:
-    """Whether the files do not fit the table (rather than being broken in themselves)."""
-    entries = job.errors or ((job.error,) if job.error else ())
-    texts = " ".join(entry.message.lower() for entry in entries)
-    return "no such field" in texts or "schema" in texts
-
-
-def read_newer(job: JobState, pinned: FileVersion, newer: ObjectInfo) -> bool | None:
+def read_newer(job: JobState, pinned: FileVersion, newer: ObjectInfo, others: int = 0) -> bool | None:
     """Whether the job, meant for `pinned`, read `newer` instead; None when there is no telling.
 
-    BigQuery reads a file between its job's start and end. Within that span the sizes tell the two apart, and equal
-    content makes the question moot.
+    BigQuery reads a file between its job's start and end. Within that span the sizes tell the two apart (`others`: the
+    bytes of the job's other files), and equal content makes the question moot.
     """
     if job.ended is not None and newer.created >= job.ended:
         return False
@@ -52,7 +56,7 @@ def read_newer(job: JobState, pinned: FileVersion, newer: ObjectInfo) -> bool | 
         return True
     if pinned.crc32c and pinned.crc32c == newer.crc32c and pinned.size == newer.size:
         return False
-    read = loaded_bytes(job)
+    read = loaded_bytes(job) - others
     if pinned.size != newer.size and read in (pinned.size, newer.size):
         return read == newer.size
     return None

@@ -149,8 +149,9 @@ class Arrival:
 
     def file(self) -> FileVersion:
         moment = datetime.fromtimestamp(self.time, UTC)
+        ref = ObjectRef(self.bucket, self.name)
         return FileVersion(
-            ObjectRef(self.bucket, self.name), Generation(self.generation), self.size, moment, self.crc32c
+            ref, Generation(self.generation), self.size, moment, self.crc32c, Generation(self.overwrote)
         )
 
     def to_json(self) -> list[Any]:

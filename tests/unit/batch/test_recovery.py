@@ -25,7 +25,7 @@ PLENTY = 10_000
 
 
 def start(count: int, limits: JobLimits | None = None) -> Progress:
-    return begin(range(count), [1] * count, limits or JobLimits(), {})
+    return begin(Progress(), [1] * count, limits or JobLimits())
 
 
 def run(progress: Progress, bad: set[int], *, named: int = 0, max_reload: int = PLENTY) -> tuple[Progress, int]:
@@ -108,9 +108,15 @@ def test_large_batches_are_searched_part_by_part(batch: tuple[int, set[int]], pe
 
 
 def test_jobs_are_cut_by_size_and_a_giant_goes_alone() -> None:
-    progress = begin(range(5), [4, 4, 30, 4, 4], JobLimits(files=10, size=10), {})
+    progress = begin(Progress(), [4, 4, 30, 4, 4], JobLimits(files=10, size=10))
     assert [chunk.files for chunk in progress.chunks] == [(0, 1), (2,), (3, 4)]
     assert [chunk.job for chunk in progress.chunks] == [1, 2, 3]
+
+
+def test_a_batch_begun_again_leaves_out_what_is_settled_and_uses_new_numbers() -> None:
+    progress = Progress(aside={1: SetAside(Fate.LOADED, "before")}, jobs=4)
+    again = begin(progress, [1, 1, 1], JobLimits(files=1))
+    assert [(chunk.job, chunk.files) for chunk in again.chunks] == [(5, (0,)), (6, (2,))]
 
 
 def test_a_batch_of_which_nothing_loads_blames_no_file_by_elimination() -> None:

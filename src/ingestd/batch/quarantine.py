@@ -1,0 +1,121 @@
+"""Where bad files go: corrupted ones to `CorruptedFileURL`, those of a wrong schema to `InvalidSchemaURL`.
+
+Beside each of them lies `<file>.reason.json`, which says what BigQuery had against it and where in the file. Without a
+place to go, bad files stay where they are. Either way they are in the batch's record, and those of a batch of several
+files are listed under `ErrorURL`. Everything here may be repeated.
+"""
+
+from typing import Any
+
+import orjson
+import structlog
+from prometheus_client import Counter
+
+from ingestd.actions.context import ActionContext
+from ingestd.actions.move import move_file
+from ingestd.actions.objects import EVENT_MARK, marks
+from ingestd.actions.objects import Fate as Moved
+from ingestd.batch.content import Fate, SetAside
+from ingestd.batch.record import Record
+from ingestd.model.bounded import bounded
+from ingestd.model.objects import FileVersion, ObjectRef
+from ingestd.ports import ObjectStore
+from ingestd.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+QUARANTINED = Counter("ingestd_files_quarantined", "Bad files put away, by what is wrong with them.", ["fate"])
+for _fate in (Fate.CORRUPTED, Fate.INVALID_SCHEMA):
+    QUARANTINED.labels(_fate)
+
+
+class Quarantine:
+    def __init__(self, store: ObjectStore, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+
+    def place(self, record: Record, fate: Fate) -> ObjectRef | None:
+        """The folder for such files: the rule's, else the settings'; wrong schemas go to the corrupted ones at need."""
+        if not fate.bad:
+            return None
+        corrupted = record.rule.get("CorruptedFileURL") or self._settings.corrupted_file_url
+        schema = record.rule.get("InvalidSchemaURL") or self._settings.invalid_schema_url
+        url = (schema if fate is Fate.INVALID_SCHEMA else "") or corrupted
+        return ObjectRef.parse(url) if url else None
+
+    async def put_away(self, ctx: ActionContext, record: Record) -> None:
+        async def one(index: int) -> None:
+            await self._put_away(ctx, record, record.files[index], record.progress.aside[index])
+
+        await bounded(record.progress.wrong, one, ctx.settings.max_concurrency)
+        if len(record.files) > 1:
+            listing = self._settings.errors / f"{record.dest}/{record.event_id}.files.json"
+            await self._store.create(listing, orjson.dumps(self._listing(record), option=orjson.OPT_INDENT_2))
+
+    async def _put_away(self, ctx: ActionContext, record: Record, file: FileVersion, aside: SetAside) -> None:
+        if aside.fate is Fate.REFUSED:
+            await self._store.create(refusal_place(self._settings.errors, file), refusal(file, aside.why, record))
+        folder = self.place(record, aside.fate)
+        if folder is None:
+            return
+        target = folder / file.ref.name
+        moved = await move_file(ctx, file, target)
+        if moved is Moved.MOVED:
+            QUARANTINED.labels(aside.fate).inc()
+            log.warning("file.quarantined", source=file.ref.url, target=target.url, why=aside.why)
+        elif not await self._is_ours(target, record):
+            return  # somebody else took the file away: there is nothing to lay a reason beside
+        sidecar = ObjectRef(target.bucket, f"{target.name}.reason.json")
+        document = orjson.dumps(_reason(record, file, aside), option=orjson.OPT_INDENT_2)
+        # Marked as the file itself is, so that a rule that watches the place does not take the reason for data.
+        await self._store.create(sidecar, document, metadata=marks(ctx, {}, file.key))
+
+    async def _is_ours(self, target: ObjectRef, record: Record) -> bool:
+        info = await self._store.stat(target)
+        return info is not None and info.metadata.get(EVENT_MARK) == record.event_id
+
+    def _listing(self, record: Record) -> dict[str, Any]:
+        files = []
+        for index in record.progress.wrong:
+            file, aside = record.files[index], record.progress.aside[index]
+            folder = self.place(record, aside.fate)
+            where = (folder / file.ref.name).url if folder else file.ref.url
+            files.append({**_reason(record, file, aside), "Kept": where})
+        return {"EventID": record.event_id, "Table": record.dest, "Files": files}
+
+
+def refusal_place(errors: ObjectRef, file: FileVersion) -> ObjectRef:
+    return errors / f"unrouted/{file.event_id}.json"
+
+
+def refusal(file: FileVersion, reason: str, record: Record) -> bytes:
+    """The document of a file that a person has to look at, as files that cannot be routed have one."""
+    document = {
+        "Source": file.ref.url,
+        "Generation": str(file.generation),
+        "Time": file.event_time,
+        "Reason": reason,
+        "Rules": [record.rule_name],
+        "EventID": record.event_id,
+        "Fix": "compare the table with the file, then replay the file or delete it",
+    }
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2)
+
+
+def _reason(record: Record, file: FileVersion, aside: SetAside) -> dict[str, Any]:
+    document = {
+        "Source": file.ref.url,
+        "Generation": str(file.generation),
+        "Reason": aside.fate,
+        "Message": aside.why,
+        "Row": aside.row,
+        "Position": aside.position,
+        "Column": aside.column or None,
+        "NamedByBigQuery": aside.named,
+        "JobID": aside.job_id,
+        "EventID": record.event_id,
+        "Rule": record.rule_name,
+        "RuleURL": record.rule_url,
+        "Table": record.dest,
+    }
+    return {key: value for key, value in document.items() if value is not None}
