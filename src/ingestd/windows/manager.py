@@ -153,7 +153,8 @@ class Windows:
         """Become the owner of a window whose owner is gone; its shards have the files."""
         base = replace(head.window, sequence=0)
         if base not in self._open:
-            self._tend(OpenWindow(base, head, head.due, owned=True, entered=True))
+            first = head.window.sequence == 0
+            self._tend(OpenWindow(base, head, head.due, owned=True, entered=True, walked=first))
 
     def _slot(self, rule: Rule, event: ObjectEvent, dest: str) -> WindowId:
         batch = rule.spec.batch
@@ -220,6 +221,8 @@ class Windows:
         """Wait for something to do and do it; True when this window needs no more tending here."""
         await self._rest(window)
         window.wake.clear()
+        if not window.walked:
+            await self._learn_earlier(window)
         self._settle(window.take_duplicates())
         if window.pending and not window.entered:
             await self._enter(window)
@@ -259,6 +262,14 @@ class Windows:
                 return
             if (record := await self._await_record(window)) is not None:
                 self._move_on(window, record)
+
+    async def _learn_earlier(self, window: OpenWindow) -> None:
+        """Somebody else went through the sequences before this one: what they hold must not be taken again."""
+        for sequence in range(window.window.sequence):
+            record = await self.recorded(replace(window.head, window=replace(window.base, sequence=sequence)))
+            if record is not None:
+                window.known |= {digest(file.key) for file in record.known_files}
+        window.walked = True
 
     async def _rest(self, window: OpenWindow) -> None:
         until = window.due - self._clock.now()

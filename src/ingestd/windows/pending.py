@@ -31,6 +31,7 @@ class OpenWindow:
     oldest: float = 0.0  # monotonic time of the first pending file
     entered: bool = False  # the lock is ours or we have joined it
     known: set[bytes] = field(default_factory=set)  # digests of files in sequences that are closed
+    walked: bool = True  # `known` has every sequence before this one; not yet so for a window that was taken over
     hurried: bool = False  # flush without waiting
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     shard: int = 0
