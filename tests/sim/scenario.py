@@ -12,6 +12,7 @@ from typing import Any
 
 DATASET = "bqtail"
 _FOLDERS = ("a", "b", "c/d")
+_FILES = (5, 5, 5, 6, 6, 7, 8, 8, 10, 12, 15, 40)  # mostly few: many small runs find more than a few large ones
 
 
 class Ending(StrEnum):
@@ -157,7 +158,7 @@ def draw(seed: int, features: Features) -> Scenario:
         pauses=_pauses(chance, replicas),
         healed_at=healed_at,
         settings=_settings(chance),
-        job_seconds=chance.choice(((0.2, 1.0), (0.5, 8.0), (5.0, 60.0))),
+        job_seconds=chance.choice(((0.2, 1.0), (0.5, 8.0), (5.0, 40.0))),
         repeated=tuple(i for i in range(len(uploads)) if chance.random() < 0.2) if chance.random() < 0.5 else (),
         names_bad_files=chance.random() < 0.7,
     )
@@ -197,7 +198,7 @@ def _uploads(chance: random.Random, rules: tuple[RulePlan, ...], features: Featu
     with_bad = features.bad_files and chance.random() < 0.3
     uploads: list[Upload] = []
     row = 0
-    for number in range(chance.choice((5, 8, 12, 20, 40))):
+    for number in range(chance.choice(_FILES)):
         rule = chance.choice(rules)
         ids = tuple(range(row, row + chance.choice((1, 1, 2, 3))))
         row += len(ids)
@@ -256,7 +257,7 @@ def _pauses(chance: random.Random, replicas: int) -> tuple[Pause, ...]:
         Pause(
             chance.randrange(replicas),
             chance.randint(1, 80),
-            chance.choice((5.0, 30.0, 90.0)),
+            chance.choice((5.0, 40.0, 90.0)),
             before=chance.random() < 0.5,
         )
         for _ in range(chance.choice((0, 0, 0, 1, 2)))

@@ -39,9 +39,10 @@ from ingestd.settings import Settings
 
 PROJECT = "sim-project"
 SCHEMA = {"fields": [{"name": "id", "type": "INTEGER"}, {"name": "name", "type": "STRING"}]}
-SETTLES_WITHIN = 1500.0  # seconds after the last fault; clocks are up to 300 s apart and leases are 20 s
+SETTLES_WITHIN = 1500.0  # seconds after the last fault; clocks are up to 300 s apart and leases are 30 s
 REPLICA: ContextVar[str] = ContextVar("replica", default="-")
 
+_PATIENCE = timedelta(seconds=45)  # looking is what costs: an empty pull waits long
 _QUIET_FOLDERS = ("journal/Running/", "tasks/", "batch/")
 _TRANSIENT_REASONS = ("backendError", "internalError", "rateLimitExceeded")
 
@@ -266,7 +267,7 @@ class Universe:
 
         def subscription(name: str) -> Any:
             about = " completions" if name.endswith("completions") else " notifications"
-            return Port(CoreSubscription(self.pubsub, name, clock, retrier), "messages", life, self, about)
+            return Port(CoreSubscription(self.pubsub, name, clock, retrier, patience=_PATIENCE), "messages", life, self, about)
 
         clients = cast(
             "Clients",
@@ -526,7 +527,7 @@ class Universe:
         return {
             "project": PROJECT,
             "rules": {"url": f"gs://{PROJECT}-config/rules", "check_every": "6h"},
-            "recovery": {"lease": "20s", "sweep_every": "10s", "retry_first": "5s", "retry_longest": "60s"},
+            "recovery": {"lease": "30s", "sweep_every": "15s", "retry_first": "5s", "retry_longest": "60s"},
             "subscriptions": {
                 "notifications": self.names.subscription(self.names.notifications_subscription),
                 "completions": self.names.subscription(self.names.completions_subscription),

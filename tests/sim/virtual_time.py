@@ -26,7 +26,7 @@ class _Selector(selectors.SelectSelector):
             raise RuntimeError("the simulation is stuck: nothing is ready and no timer is set")
         if timeout > 0:
             self.now += max(timeout, 1e-6)  # less would vanish in rounding, and the same timer would fire for ever
-        return super().select(0)
+        return []
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -36,6 +36,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._virtual.now
+
+    def _write_to_self(self) -> None:
+        """Wakes a loop that waits for sockets; this one never does."""
 
 
 class VirtualClock:
