@@ -106,11 +106,28 @@ def _described(port: str, method: str, args: tuple[Any, ...]) -> str:
     return f"{port}.{method} {subject}"[:300]
 
 
-def mortal(clients: Clients, fate: Fate) -> Clients:
+class NotedPulls:
+    """A subscription whose leases are written down, so that a test can end a dead daemon's without waiting."""
+
+    def __init__(self, port: Any, leases: Path) -> None:
+        self._port = port
+        self._leases = leases
+
+    def __getattr__(self, method: str) -> Any:
+        return getattr(self._port, method)
+
+    async def pull(self, limit: int) -> Any:
+        messages = await self._port.pull(limit)
+        with self._leases.open("a") as file:
+            file.writelines(f"{self._port.name} {message.ack_id}\n" for message in messages)
+        return messages
+
+
+def mortal(clients: Clients, fate: Fate, effects: str) -> Clients:
     ports = {name: MortalPort(getattr(clients, name), name, fate) for name in EFFECTS if name != "messages"}
 
     def subscription(name: str) -> Any:
-        port = clients.subscription(name)
+        port: Any = NotedPulls(clients.subscription(name), Path(f"{effects}.leases"))
         # The audit feed brings every test's completions: settling those of others is no effect of this story.
         return port if name.endswith("completions") else MortalPort(port, "messages", fate)
 
@@ -126,7 +143,7 @@ async def live_and_die(order: Order) -> None:
     clock = SystemClock()
     async with (
         connect(settings.project, clock=clock) as clients,
-        build(settings, clients=mortal(clients, fate), clock=clock) as app,
+        build(settings, clients=mortal(clients, fate, order.effects), clock=clock) as app,
     ):
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, app.stop)
         await app.run()

@@ -142,6 +142,16 @@ class Daemon:
         assert self.effects_file is not None
         return self.effects_file.read_text().splitlines() if self.effects_file.exists() else []
 
+    def leases(self) -> dict[str, list[str]]:
+        """The messages it pulled: ack ids by subscription."""
+        assert self.effects_file is not None
+        file = Path(f"{self.effects_file}.leases")
+        found: dict[str, list[str]] = {}
+        for line in file.read_text().splitlines() if file.exists() else ():
+            subscription, _, ack_id = line.partition(" ")
+            found.setdefault(subscription, []).append(ack_id)
+        return found
+
     @property
     def struck(self) -> bool:
         """Whether it died as planned."""

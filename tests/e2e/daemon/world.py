@@ -220,6 +220,11 @@ class World:
         self.subscriber.create_subscription(name=subscription, topic=name)
         return name, subscription
 
+    def end_leases(self, dead: Daemon) -> None:
+        """Let the messages of a dead daemon come back now, instead of after Pub/Sub's ten seconds."""
+        for subscription, ack_ids in dead.leases().items():
+            self.subscriber.modify_ack_deadline(subscription=subscription, ack_ids=ack_ids, ack_deadline_seconds=0)
+
     # Waiting
 
     def until(self, done: Callable[[], Any], seconds: float = 30.0) -> Any:
