@@ -33,7 +33,12 @@ class Intake(_Section):
     messages_per_pull: int = Field(1000, ge=1, le=1000, description="1,000 is Pub/Sub's own limit.")
     max_messages: int = Field(5000, ge=1, description="Unsettled messages at most; beyond it pulling pauses.")
     max_bytes: ByteSize = Field(256 * 1024**2, description="Unsettled payload bytes at most.")
-    ack_deadline: Duration = Field(timedelta(seconds=60), description="Lease per extension; renewed at half of it.")
+    ack_deadline: Duration = Field(
+        timedelta(seconds=60),
+        ge=timedelta(seconds=10),
+        le=timedelta(seconds=600),
+        description="Lease per extension, within Pub/Sub's own 10 s to 10 m; renewed at half of it.",
+    )
     silence: Duration = Field(timedelta(seconds=90), description="A pull silent for longer is given up and repeated.")
     remember: int = Field(100_000, ge=0, description="Recently finished files remembered to drop duplicates cheaply.")
 
