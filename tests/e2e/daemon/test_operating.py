@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
+from pydantic import ValidationError
 from tests.e2e.daemon.processes import Daemon, eventually
 from tests.e2e.daemon.world import FILE, LOADED, World, rule
 
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
+from ingestd.settings import Settings
 
 
 def problems(daemon: Daemon) -> list[str]:
@@ -179,6 +182,13 @@ def test_settings_that_are_wrong_stop_it_before_it_starts(world: World) -> None:
     assert "poll_every" in ended.stderr
     assert "wrong.yaml:3" in ended.stderr.replace("\n", "")
     assert FILE not in ended.stderr
+
+
+@pytest.mark.parametrize("deadline", ["500ms", "11m"])
+def test_a_lease_that_pubsub_would_not_grant_is_refused(deadline: str) -> None:
+    """Below a second it would even give messages back instead of keeping them."""
+    with pytest.raises(ValidationError, match="ack_deadline"):
+        Settings.model_validate({"project": "p", "intake": {"ack_deadline": deadline}})
 
 
 def ingestd(world: World, *arguments: str) -> str:
