@@ -77,9 +77,13 @@ def _problems(evidence: Evidence) -> Iterator[str]:
 
 
 def _doubled(evidence: Evidence) -> Iterator[str]:
+    wanted = {f"{DATASET}.{table}" for given in evidence.inputs for table in given.rule.tables}
     total: Counter[int] = Counter()
-    for rows in evidence.rows.values():
-        total.update(rows)
+    for table, rows in evidence.rows.items():
+        if table in wanted:
+            total.update(rows)
+        elif rows:
+            yield f"G5: table {table} with {rows.total()} rows was left behind"
     owners = {number: given for given in evidence.inputs for number in given.ids}
     for number, times in sorted(total.items()):
         given = owners.get(number)

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.localcloud.bigquery.errors import BigQueryError, ErrorProto
 from ingestd.localcloud.faults import FaultInjected, Hooks, ResponseLost
 from ingestd.localcloud.feeds import StoredObjects
 from ingestd.model.clock import Clock
@@ -33,7 +33,7 @@ class Job:
     started: datetime | None = None
     ended: datetime | None = None
     errors: list[dict[str, str]] = field(default_factory=list)
-    load: dict[str, str] | None = None
+    outcome: dict[str, Any] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -47,8 +47,7 @@ class Job:
         statistics: dict[str, Any] = {
             name: str(int(moment.timestamp() * 1000)) for name, moment in times.items() if moment is not None
         }
-        if self.load is not None:
-            statistics["load"] = self.load
+        statistics |= self.outcome
         return {
             "jobReference": self.reference,
             "configuration": self.configuration,
@@ -131,8 +130,9 @@ class PlainBigQuery:
             return self._load(job, configuration), table
         if job.kind == "copy":
             sources = configuration.get("sourceTables") or [configuration["sourceTable"]]
-            table = self._destination(configuration)
-            return sum((self._find(one).rows for one in sources), Counter()), table
+            rows: Counter[int] = sum((self._find(one).rows for one in sources), Counter())
+            job.outcome = {"copy": {"copiedRows": str(rows.total())}}
+            return rows, self._destination(configuration)
         raise BigQueryError("notImplemented", f"no {job.kind} jobs here")
 
     def _load(self, job: Job, configuration: Mapping[str, Any]) -> Counter[int]:
@@ -150,18 +150,17 @@ class PlainBigQuery:
                 bad.append({"uri": uri, "why": str(error)})
         if bad:
             raise self._refused(bad)
-        job.load = {
-            "inputFiles": str(len(configuration["sourceUris"])),
-            "inputFileBytes": str(size),
-            "outputRows": str(found.total()),
-            "outputBytes": str(size),
-            "badRecords": "0",
+        counts = {
+            "inputFiles": len(configuration["sourceUris"]),
+            "inputFileBytes": size,
+            "outputRows": found.total(),
+            "outputBytes": size,
+            "badRecords": 0,
         }
+        job.outcome = {"load": {name: str(count) for name, count in counts.items()}}
         return found
 
     def _refused(self, bad: list[dict[str, str]]) -> BigQueryError:
-        from ingestd.localcloud.bigquery.errors import ErrorProto
-
         summary = (
             f"{_READING}JSON table encountered too many errors, giving up. Rows: 1; errors: 1. "
             "Please look into the errors[] collection for more details."

@@ -134,7 +134,6 @@ class Features:
     """What scenarios may contain; tests that look for one thing switch the rest off."""
 
     bad_files: bool = True
-    bad_files_in_windows: bool = False
     overwrites: bool = True
     crash_sites: Sequence[str] = ()
 
@@ -202,12 +201,12 @@ def _uploads(chance: random.Random, rules: tuple[RulePlan, ...], features: Featu
         rule = chance.choice(rules)
         ids = tuple(range(row, row + chance.choice((1, 1, 2, 3))))
         row += len(ids)
-        bad = with_bad and chance.random() < 0.15 and (rule.batch is None or features.bad_files_in_windows)
+        bad = with_bad and chance.random() < 0.15
         name = f"{rule.prefix}/{chance.choice(folders)}/f{number}.json"
         uploads.append(Upload(round(chance.uniform(0, span), 3), name, rule, ids, bad))
     if features.overwrites and chance.random() < 0.3:
         for first in chance.sample(uploads, k=min(3, len(uploads))):
-            if first.rule.batch is None and not first.bad:
+            if not first.bad:
                 # One more row than before: contents of the same size could not be told apart afterwards.
                 ids = tuple(range(row, row + len(first.ids) + 1))
                 row += len(ids)
@@ -272,7 +271,7 @@ def _settings(chance: random.Random) -> dict[str, Any]:
             "messages_per_pull": chance.choice((1, 10, 1000)),
             "ack_deadline": f"{chance.choice((10, 60))}s",
         },
-        "jobs": {"max_running": chance.choice((1, 3, 100))},
+        "jobs": {"max_running": chance.choice((1, 3, 100)), "max_files": chance.choice((2, 10_000, 10_000, 10_000))},
         "windows": {
             "flush_files": chance.choice((1, 3, 1000)),
             "flush_after": f"{chance.choice((1, 5))}s",
