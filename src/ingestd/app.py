@@ -48,6 +48,7 @@ from ingestd.warehouse.governor import QuotaGovernor, QuotaLimits
 from ingestd.warehouse.jobs import Completions, JobRunner
 from ingestd.windows.groups import Groups
 from ingestd.windows.manager import WindowLimits, Windows
+from ingestd.windows.pacing import Pacing
 from ingestd.windows.replicas import Replicas
 from ingestd.windows.store import WindowStore
 from ingestd.windows.sweep import WindowSweep
@@ -68,6 +69,7 @@ class App:
     replicas: Replicas
     clock: Clock
     governor: QuotaGovernor
+    pacing: Pacing
     ops: OpsServer | None = None
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _running: bool = False
@@ -82,6 +84,7 @@ class App:
 
     async def run(self) -> None:
         await self.rules.refresh()
+        await self.pacing.look()
         if self.ops is not None:
             await self.ops.start()
         try:
@@ -90,6 +93,7 @@ class App:
                 steady = [
                     roots.create_task(self.replicas.beat_forever(), name="heartbeat"),
                     roots.create_task(self.sweep.run(), name="sweep:windows"),
+                    roots.create_task(self.pacing.run(), name="pacing"),
                     roots.create_task(self.reconciler.run(), name="reconciler"),
                     roots.create_task(self.rules.watch(self.settings.rules.check_every), name="rules"),
                 ]
@@ -136,6 +140,7 @@ class App:
             "rules": [{"name": rule.name, "hash": rule.content_hash[:12]} for rule in book.rules],
             "rule_problems": [str(problem) for problem in book.problems],
             "quotas": self.governor.status(),
+            "paces": self.pacing.status(),
             "in_flight": {puller.desk.name: puller.desk.in_flight for puller in self.pullers},
         }
 
@@ -205,6 +210,7 @@ def assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
     arrivals = Arrivals(
         runner=runner, refusals=refusals, project=settings.project, clock=clock, remember=settings.intake.remember
     )
+    pacing = Pacing(clients.store, settings.journal / "pace", governor, clock, replica=owner)
     windows = Windows(
         store=WindowStore(clients.store, settings.batches),
         journal=journal,
@@ -220,6 +226,7 @@ def assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
             late_patience=settings.windows.late_patience,
             lease=settings.recovery.lease,
         ),
+        pacing=pacing,
     )
     groups = Groups(
         WindowStore(clients.store, settings.batches), journal, runner, clock, patience=settings.windows.late_patience
@@ -237,8 +244,8 @@ def assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
     )
 
     def deliver(event: ObjectEvent, rule: Rule, receipt: Receipt) -> Work | None:
-        to = windows if rule.spec.batch is not None else arrivals
-        return to.deliver(event, rule, receipt)
+        collected = rule.spec.batch is not None or windows.paced(event, rule)
+        return (windows if collected else arrivals).deliver(event, rule, receipt)
 
     router = Router(
         subscription=settings.subscriptions.notifications,
@@ -272,7 +279,7 @@ def assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
     )
     pullers[0].desk.on_full = windows.hurry
     reconciler = Reconciler(journal, tasks, runner, dispatcher, clock, settings)
-    app = App(settings, rules, pullers, reconciler, windows, sweep, replicas, clock, governor)
+    app = App(settings, rules, pullers, reconciler, windows, sweep, replicas, clock, governor, pacing)
     app.ops = OpsServer(settings.http.host, settings.http.port, ready=app.missing, status=app.status)
     return app
 

@@ -16,6 +16,7 @@ from ingestd.localcloud.bindings import CoreStore, CoreWarehouse
 from ingestd.model.objects import ObjectRef
 from ingestd.rules.bucket import rule_source
 from ingestd.rules.loading import RuleLoader
+from ingestd.windows.pacing import Pacing
 from ingestd.windows.store import WindowStore
 
 Simulate = Callable[..., None]
@@ -39,6 +40,7 @@ async def explain(world: World, name: str) -> Explanation:
         project=PROJECT,
         refusals=Refusals(store, settings.errors),
         windows=WindowStore(store, settings.batches),
+        pacing=Pacing(store, settings.journal / "pace", None, world.clock),
     )
     return await explainer.explain(ObjectRef(TRIGGER, name), book.route(name))
 

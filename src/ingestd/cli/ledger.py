@@ -80,6 +80,7 @@ async def _explain(settings: "Settings", ref: "ObjectRef") -> "Explanation":
     from ingestd.model.clock import SystemClock
     from ingestd.rules.bucket import rule_source
     from ingestd.rules.loading import RuleLoader
+    from ingestd.windows.pacing import Pacing
     from ingestd.windows.store import WindowStore
 
     clock = SystemClock()
@@ -97,6 +98,7 @@ async def _explain(settings: "Settings", ref: "ObjectRef") -> "Explanation":
             project=settings.project,
             refusals=Refusals(clients.store, settings.errors),
             windows=WindowStore(clients.store, settings.batches),
+            pacing=Pacing(clients.store, settings.journal / "pace", None, clock),
         )
         return await explainer.explain(ref, book.route(ref.name))
 

@@ -14,11 +14,13 @@ from ingestd.intake.refusals import Refusals
 from ingestd.model.clock import Clock
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import EPOCH, FileVersion, Generation, ObjectInfo, ObjectRef
+from ingestd.model.tables import TableName
 from ingestd.ports import ObjectStore, Warehouse
 from ingestd.rules.destination import DestinationError, expand_destination
 from ingestd.rules.matching import Ambiguous, Disabled, Match, Routing
 from ingestd.rules.rule import Rule
 from ingestd.windows.model import digest, window_of
+from ingestd.windows.pacing import Pacing
 from ingestd.windows.store import WindowStore
 
 
@@ -60,6 +62,7 @@ class Explainer:
         project: str,
         refusals: Refusals,
         windows: WindowStore,
+        pacing: Pacing,
     ) -> None:
         self._store = store
         self._warehouse = warehouse
@@ -68,6 +71,7 @@ class Explainer:
         self._project = project
         self._refusals = refusals
         self._windows = windows
+        self._pacing = pacing
 
     async def explain(self, ref: ObjectRef, routing: Routing) -> Explanation:
         found = await self._store.stat(ref)
@@ -94,7 +98,7 @@ class Explainer:
             return
         explanation.plan = _plan(record, found)
         explanation.history = await self._history(record, ref)
-        if rule.spec.batch is not None and found is not None:
+        if found is not None:
             explanation.plan.append(await self._window(rule, file, record))
 
     def _record(self, rule: Rule, file: FileVersion) -> Record:
@@ -138,8 +142,13 @@ class Explainer:
 
     async def _window(self, rule: Rule, file: FileVersion, record: Record) -> str:
         """Whether the file waits in an open window, and for how long."""
-        assert rule.spec.batch is not None
-        window = window_of(rule, file, _target(record), int(rule.spec.batch.duration.total_seconds()))
+        await self._pacing.refresh()
+        reference = record.load["destinationTable"]
+        table = TableName(reference["projectId"], reference["datasetId"], reference["tableId"].partition("$")[0])
+        seconds = self._pacing.seconds(rule, table, file.event_time.timestamp())
+        if seconds is None:
+            return "loads on its own"
+        window = window_of(rule, file, _target(record), seconds)
         while await self._windows.is_closed(window.name):
             window = window.next()
         lock = await self._windows.read_lock(window.name)

@@ -34,9 +34,10 @@ from ingestd.model.clock import Clock
 from ingestd.model.errors import BadInput, IngestError
 from ingestd.model.objects import FileVersion
 from ingestd.model.tables import TableName
-from ingestd.rules.destination import DestinationError, expand_destination
+from ingestd.rules.destination import Destination, DestinationError, expand_destination
 from ingestd.rules.rule import Rule, plain
 from ingestd.windows.model import Arrival, WindowId, digest, group_of, late_due, window_of
+from ingestd.windows.pacing import Pacing
 from ingestd.windows.pending import OpenWindow, Pending
 from ingestd.windows.store import Shard, WindowHead, WindowStore
 
@@ -54,6 +55,7 @@ for _why in ("due", "full", "adopted"):
 _ERROR_PAUSE = (timedelta(seconds=1), timedelta(seconds=30))
 _LOOK_EVERY = timedelta(seconds=1)
 _TRIES_WHEN_STOPPING = 2
+_UNTIL_FRESH = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Windows:
         project: str,
         replica: str,
         limits: WindowLimits,
+        pacing: Pacing,
     ) -> None:
         self._store = store
         self._journal = journal
@@ -86,6 +89,7 @@ class Windows:
         self._project = project
         self._replica = replica
         self._limits = limits
+        self._pacing = pacing
         self._open: dict[WindowId, OpenWindow] = {}
         self._group: asyncio.TaskGroup | None = None
         self._stopping = asyncio.Event()
@@ -123,11 +127,16 @@ class Windows:
     def deliver(self, event: ObjectEvent, rule: Rule, receipt: Receipt) -> Coroutine[Any, Any, None] | None:
         """Put a file into its window; its message is acknowledged once the file is durable there."""
         file = event.file
+        if not self._pacing.fresh:
+            receipt.retry_later(_UNTIL_FRESH)  # which window it belongs to cannot be told for sure
+            return None
         try:
             refuse_wildcard(file.ref.url)
             values = {"EventID": file.event_id, "ProjectID": self._project}
             destination = expand_destination(rule, file, values)
-            base = self._slot(rule, event, str(destination.target))
+            seconds = self._seconds(rule, event, destination)
+            assert seconds is not None, "files without a window are not delivered here"
+            base = window_of(rule, file, str(destination.target), seconds)
             slot = self._open.get(base)
             if slot is None:
                 head = self._head(base, rule, destination.target, destination.params)
@@ -156,10 +165,19 @@ class Windows:
             first = head.window.sequence == 0
             self._tend(OpenWindow(base, head, head.due, owned=True, entered=True, walked=first))
 
-    def _slot(self, rule: Rule, event: ObjectEvent, dest: str) -> WindowId:
-        batch = rule.spec.batch
-        assert batch is not None
-        return window_of(rule, event.file, dest, max(1, int(batch.duration.total_seconds())))
+    def paced(self, event: ObjectEvent, rule: Rule) -> bool:
+        """Whether files of a rule without a window collect in one for now, since their table's budget runs short."""
+        if not self._pacing.active:
+            return False
+        try:
+            destination = expand_destination(rule, event.file, {"EventID": event.file.event_id})
+        except DestinationError:
+            return False  # refused where it is delivered
+        return self._seconds(rule, event, destination) is not None
+
+    def _seconds(self, rule: Rule, event: ObjectEvent, destination: Destination) -> int | None:
+        table = destination.table.in_project(self._project)
+        return self._pacing.seconds(rule, table, event.file.event_time.timestamp())
 
     def _head(self, window: WindowId, rule: Rule, table: TableName, params: Any) -> WindowHead:
         example = f"gs://x/{window.key.extension}"

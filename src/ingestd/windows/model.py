@@ -15,6 +15,7 @@ from ingestd.model.objects import FileVersion, Generation, ObjectRef, event_id
 from ingestd.rules.expansion import fnv1_64
 from ingestd.rules.matching import path_of
 from ingestd.rules.rule import Rule
+from ingestd.rules.schema import Batch
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,7 @@ class WindowId:
 
 def window_of(rule: Rule, file: FileVersion, dest: str, seconds: int) -> WindowId:
     """The window a file belongs to; one exactly on a boundary belongs to the later window."""
-    batch = rule.spec.batch
-    assert batch is not None
+    batch = rule.spec.batch or Batch()
     folder = "" if batch.multi_path else f"gs://{file.ref.bucket}/{file.ref.name.rpartition('/')[0]}"
     pattern = "\n".join(rule.matcher.groups(path_of(file.ref.name))) if batch.use_pattern_hash else ""
     key = WindowKey(rule.name, dest, folder, extension(file.ref.name), pattern)
@@ -150,9 +150,7 @@ class Arrival:
     def file(self) -> FileVersion:
         moment = datetime.fromtimestamp(self.time, UTC)
         ref = ObjectRef(self.bucket, self.name)
-        return FileVersion(
-            ref, Generation(self.generation), self.size, moment, self.crc32c, Generation(self.overwrote)
-        )
+        return FileVersion(ref, Generation(self.generation), self.size, moment, self.crc32c, Generation(self.overwrote))
 
     def to_json(self) -> list[Any]:
         return [self.bucket, self.name, self.generation, self.size, self.time, self.crc32c, self.overwrote]

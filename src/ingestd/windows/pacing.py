@@ -1,0 +1,186 @@
+"""Wider windows for tables whose daily budget runs short.
+
+Which window a file belongs to must not depend on when or by whom its message is handled, or a redelivered file would
+find another window and load twice. So a change of pace is written down before it applies: from a given event time on,
+loads of a table are at least so many seconds apart. Replicas read these notes all the time, and one that has not been
+able to read them lately takes no files until it has.
+
+A window becomes the next multiple of its duration; files of rules without a window collect in one of their own.
+"""
+
+import math
+from dataclasses import dataclass, field
+from datetime import timedelta
+from urllib.parse import quote, unquote
+
+import orjson
+import structlog
+from prometheus_client import Counter, Gauge
+
+from ingestd.model.clock import Clock
+from ingestd.model.errors import IngestError, PreconditionFailed
+from ingestd.model.objects import ABSENT, Generation, ObjectRef
+from ingestd.model.tables import TableName, parse_table
+from ingestd.ports import ObjectStore
+from ingestd.rules.rule import Rule
+from ingestd.warehouse.governor import QuotaGovernor
+
+log = structlog.get_logger(__name__)
+
+PACE = Gauge("ingestd_window_pace_seconds", "The widest pace in force: seconds between loads of one table; 0: none.")
+CHANGES = Counter("ingestd_window_pace_changes", "Changes of a table's pace that this process wrote down.")
+
+ERRORS = Counter("ingestd_window_pace_errors", "Times the notes on paces could not be read or written.")
+
+_SCHEMA_VERSION = 1
+_BASE = timedelta(seconds=60)  # a pace is found by asking how much a window of this length should widen
+_STEP = 30  # seconds: paces are multiples of this
+_WIDEST = 6 * 3600
+_LEAD = timedelta(minutes=10)  # more than clocks differ and notes take to be read
+_LOOK_EVERY = timedelta(seconds=30)
+_STALE = timedelta(minutes=2)
+_OUTLIVED = timedelta(days=1)
+_KEPT = timedelta(days=31)  # Pub/Sub keeps a message for so long at most
+_UP, _DOWN = 1.3, 0.5  # smaller changes are not worth a note
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    since: int  # Unix seconds of event time
+    pace: int  # seconds between loads; 0: as the rule has it
+    by: str  # the replica that asked for it
+
+
+@dataclass(slots=True)
+class _Notes:
+    """A table's changes of pace, oldest first."""
+
+    generation: Generation = ABSENT
+    entries: list[_Entry] = field(default_factory=list)
+
+    def at(self, moment: float) -> int:
+        return next((entry.pace for entry in reversed(self.entries) if entry.since <= moment), 0)
+
+    @property
+    def last(self) -> _Entry:
+        return self.entries[-1] if self.entries else _Entry(0, 0, "")
+
+
+class Pacing:
+    def __init__(
+        self, store: ObjectStore, root: ObjectRef, governor: QuotaGovernor | None, clock: Clock, *, replica: str = ""
+    ) -> None:
+        self._store = store
+        self._root = root
+        self._governor = governor
+        self._clock = clock
+        self._replica = replica
+        self._notes: dict[str, _Notes] = {}
+        self._read_at: float | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether any table is, was lately or will be paced."""
+        return bool(self._notes)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the notes were read recently enough to rely on."""
+        return self._read_at is not None and self._clock.monotonic() - self._read_at < _STALE.total_seconds()
+
+    def seconds(self, rule: Rule, table: TableName, moment: float) -> int | None:
+        """How long the window of a file with this event time lasts; None: the file loads on its own."""
+        name = str(table.partition(None))
+        own = max(1, int(rule.spec.batch.duration.total_seconds())) if rule.spec.batch else None
+        notes = self._notes.get(name)
+        pace = notes.at(moment) if notes else 0
+        if own is None:
+            return pace or None
+        return own * max(1, math.ceil(pace / own))
+
+    async def refresh(self) -> None:
+        """Read what has changed."""
+        read_at = self._clock.monotonic()
+        async for info in self._store.list(self._root / ""):
+            name = unquote(info.ref.name.rpartition("/")[2].removesuffix(".json"))
+            known = self._notes.get(name)
+            if known is None or known.generation != info.generation:
+                await self._read(name)
+        self._read_at = read_at
+        now = self._clock.now().timestamp()
+        PACE.set(max((notes.at(now) for notes in self._notes.values()), default=0))
+
+    async def consider(self) -> None:
+        """Write down a change of pace for every table whose budget asks for one."""
+        if self._governor is None:
+            return
+        for name in {*self._notes, *(one["table"] for one in self._governor.status()["tables"])}:
+            wanted = _pace(self._governor.stretch(parse_table(name), _BASE))
+            notes = self._notes.get(name) or _Notes()
+            # Each replica knows only what it loaded itself: a pace is lowered by the one that asked for it, or when
+            # it has outlived the day whose budget it saved.
+            last = notes.last
+            mine = last.by == self._replica or self._clock.now().timestamp() - last.since > _OUTLIVED.total_seconds()
+            if wanted > last.pace * _UP or (mine and wanted < last.pace * _DOWN):
+                await self._write(name, notes, wanted)
+
+    async def run(self) -> None:
+        """Root task."""
+        while True:
+            await self.look()
+            await self._clock.sleep(_LOOK_EVERY)
+
+    async def look(self) -> None:
+        try:
+            await self.refresh()
+            await self.consider()
+        except IngestError as error:
+            ERRORS.inc()
+            log.warning("window.pace_unknown", error=str(error))
+
+    def status(self) -> dict[str, int]:
+        """The paces in force, by table."""
+        now = self._clock.now().timestamp()
+        return {name: pace for name, notes in self._notes.items() if (pace := notes.at(now))}
+
+    async def _read(self, name: str) -> None:
+        data, info = await self._store.read(self._ref(name))
+        document = orjson.loads(data)
+        self._notes[name] = _Notes(info.generation, [_Entry(*entry) for entry in document["Entries"]])
+
+    async def _write(self, name: str, notes: _Notes, pace: int) -> None:
+        now = self._clock.now()
+        if notes.last.since > now.timestamp():
+            return  # the last change has not come into force yet
+        oldest = (now - _KEPT).timestamp()
+        kept = [entry for at, entry in enumerate(notes.entries) if not _superseded(notes.entries, at, oldest)]
+        entries = [*kept, _Entry(int((now + _LEAD).timestamp()), pace, self._replica)]
+        document = {
+            "schema_version": _SCHEMA_VERSION,
+            "Table": name,
+            "Entries": [(entry.since, entry.pace, entry.by) for entry in entries],
+        }
+        try:
+            generation = await self._store.create(
+                self._ref(name), orjson.dumps(document), if_generation=notes.generation
+            )
+        except PreconditionFailed:
+            return  # another replica wrote one: it is read at the next look
+        self._notes[name] = _Notes(generation, entries)
+        CHANGES.inc()
+        log.warning("window.pace_changed", table=name, seconds=pace, since=entries[-1].since)
+
+    def _ref(self, name: str) -> ObjectRef:
+        return self._root / f"{quote(name, safe='.:-_')}.json"
+
+
+def _pace(stretch: float) -> int:
+    """Seconds between loads; 0 while there is plenty of budget."""
+    if stretch <= 1.0:
+        return 0
+    return min(math.ceil(_BASE.total_seconds() * stretch / _STEP) * _STEP, _WIDEST)
+
+
+def _superseded(entries: list[_Entry], at: int, oldest: float) -> bool:
+    """Whether no message can ask for this entry any more."""
+    return at + 1 < len(entries) and entries[at + 1].since < oldest
