@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from ingestd.cli import where
 from ingestd.cli.errors import CommandError
@@ -49,9 +48,11 @@ def replay(
 
 
 def _settings(config: Path | None, rules: str, state: Path | None) -> "Settings":
+    from ingestd.ops.logging import configure
     from ingestd.settings import Settings
     from ingestd.settings_loader import load_settings
 
+    configure("console", "warning")
     environ = dict(os.environ)
     if config is None or state is not None:
         environ["INGESTD_PROJECT"] = where.enter(state)
@@ -132,14 +133,16 @@ def _show(explanation: "Explanation") -> None:
     if not explanation.history:
         output.print("  history  none: no batch has taken it")
         return
-    table = Table("generation", "status", "rows", "job", "what happened", box=None, pad_edge=False)
     for one in explanation.history:
-        happened = one.error or (f"owner {one.owner}" if one.owner else "")
+        rows = "" if one.rows is None else f", {one.rows} rows"
+        output.print(f"  history  generation {one.generation}: [bold]{one.phase}[/]{rows}")
+        if one.error:
+            output.print(f"           {one.error}")
         if one.retry_at:
-            happened += f" (next try {one.retry_at:%Y-%m-%d %H:%M:%S} UTC)"
-        job = f"{one.job_id} ({one.job})"
-        table.add_row(str(one.generation), one.phase, "" if one.rows is None else str(one.rows), job, happened)
-    output.print("  history")
-    output.print(table)
-    for one in explanation.history:
-        output.print(f"  [dim]{one.record_url}[/]")
+            output.print(
+                f"           next try at {one.retry_at:%Y-%m-%d %H:%M:%S} UTC, or now: ingestd replay {one.event_id}"
+            )
+        if one.owner:
+            output.print(f"           being worked on by {one.owner}")
+        output.print(f"           job {one.job_id} ({one.job})")
+        output.print(f"           record {one.record_url}")
