@@ -1,7 +1,8 @@
 """Which datasets and tables exist, kept in the same DuckDB as their rows.
 
-Invariants: metadata and data change in one transaction (the caller's, on the cursor it gives); nothing is remembered
-between calls; a table past its expiration does not exist. The physical table of `p.d.t` is `"p.d"."t"`, its columns
+Invariants: metadata and data change in one transaction (the caller's, on the cursor it gives); what is read is what
+that transaction sees, from memory when the caller gives its `Changes`, else from the stored rows; a table past its
+expiration does not exist. The physical table of `p.d.t` is `"p.d"."t"`, its columns
 typed by `Field.duckdb`, REQUIRED ones NOT NULL, REPEATED ones defaulting to the empty list. Physical column order means
 nothing: always name columns. Ingestion-time partitioned tables carry a hidden `_PARTITIONTIME TIMESTAMPTZ`.
 """
@@ -19,6 +20,7 @@ import orjson
 
 from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.bigquery.evolution import check_change
+from ingestd.localcloud.bigquery.mirror import Changes, Entry, parse_dataset
 from ingestd.localcloud.bigquery.resources import (
     PARTITION_TIME,
     Dataset,
@@ -32,6 +34,7 @@ from ingestd.localcloud.bigquery.resources import (
     default_expiration,
     split_decorator,
 )
+from ingestd.localcloud.bigquery.sizes import measure
 from ingestd.localcloud.bigquery.types import Field, Mode, Schema, quote
 from ingestd.model.clock import Clock
 
@@ -60,10 +63,18 @@ UNPARTITIONED = "__UNPARTITIONED__"
 class Catalog:
     """Bound to one cursor: what it reads and writes belongs to that cursor's transaction."""
 
-    def __init__(self, conn: duckdb.DuckDBPyConnection, *, project: str, clock: Clock) -> None:
+    def __init__(
+        self, conn: duckdb.DuckDBPyConnection, *, project: str, clock: Clock, changes: Changes | None = None
+    ) -> None:
         self.conn = conn
         self.project = project
         self.clock = clock
+        self.changes = changes
+
+    @property
+    def version(self) -> int:
+        """Moves when a commit changes what statements are compiled from."""
+        return self.changes.mirror.version if self.changes is not None else 0
 
     def dataset(self, project: str, dataset: str) -> Dataset:
         found = self.find_dataset(DatasetRef(project, dataset))
@@ -72,16 +83,20 @@ class Catalog:
         return found
 
     def find_dataset(self, ref: DatasetRef) -> Dataset | None:
+        if self.changes is not None:
+            return self.changes.find_dataset(ref)
         row = self.conn.execute(
             'SELECT resource FROM "__catalog".datasets WHERE project = ? AND dataset = ?', [ref.project, ref.dataset]
         ).fetchone()
-        return Dataset.from_rest(orjson.loads(row[0]), ref.project, self.clock.now()) if row else None
+        return parse_dataset(ref.project, row[0]) if row else None
 
     def datasets(self, project: str) -> list[Dataset]:
+        if self.changes is not None:
+            return self.changes.list_datasets(project)
         rows = self.conn.execute(
             'SELECT resource FROM "__catalog".datasets WHERE project = ? ORDER BY dataset', [project]
         ).fetchall()
-        return [Dataset.from_rest(orjson.loads(row[0]), project, self.clock.now()) for row in rows]
+        return [parse_dataset(project, row[0]) for row in rows]
 
     def create_dataset(self, dataset: Dataset) -> Dataset:
         if self.find_dataset(dataset.ref) is not None:
@@ -89,20 +104,31 @@ class Catalog:
         now = self.clock.now()
         dataset = _stamped(replace(dataset, location=dataset.location or "US", created=now, modified=now))
         self.conn.execute(f"CREATE SCHEMA IF NOT EXISTS {dataset.ref.physical}")
+        text = _dump(dataset.rest())
         self.conn.execute(
-            'INSERT INTO "__catalog".datasets VALUES (?, ?, ?)',
-            [dataset.ref.project, dataset.ref.dataset, _dump(dataset.rest())],
+            'INSERT INTO "__catalog".datasets VALUES (?, ?, ?)', [dataset.ref.project, dataset.ref.dataset, text]
         )
+        self._changed_dataset(dataset.ref, text)
         return dataset
 
     def update_dataset(self, dataset: Dataset) -> Dataset:
         self.dataset(dataset.ref.project, dataset.ref.dataset)
         dataset = _stamped(replace(dataset, modified=self._after(dataset.modified)))
+        text = _dump(dataset.rest())
         self.conn.execute(
             'UPDATE "__catalog".datasets SET resource = ? WHERE project = ? AND dataset = ?',
-            [_dump(dataset.rest()), dataset.ref.project, dataset.ref.dataset],
+            [text, dataset.ref.project, dataset.ref.dataset],
         )
+        self._changed_dataset(dataset.ref, text)
         return dataset
+
+    def _changed_dataset(self, ref: DatasetRef, text: str | None) -> None:
+        if self.changes is not None:
+            self.changes.datasets[ref] = parse_dataset(ref.project, text) if text else None
+
+    def _changed_table(self, ref: TableRef, text: str | None) -> None:
+        if self.changes is not None:
+            self.changes.tables[ref] = Entry(ref, text) if text else None
 
     def delete_dataset(self, ref: DatasetRef, *, delete_contents: bool = False) -> None:
         self.dataset(ref.project, ref.dataset)
@@ -110,6 +136,10 @@ class Catalog:
         if tables and not delete_contents:
             raise BigQueryError("resourceInUse", f"Dataset {ref} is still in use")
         self.conn.execute(f"DROP SCHEMA IF EXISTS {ref.physical} CASCADE")
+        if self.changes is not None:
+            for table in self.changes.list_tables(ref):
+                self._changed_table(table.ref, None)
+        self._changed_dataset(ref, None)
         key = [ref.project, ref.dataset]
         self.conn.execute('DELETE FROM "__catalog".tables WHERE project = ? AND dataset = ?', key)
         self.conn.execute('DELETE FROM "__catalog".datasets WHERE project = ? AND dataset = ?', key)
@@ -128,11 +158,14 @@ class Catalog:
     def tables(self, project: str, dataset: str) -> list[Table]:
         """The dataset's tables and views by name; the dataset must exist."""
         self.dataset(project, dataset)
-        rows = self.conn.execute(
-            'SELECT resource FROM "__catalog".tables WHERE project = ? AND dataset = ? ORDER BY table_id',
-            [project, dataset],
-        ).fetchall()
-        tables = [Table.from_rest(orjson.loads(row[0]), project, self.clock.now()) for row in rows]
+        if self.changes is not None:
+            tables = self.changes.list_tables(DatasetRef(project, dataset))
+        else:
+            rows = self.conn.execute(
+                'SELECT resource FROM "__catalog".tables WHERE project = ? AND dataset = ? ORDER BY table_id',
+                [project, dataset],
+            ).fetchall()
+            tables = [Table.from_rest(orjson.loads(row[0]), project, self.clock.now()) for row in rows]
         return [table for table in tables if not self._expired(table)]
 
     def create_table(self, table: Table) -> Table:
@@ -153,10 +186,12 @@ class Catalog:
         table = _stamped(replace(table, created=now, modified=now, time_partitioning=time))
         if table.kind in (TableKind.TABLE, TableKind.SNAPSHOT):
             self.conn.execute(f"CREATE TABLE {table.ref.physical} ({_columns(table)})")
+        text = _dump(table.rest())
         self.conn.execute(
             'INSERT INTO "__catalog".tables VALUES (?, ?, ?, ?, ?, ?)',
-            [table.ref.project, table.ref.dataset, table.ref.table, table.kind, table.expiration, _dump(table.rest())],
+            [table.ref.project, table.ref.dataset, table.ref.table, table.kind, table.expiration, text],
         )
+        self._changed_table(table.ref, text)
         return table
 
     def update_table(self, table: Table) -> Table:
@@ -230,6 +265,7 @@ class Catalog:
             'UPDATE "__catalog".tables SET table_id = ? WHERE project = ? AND dataset = ? AND table_id = ?',
             [name, ref.project, ref.dataset, ref.table],
         )
+        self._changed_table(ref, None)
         return self.update_table(replace(table, ref=target))
 
     def drop_table(self, ref: TableRef) -> None:
@@ -243,6 +279,19 @@ class Catalog:
         assert row is not None
         return int(row[0])
 
+    def measure(self, table: Table) -> tuple[int, int]:
+        """Rows and logical bytes of a stored table; counted once for each state of it.
+
+        Not for a reader's open transaction: its snapshot may be older than the metadata.
+        """
+        entry = self.changes.unchanged(table.ref) if self.changes is not None else None
+        if entry is not None and entry.size is not None:
+            return entry.size
+        size = measure(self.conn, table.ref.physical, table.schema)
+        if entry is not None and self.changes is not None:
+            self.changes.mirror.measured(entry, size)
+        return size
+
     def partition_expression(self, table: Table) -> str | None:
         return partition_expression(table)
 
@@ -255,10 +304,12 @@ class Catalog:
         oldest = time.type.start(self.clock.now() - timedelta(milliseconds=time.expiration_ms)).strftime(
             time.type.pattern
         )
-        self.conn.execute(
+        row = self.conn.execute(
             f"DELETE FROM {table.ref.physical} WHERE {expression} < ? AND {expression} NOT LIKE '\\_\\_%' ESCAPE '\\'",
             [oldest],
-        )
+        ).fetchone()
+        if row and row[0]:
+            self._changed_table(table.ref, _dump(table.rest()))  # the same metadata for other rows
 
     def purge_expired(self) -> None:
         """Free what expired tables and partitions hold; they are already invisible or about to be."""
@@ -274,6 +325,8 @@ class Catalog:
             self.expire_partitions(Table.from_rest(orjson.loads(resource), self.project, self.clock.now()))
 
     def _stored(self, ref: TableRef) -> Table | None:
+        if self.changes is not None:
+            return self.changes.find_table(ref)
         row = self.conn.execute(
             'SELECT resource FROM "__catalog".tables WHERE project = ? AND dataset = ? AND table_id = ?',
             [ref.project, ref.dataset, ref.table],
@@ -281,18 +334,20 @@ class Catalog:
         return Table.from_rest(orjson.loads(row[0]), ref.project, self.clock.now()) if row else None
 
     def _write(self, table: Table) -> None:
+        text = _dump(table.rest())
         self.conn.execute(
             'UPDATE "__catalog".tables SET expiration = ?, kind = ?, resource = ? '
             "WHERE project = ? AND dataset = ? AND table_id = ?",
             [
                 table.expiration,
                 table.kind,
-                _dump(table.rest()),
+                text,
                 table.ref.project,
                 table.ref.dataset,
                 table.ref.table,
             ],
         )
+        self._changed_table(table.ref, text)
 
     def _remove(self, table: Table) -> None:
         ref = table.ref
@@ -302,6 +357,7 @@ class Catalog:
             'DELETE FROM "__catalog".tables WHERE project = ? AND dataset = ? AND table_id = ?',
             [ref.project, ref.dataset, ref.table],
         )
+        self._changed_table(ref, None)
 
     def _expired(self, table: Table) -> bool:
         return table.expiration is not None and table.expiration <= self.clock.now()

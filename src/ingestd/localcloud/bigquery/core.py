@@ -18,6 +18,7 @@ from ingestd.localcloud.bigquery.files.objects import Objects
 from ingestd.localcloud.bigquery.job_api import Inserted, JobApi
 from ingestd.localcloud.bigquery.jobs import Job, JobKey, JobState, JobStore, JobType
 from ingestd.localcloud.bigquery.metadata import Metadata
+from ingestd.localcloud.bigquery.mirror import Session
 from ingestd.localcloud.bigquery.outbox import Deliver, Outbox
 from ingestd.localcloud.bigquery.resources import Table, TableKind
 from ingestd.localcloud.bigquery.runner import JobRunner
@@ -101,26 +102,29 @@ class BigQueryCore:
     @contextmanager
     def reading(self) -> Iterator[Catalog]:
         """A consistent look at the catalog and the rows; writers do not wait for it."""
-        cursor = self.database.cursor()
+        session = self.database.session()
         try:
-            yield Catalog(cursor, project=self.project, clock=self.clock)
+            yield self._catalog(session)
         finally:
-            cursor.close()
+            session.close()
+
+    def _catalog(self, session: Session) -> Catalog:
+        return Catalog(session.conn, project=self.project, clock=self.clock, changes=session.changes)
 
     @contextmanager
     def writing(self) -> Iterator[Catalog]:
         """One change outside of a job, in one transaction."""
         with self.runner.data_lock:
-            cursor = self.database.cursor()
+            session = self.database.session()
             try:
-                cursor.begin()
-                yield Catalog(cursor, project=self.project, clock=self.clock)
-                cursor.commit()
+                session.begin()
+                yield self._catalog(session)
+                session.commit()
             except BaseException:
-                rollback(cursor)
+                rollback(session.conn)
                 raise
             finally:
-                cursor.close()
+                session.close()
 
     def insert_job(self, project: str, resource: Mapping[str, Any]) -> Job:
         return self.jobs.insert(project, resource).job
@@ -160,7 +164,7 @@ class BigQueryCore:
         now = self.clock.now()
         key = JobKey(table.ref.project, self.settings.default_location, "describe")
         job = Job(key, JobType.QUERY, {"query": {}}, now, self.settings.user_email, JobState.RUNNING)
-        run = self.runner.prepare(job, catalog.conn)
+        run = self.runner.prepare(job, catalog)
         if table.kind is TableKind.EXTERNAL:
             return detect_external(run, table.external or {}, table.schema)
         return query_job.plan(run, table.view_query).schema or ()

@@ -9,6 +9,8 @@ from threading import Lock
 
 import duckdb
 
+from ingestd.localcloud.bigquery.mirror import Mirror, Session
+
 FILE_NAME = "bigquery.duckdb"
 _CURSORS_PER_PARENT = 1_000
 
@@ -48,6 +50,7 @@ class Database:
         for statement in (*_SETTINGS, *_CATALOG):
             self._connection.execute(statement)
         self._register_functions()
+        self.mirror = Mirror(self._connection)
 
     def _register_functions(self) -> None:
         # Imported here: the functions belong to the SQL package, which imports this package's catalog.
@@ -63,6 +66,10 @@ class Database:
                 self._parent = self._connection.cursor()
             self._made += 1
             return self._parent.cursor()
+
+    def session(self) -> Session:
+        """A cursor that reads the catalog from memory."""
+        return Session(self.cursor(), self.mirror)
 
     def checkpoint(self) -> None:
         self._connection.execute("CHECKPOINT")

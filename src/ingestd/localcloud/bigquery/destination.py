@@ -5,7 +5,7 @@ refused write leaves the table as it was.
 """
 # ruff: noqa: S608 - identifiers go through `quote`, values are bound
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -124,13 +124,15 @@ class Staged:
     """Rows ready to be written: `relation` goes after FROM and has `schema`'s columns by name.
 
     `declared` says that a user named this schema, which is then held against the table's in both directions; a schema
-    read off a file may be stricter than the table. `has_partition_time` adds `_PARTITIONTIME` to the columns.
+    read off a file may be stricter than the table. `has_partition_time` adds `_PARTITIONTIME` to the columns. `values`
+    are bound where `relation` stands.
     """
 
     relation: str
     schema: Schema
     declared: bool = True
     has_partition_time: bool = False
+    values: Sequence[Any] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +335,8 @@ def _check_partitions(catalog: Catalog, destination: Destination, staged: Staged
         return
     if destination.decorator is not None and not table.by_ingestion_time:
         stray = catalog.conn.execute(
-            f"SELECT 1 FROM {staged.relation} WHERE {expression} <> ? LIMIT 1", [destination.decorator]
+            f"SELECT 1 FROM {staged.relation} WHERE {expression} <> ? LIMIT 1",
+            [*staged.values, destination.decorator],
         ).fetchone()
         if stray is not None:
             raise BigQueryError(
@@ -341,7 +344,9 @@ def _check_partitions(catalog: Catalog, destination: Destination, staged: Staged
                 f"Some rows belong to different partitions rather than destination partition {destination.decorator}",
             )
         return
-    row = catalog.conn.execute(f"SELECT count(DISTINCT {expression}) FROM {staged.relation}").fetchone()
+    row = catalog.conn.execute(
+        f"SELECT count(DISTINCT {expression}) FROM {staged.relation}", list(staged.values)
+    ).fetchone()
     assert row is not None
     if row[0] > MAX_PARTITIONS:
         raise BigQueryError(
@@ -410,7 +415,7 @@ def _insert(catalog: Catalog, destination: Destination, staged: Staged, table: T
     selected = f"SELECT {', '.join(sources)} FROM {staged.relation}"
     try:
         row = catalog.conn.execute(
-            f"INSERT INTO {table.ref.physical} ({', '.join(targets)}) {selected}", values
+            f"INSERT INTO {table.ref.physical} ({', '.join(targets)}) {selected}", [*values, *staged.values]
         ).fetchone()
     except duckdb.ConstraintException as error:
         raise BigQueryError("invalid", f"Required field {_null_column(error, table)} cannot be null") from error

@@ -92,6 +92,8 @@ class Run:
 
     def applying(self, *, last: bool) -> None:
         """The SQL engine is about to commit a change. After the last one the job can no longer be cancelled."""
+        if self.finished is not None:
+            return  # the DONE row is part of the same transaction
         with self._gate:
             self.check_cancelled()
             self._sealed = last

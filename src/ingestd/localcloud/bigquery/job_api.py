@@ -113,7 +113,7 @@ class JobApi:
     def _dry_run(self, catalog: Catalog, job: Job) -> Job:
         if job.type is not JobType.QUERY:
             return job.done(self._clock.now())
-        return query_job.dry_run(self._runner.prepare(job, catalog.conn))
+        return query_job.dry_run(self._runner.prepare(job, catalog))
 
     def _location(
         self, catalog: Catalog, project: str, kind: JobType, configuration: Mapping[str, Any], given: str

@@ -11,7 +11,7 @@ from ingestd.localcloud.bigquery.files.objects import check_source_uri
 from ingestd.localcloud.bigquery.files.options import LoadOptions, SourceFormat
 from ingestd.localcloud.bigquery.quota import check_load_bytes, check_load_limits
 from ingestd.localcloud.bigquery.resources import Table
-from ingestd.localcloud.bigquery.sizes import measure
+from ingestd.localcloud.bigquery.sizes import logical_bytes, measure
 from ingestd.localcloud.bigquery.types import Schema, schema_from_rest
 
 _STAGING = "__load_staging"
@@ -47,7 +47,7 @@ def run(run: Run) -> None:
         if before is None:
             run.catalog.dataset(destination.ref.project, destination.ref.dataset)
         schema = declared or _schema_of_destination(before, destination, options)
-        outcome = load_files(run.conn, run.objects, options, uris, schema, _STAGING)
+        outcome = load_files(run.conn, run.objects, options, uris, schema, _STAGING, inline=True)
         run.check_cancelled()
         with run.writing() as catalog:
             # The files were read for the schema the table had; another job may have changed it meanwhile.
@@ -57,13 +57,19 @@ def run(run: Run) -> None:
                 run.quotas.check_table(
                     run.conn, destination.ref, partitioned=bool(after and after.partitioned), daily=True
                 )
-                staged = Staged(_STAGING, outcome.schema, declared=bool(declared))
+                staged = _staged(outcome, declared=bool(declared))
                 written = write_to(catalog, destination, staged, after)
                 run.quotas.record(run.conn, destination.ref, daily=True)
                 run.finish(Outcome(_statistics(run, outcome, written.rows), outcome.errors))
                 return
-        run.conn.execute(f"DROP TABLE {_STAGING}")
+        run.conn.execute(f"DROP TABLE IF EXISTS {_STAGING}")
     raise BigQueryError("backendError", f"The schema of {destination.ref} kept changing while the load was running")
+
+
+def _staged(outcome: LoadOutcome, *, declared: bool) -> Staged:
+    if outcome.inline is None:
+        return Staged(_STAGING, outcome.schema, declared=declared)
+    return Staged(outcome.inline.relation, outcome.schema, declared=declared, values=outcome.inline.values)
 
 
 def _schema_of_destination(table: Table | None, destination: Destination, options: LoadOptions) -> Schema | None:
@@ -74,7 +80,10 @@ def _schema_of_destination(table: Table | None, destination: Destination, option
 
 
 def _statistics(run: Run, outcome: LoadOutcome, rows: int) -> dict[str, Any]:
-    _, size = measure(run.conn, _STAGING, outcome.schema)
+    if outcome.inline is not None:
+        size = logical_bytes(outcome.inline.rows, outcome.schema)
+    else:
+        _, size = measure(run.conn, _STAGING, outcome.schema)
     return {
         "load": {
             "inputFiles": str(outcome.input_files),

@@ -172,7 +172,10 @@ class Metadata:
         }
         rows, size = 0, 0
         if table.kind in (TableKind.TABLE, TableKind.SNAPSHOT):
-            rows, size = measure(catalog.conn, source_partition(table, decorator), table.schema)
+            if decorator is None:
+                rows, size = catalog.measure(table)
+            else:
+                rows, size = measure(catalog.conn, source_partition(table, decorator), table.schema)
         if decorator is not None:
             resource["id"] = f"{ref}${decorator}"
             resource["tableReference"] = {**ref.rest(), "tableId": f"{ref.table}${decorator}"}

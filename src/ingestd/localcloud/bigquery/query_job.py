@@ -1,12 +1,13 @@
 """Query jobs: hand the text to the SQL engine, keep its rows where clients can page through them.
 
-A change commits together with a marker of its job (see `commit_watch`), so a job cut short is never applied twice. A
-script commits statement by statement, as in BigQuery, and its statements become child jobs when it ends.
+A single statement's change commits together with the job's DONE row. A script commits statement by statement, as in
+BigQuery, each change together with a marker of its job (see `commit_watch`), so that a script cut short is never run
+twice; its statements become child jobs when it ends.
 """
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -22,7 +23,6 @@ from ingestd.localcloud.bigquery.execution import Outcome, Run, rollback
 from ingestd.localcloud.bigquery.jobs import Job, JobKey, JobState, JobStore, JobType, QueryResult
 from ingestd.localcloud.bigquery.legacy_sql import standard_sql
 from ingestd.localcloud.bigquery.resources import Dataset, DatasetRef, Table, TableKind, TableRef
-from ingestd.localcloud.bigquery.sizes import measure
 from ingestd.localcloud.bigquery.sql.engine import DryRun, SqlEngine, StatementResult, TableName
 from ingestd.localcloud.bigquery.sql.parameters import parameters_from_rest
 from ingestd.localcloud.bigquery.sql_surroundings import attach_definitions, surroundings
@@ -49,10 +49,10 @@ def run(run: Run) -> None:
     query = run.job.details
     sql = standard_sql(query)
     recorder = _Recorder(run)
-    engine = _engine(run)
-    _check_bytes_billed(run, engine, sql)
     # A lone SELECT changes nothing: it runs beside the writer and takes the lock only to store its rows.
     reading = bool(_READ_ONLY.match(sql)) and ";" not in sql.strip().rstrip(";")
+    engine = _engine(run, None if reading else lambda statement: run.finish(_outcome(run, run.catalog, statement)))
+    _check_bytes_billed(run, engine, sql)
     if query.get("destinationTable") and not reading:
         _refuse_destination(engine.dry_run(sql))
     with nullcontext() if reading else run.data_lock:
@@ -66,6 +66,8 @@ def run(run: Run) -> None:
         if result.script:
             recorder.close_script(result.statements)
             return
+    if run.finished is not None:
+        return
     statement = result.statements[-1]
     with run.writing() as catalog:
         run.finish(_outcome(run, catalog, statement))
@@ -81,7 +83,7 @@ def dry_run(run: Run) -> Job:
     """What the query would do: its schema, its kind, the bytes it would read."""
     sql = standard_sql(run.job.details)
     plan = _engine(run).dry_run(sql)
-    size = _bytes_of(run.catalog, plan.referenced_tables)
+    size = _bytes_of(run.catalog, plan)
     query: dict[str, Any] = {
         "statementType": plan.kind,
         "totalBytesProcessed": str(size),
@@ -100,7 +102,7 @@ def plan(run: Run, sql: str) -> DryRun:
     return _engine(run).dry_run(sql)
 
 
-def _engine(run: Run) -> SqlEngine:
+def _engine(run: Run, committing: Callable[[StatementResult], None] | None = None) -> SqlEngine:
     query = run.job.details
     default = query.get("defaultDataset")
     default_ref = DatasetRef.from_rest(default, run.job.key.project) if default else None
@@ -109,13 +111,15 @@ def _engine(run: Run) -> SqlEngine:
     watched = cast("duckdb.DuckDBPyConnection", watch)
     return SqlEngine(
         watched,
-        Catalog(watched, project=run.catalog.project, clock=run.clock),
+        Catalog(watched, project=run.catalog.project, clock=run.clock, changes=run.catalog.changes),
         project=run.job.key.project,
         clock=run.clock,
         default_dataset=f"{default_ref.project}.{default_ref.dataset}" if default_ref else None,
         parameters=parameters_from_rest(query.get("queryParameters")),
         external=attach_definitions(run, query.get("tableDefinitions") or {}),
-        surroundings=replace(surroundings(run, watch.note_change), before_statement=run.check_cancelled),
+        surroundings=replace(
+            surroundings(run, watch.note_change), before_statement=run.check_cancelled, committing=committing
+        ),
     )
 
 
@@ -123,7 +127,7 @@ def _check_bytes_billed(run: Run, engine: SqlEngine, sql: str) -> None:
     limit = run.job.details.get("maximumBytesBilled")
     if not limit:
         return
-    size = _bytes_of(run.catalog, engine.dry_run(sql).referenced_tables)
+    size = _bytes_of(run.catalog, engine.dry_run(sql))
     if size > int(limit):
         raise BigQueryError(
             "bytesBilledLimitExceeded",
@@ -161,7 +165,7 @@ class _Recorder:
         run = self.run
         with run.writing() as catalog:
             result = self._store_missing(statements)
-            size = _bytes_of(catalog, tuple(table for item in statements for table in item.referenced_tables))
+            size = _bytes_of(catalog, *statements)
             statistics: dict[str, Any] = {
                 "numChildJobs": str(len(self.children)),
                 "totalBytesProcessed": str(size),
@@ -213,7 +217,7 @@ def _child_configuration(parent: Job, statement: StatementResult, outcome: Outco
 
 def _outcome(run: Run, catalog: Catalog, statement: StatementResult, suffix: str = "") -> Outcome:
     """Statistics and stored rows of one statement, in the open transaction."""
-    size = _bytes_of(catalog, statement.referenced_tables)
+    size = _bytes_of(catalog, statement)
     query: dict[str, Any] = {
         "statementType": statement.kind,
         "totalBytesProcessed": str(size),
@@ -289,13 +293,13 @@ def _anonymous(run: Run, catalog: Catalog, schema: Schema, suffix: str) -> Table
     return catalog.create_table(table)
 
 
-def _bytes_of(catalog: Catalog, tables: tuple[TableName, ...]) -> int:
-    """Logical bytes of the stored tables a statement reads; BigQuery would count its columns only."""
+def _bytes_of(catalog: Catalog, *statements: StatementResult | DryRun) -> int:
+    """Logical bytes of the stored tables that statements read; BigQuery would count the columns only."""
     total = 0
-    for name in set(tables):
+    for name in {table for item in statements for table in item.referenced_tables if table != item.unread}:
         table = catalog.find_table(_ref(name))
         if table is not None and table.kind in (TableKind.TABLE, TableKind.SNAPSHOT) and table.schema:
-            total += measure(catalog.conn, table.ref.physical, table.schema)[1]
+            total += catalog.measure(table)[1]
     return total
 
 

@@ -26,6 +26,7 @@ from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.bigquery.execution import Cancelled, Run, WriterLock, as_bigquery, rollback
 from ingestd.localcloud.bigquery.files.objects import Objects
 from ingestd.localcloud.bigquery.jobs import Job, JobKey, JobState, JobStore, JobType
+from ingestd.localcloud.bigquery.mirror import Session
 from ingestd.localcloud.bigquery.outbox import Outbox
 from ingestd.localcloud.bigquery.quota import Quotas
 from ingestd.localcloud.bigquery.resources import TableRef, millis, split_decorator
@@ -247,32 +248,36 @@ class JobRunner:
 
     def sweep(self) -> None:
         """Free expired tables and partitions, old jobs and quota records."""
-        cursor = self._database.cursor()
+        session = self._database.session()
         try:
             with self.data_lock:
-                cursor.begin()
-                Catalog(cursor, project=self._project, clock=self._clock).purge_expired()
-                self.quotas.forget_old(cursor)
-                JobStore(cursor).forget_before(millis(self._clock.now() - _JOB_MEMORY))
-                cursor.commit()
-        except duckdb.Error:
-            log.exception("bigquery.sweep_failed")
-            rollback(cursor)
+                try:
+                    session.begin()
+                    self._catalog(session).purge_expired()
+                    self.quotas.forget_old(session.conn)
+                    JobStore(session.conn).forget_before(millis(self._clock.now() - _JOB_MEMORY))
+                    session.commit()
+                except duckdb.Error:
+                    log.exception("bigquery.sweep_failed")
+                    rollback(session.conn)
         finally:
-            cursor.close()
+            session.close()
 
-    def prepare(self, job: Job, cursor: duckdb.DuckDBPyConnection) -> Run:
+    def _catalog(self, session: Session) -> Catalog:
+        return Catalog(session.conn, project=self._project, clock=self._clock, changes=session.changes)
+
+    def prepare(self, job: Job, catalog: Catalog) -> Run:
         return Run(
             job=job,
-            conn=cursor,
-            catalog=Catalog(cursor, project=self._project, clock=self._clock),
+            conn=catalog.conn,
+            catalog=catalog,
             objects=self._objects,
             clock=self._clock,
             settings=self._settings,
             data_lock=self.data_lock,
             quotas=self.quotas,
             on_done=self._outbox.store,
-            jobs=lambda: self._all_jobs(cursor, job.key.project),
+            jobs=lambda: self._all_jobs(catalog.conn, job.key.project),
         )
 
     def _all_jobs(self, cursor: duckdb.DuckDBPyConnection, project: str) -> Iterable[Mapping[str, Any]]:
@@ -286,14 +291,14 @@ class JobRunner:
                 return
             if live.job.state is JobState.PENDING:
                 live.job = live.job.running(self._clock.now())
-            cursor = self._database.cursor()
-            live.run = run = self.prepare(live.job, cursor)
+            session = self._database.session()
+            live.run = run = self.prepare(live.job, self._catalog(session))
             if live.cancelled:
                 run.cancel()
         try:
             done = self._attempts(run)
         finally:
-            cursor.close()
+            session.close()
         self._settle(key, done)
 
     def _attempts(self, run: Run) -> Job:
@@ -310,7 +315,8 @@ class JobRunner:
                 rollback(run.conn)
                 if attempt < _CONFLICT_RETRIES and not run.cancelled and not run.applied:
                     log.info("bigquery.job_retried", job=str(run.job.key), reason=str(conflict))
-                    run = self.prepare(run.job, self._renewed(run))
+                    self._drop_temporary(run.conn)
+                    run = self.prepare(run.job, run.catalog)
                     continue
                 error = as_bigquery(conflict)
             except duckdb.Error as failure:
@@ -326,11 +332,10 @@ class JobRunner:
             return done
         raise AssertionError("unreachable")
 
-    def _renewed(self, run: Run) -> duckdb.DuckDBPyConnection:
-        """The same cursor without the temporary tables of the failed attempt."""
-        for (name,) in run.conn.execute("SELECT table_name FROM duckdb_tables() WHERE temporary").fetchall():
-            run.conn.execute(f'DROP TABLE "{name}"')
-        return run.conn
+    def _drop_temporary(self, conn: duckdb.DuckDBPyConnection) -> None:
+        """The failed attempt left temporary tables on the cursor."""
+        for (name,) in conn.execute("SELECT table_name FROM duckdb_tables() WHERE temporary").fetchall():
+            conn.execute(f'DROP TABLE "{name}"')
 
     def _perform(self, run: Run) -> None:
         run.check_cancelled()

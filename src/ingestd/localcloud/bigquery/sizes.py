@@ -1,6 +1,9 @@
 """Logical bytes of rows, by BigQuery's rules (https://cloud.google.com/bigquery/pricing#data_size_calculation)."""
 # ruff: noqa: S608 - identifiers go through `quote`
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import duckdb
 
 from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type, quote
@@ -30,6 +33,29 @@ def measure(conn: duckdb.DuckDBPyConnection, relation: str, schema: Schema) -> t
             weights.append(weight)
     values = conn.execute(f"SELECT {', '.join(aggregates)} FROM {relation}").fetchone() or (0,)
     return int(values[0]), sum(int(value or 0) * weight for value, weight in zip(values, weights, strict=False))
+
+
+def logical_bytes(rows: Iterable[Mapping[str, Any]], schema: Schema) -> int:
+    """What `measure` would count for a few rows of converted values, without asking DuckDB."""
+    return sum(_value_bytes(row[item.name], item) for row in rows for item in schema)
+
+
+def _value_bytes(value: Any, item: Field) -> int:
+    if value is None:
+        return 0
+    if item.mode is not Mode.REPEATED:
+        return _scalar_bytes(value, item)
+    if item.type in _FIXED:
+        return len(value) * _FIXED[item.type]
+    return sum(_scalar_bytes(element, item) for element in value if element is not None)
+
+
+def _scalar_bytes(value: Any, item: Field) -> int:
+    if item.type in _FIXED:
+        return _FIXED[item.type]
+    if item.type is Type.STRUCT:
+        return sum(_value_bytes(value.get(member.name), member) for member in item.fields)
+    return 2 + len(value if isinstance(value, bytes) else str(value).encode())
 
 
 def _aggregates(column: str, item: Field) -> list[tuple[str, int]]:

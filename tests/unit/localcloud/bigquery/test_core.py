@@ -1,6 +1,6 @@
 """The core in virtual time: job states, latency, cancellation, expiry, recovery, the outbox."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from threading import Event, Thread
@@ -15,7 +15,11 @@ from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.bigquery.execution import Run
 from ingestd.localcloud.bigquery.files.objects import MemoryObjects
 from ingestd.localcloud.bigquery.jobs import JobState
+from ingestd.localcloud.bigquery.mirror import Session
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
+from ingestd.localcloud.bigquery.sql.queries import CompiledQuery
+from ingestd.localcloud.bigquery.sql.runner import Runner
+from ingestd.localcloud.bigquery.types import Schema
 from ingestd.localcloud.faults import Fault, FaultKind
 from ingestd.model.clock import ManualClock
 
@@ -126,18 +130,32 @@ def query(sql: str, job_id: str) -> dict[str, Any]:
     return {"jobReference": {"jobId": job_id}, "configuration": configuration}
 
 
+def die(*_: object) -> None:
+    raise SystemExit
+
+
+def die_after_commit(self: Session) -> None:
+    self._conn.commit()
+    raise SystemExit
+
+
 @pytest.mark.parametrize(
-    ("sql", "reason"),
+    ("sql", "where", "how", "again", "reason"),
     [
-        ("INSERT INTO d.t (id) VALUES (1)", None),
-        ("INSERT INTO d.t (id) VALUES (1); SELECT 1", "backendError"),
+        pytest.param("INSERT INTO d.t (id) VALUES (1)", Run, die, 1, None, id="before the commit"),
+        pytest.param("INSERT INTO d.t (id) VALUES (1)", Session, die_after_commit, 0, None, id="after the commit"),
+        pytest.param("INSERT INTO d.t (id) VALUES (1); SELECT 1", Run, die, 0, "backendError", id="inside a script"),
     ],
 )
 def test_a_change_committed_before_death_is_never_applied_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, reason: str | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sql: str,
+    where: type,
+    how: Callable[..., None],
+    again: int,
+    reason: str | None,
 ) -> None:
-    def die(*_: object) -> None:
-        raise SystemExit
 
     settings = BigQuerySettings(workers=0)
     with BigQueryCore(tmp_path, project="p", objects=MemoryObjects(), settings=settings) as first:
@@ -146,13 +164,15 @@ def test_a_change_committed_before_death_is_never_applied_twice(
         first.metadata.insert_table("p", "d", table)
         first.insert_job("p", query(sql, "j"))
         with monkeypatch.context() as patch, pytest.raises(SystemExit):
-            patch.setattr(Run, "finish", die)
+            patch.setattr(where, "finish" if where is Run else "commit", how)
             first.run_pending()
     with BigQueryCore(tmp_path, project="p", objects=MemoryObjects(), settings=settings) as second:
-        assert second.run_pending() == 0
+        assert second.run_pending() == again
         job = second.jobs.get("p", "j")
         assert job.state is JobState.DONE
         assert (job.error.reason if job.error else None) == reason
+        if reason is None:
+            assert job.statistics["query"]["numDmlAffectedRows"] == "1"
         assert second.metadata.get_table("p", "d", "t")["numRows"] == "1"
 
 
@@ -162,10 +182,55 @@ def test_a_change_whose_marker_cannot_be_written_is_rolled_back(bench: Bench, mo
 
     bench.create()
     monkeypatch.setattr(execution, "mark", refuse)
-    job = bench.core.wait(bench.core.insert_job("p", query("INSERT INTO d.t (id) VALUES (1)", "j")))
+    job = bench.core.wait(bench.core.insert_job("p", query("INSERT INTO d.t (id) VALUES (1); SELECT 1", "j")))
     assert job.error is not None
     assert job.error.reason == "internalError"
     assert bench.rows() == []
+
+
+def test_a_change_whose_done_row_cannot_be_written_is_rolled_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("no row")
+
+    bench.create()
+    before = bench.core.metadata.get_table("p", "d", "t")
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "finish", refuse)
+        job = bench.core.wait(bench.core.insert_job("p", query("INSERT INTO d.t (id) VALUES (1)", "j")))
+    assert job.error is not None
+    assert job.error.reason == "internalError"
+    assert bench.rows() == []
+    assert bench.core.metadata.get_table("p", "d", "t") == before
+
+
+def test_a_query_compiled_from_columns_that_changed_meanwhile_runs_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.create()
+    keep = Runner.keep
+    runs: list[str] = []
+
+    def slow(self: Runner, query: CompiledQuery, bound: Mapping[str, object]) -> tuple[str, Schema]:
+        runs.append(query.sql)
+        if len(runs) == 1:
+            patch = {"schema": {"fields": [*FIELDS, {"name": "late", "type": "STRING"}]}}
+            bench.core.metadata.update_table("p", "d", "t", patch, patch=True, etag=None)
+        return keep(self, query, bound)
+
+    monkeypatch.setattr(Runner, "keep", slow)
+    answer = bench.core.query("p", {"query": "SELECT * FROM d.t", "useLegacySql": False})
+    assert len(runs) == 2
+    assert answer["schema"]["fields"][-1]["name"] == "late"
+
+
+def test_metadata_of_a_rolled_back_script_is_never_seen(bench: Bench) -> None:
+    bench.create()
+    before = bench.core.metadata.get_table("p", "d", "t")
+    script = "BEGIN TRANSACTION; INSERT INTO d.t (id) VALUES (1); ROLLBACK TRANSACTION;"
+    assert bench.core.wait(bench.core.insert_job("p", query(script, "j"))).error is None
+    assert bench.core.metadata.get_table("p", "d", "t") == before
 
 
 def test_a_destination_for_dml_is_refused_before_it_runs(bench: Bench) -> None:

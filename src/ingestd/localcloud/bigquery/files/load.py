@@ -17,7 +17,7 @@ from ingestd.localcloud.bigquery.files.objects import Objects, SourceObject, che
 from ingestd.localcloud.bigquery.files.options import LoadOptions, SourceFormat
 from ingestd.localcloud.bigquery.files.problems import READING, Tally
 from ingestd.localcloud.bigquery.files.rowload import Codec, Part, RowLoader, SourceFile, TableWriter
-from ingestd.localcloud.bigquery.files.staging import Staging
+from ingestd.localcloud.bigquery.files.staging import Inline, Staging
 from ingestd.localcloud.bigquery.files.textfiles import CorruptGzipError, gunzip
 from ingestd.localcloud.bigquery.types import Field, Schema, Type
 
@@ -34,6 +34,7 @@ class LoadOutcome:
     errors: tuple[ErrorProto, ...] = field(default=())
     input_files: int = 0
     input_bytes: int = 0
+    inline: Inline | None = None  # the rows themselves, when the caller asked for a few of them that way
 
 
 def load_files(
@@ -45,14 +46,16 @@ def load_files(
     staging: str,
     *,
     file_name: bool = False,
+    inline: bool = False,
 ) -> LoadOutcome:
     """Read every file into the temp table `staging`, whose columns are typed as `Field.duckdb` says.
 
     The table exists when this returns; when it raises, nothing is left behind. The error's `details` are the entries of
-    `errors[]` that follow the error itself. With `file_name`, a last column `_FILE_NAME` names each row's file.
+    `errors[]` that follow the error itself. With `file_name`, a last column `_FILE_NAME` names each row's file. With
+    `inline`, a few rows come back in the outcome and there is no table.
     """
     sources = _resolve(objects, options, uris)
-    job = _Job(conn, objects, options, sources, schema, staging, file_name)
+    job = _Job(conn, objects, options, sources, schema, staging, file_name, inline)
     return job.run()
 
 
@@ -97,12 +100,15 @@ class _Job:
         schema: Schema | None,
         staging: str,
         file_name: bool,
+        inline: bool,
     ) -> None:
         self._conn = conn
         self._objects = objects
         self._options = options
         self._sources = sources
         self._name = staging
+        self._wants_inline = inline
+        self._inline: Inline | None = None
         self._schema = schema or None
         label = {SourceFormat.CSV: "CSV", SourceFormat.JSON: "JSON"}.get(options.source_format, options.source_format)
         self._tally = Tally(label, options.max_bad_records)
@@ -128,6 +134,7 @@ class _Job:
             errors=self._tally.warnings(),
             input_files=len(self._sources),
             input_bytes=sum(item.size for item in self._sources),
+            inline=self._inline,
         )
 
     def _given(self) -> Schema | None:
@@ -152,12 +159,14 @@ class _Job:
         if self._schema is None and not self._options.autodetect:
             raise BigQueryError("invalid", "No schema specified on job or table.")
         codec, parts = self._csv() if self._options.source_format is SourceFormat.CSV else self._json()
-        with Staging(self._conn, self._name, (*codec.schema, *self._constants)).open() as staging:
+        columns = (*codec.schema, *self._constants)
+        with Staging(self._conn, self._name, columns, inline=self._wants_inline).open() as staging:
             loader = RowLoader(staging, codec, self._constants, self._tally)
             for part in parts:
                 loader.add(part)
             loader.flush()
             self._tally.raise_if_failed()
+        self._inline = staging.inline
         return codec.schema
 
     def _json(self) -> tuple[Codec, Iterator[Part]]:

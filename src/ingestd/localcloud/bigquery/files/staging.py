@@ -1,10 +1,12 @@
 """The DuckDB temp table that a load fills.
 
-A handful of rows go in as bound parameters (about a millisecond); more go in through Arrow.
+A handful of rows go in as bound parameters (about a millisecond); more go in through Arrow. A caller that can use rows
+as bound values gets a handful of them `Inline`, without any table.
 """
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -19,36 +21,79 @@ FEW_ROWS = 16
 _VIEW = "_staged_arrow"
 
 
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """A few converted rows; `relation` goes after FROM in a statement that binds `values` in that place."""
+
+    schema: Schema
+    rows: Sequence[Mapping[str, Any]]
+
+    @property
+    def relation(self) -> str:
+        columns = ", ".join(quote(item.name) for item in self.schema)
+        return f"(VALUES {', '.join([_marks(self.schema)] * len(self.rows))}) AS _rows ({columns})"
+
+    @property
+    def values(self) -> list[Any]:
+        return [row[item.name] for row in self.rows for item in self.schema]
+
+
+def _marks(schema: Schema) -> str:
+    return "(" + ", ".join(f"?::{item.duckdb}" for item in schema) + ")"
+
+
 class Staging:
     """A temp table with one column per field."""
 
-    def __init__(self, conn: duckdb.DuckDBPyConnection, name: str, schema: Schema) -> None:
+    def __init__(self, conn: duckdb.DuckDBPyConnection, name: str, schema: Schema, *, inline: bool = False) -> None:
         self._conn = conn
         self._table = quote(name)
         self._schema = schema
         self._few = 0 if has_interval(schema) else FEW_ROWS
-        self._placeholders = "(" + ", ".join(f"?::{item.duckdb}" for item in schema) + ")"
+        self._waiting: list[Mapping[str, Any]] | None = [] if inline and self._few and schema else None
 
     @contextlib.contextmanager
     def open(self) -> Iterator["Staging"]:
-        """The table exists after a clean exit and is gone after an error."""
-        columns = ", ".join(f"{quote(item.name)} {item.duckdb}" for item in self._schema)
-        self._conn.execute(f"CREATE OR REPLACE TEMP TABLE {self._table} ({columns})")
+        """After a clean exit the table exists, or the rows are `inline`; after an error nothing is left."""
+        if self._waiting is None:
+            self._create()
         try:
             yield self
+            if self._waiting == []:
+                self._create_for_more()
         except BaseException:
-            with contextlib.suppress(duckdb.Error):
-                self._conn.execute(f"DROP TABLE IF EXISTS {self._table}")
+            if self._waiting is None:
+                with contextlib.suppress(duckdb.Error):
+                    self._conn.execute(f"DROP TABLE IF EXISTS {self._table}")
             raise
+
+    @property
+    def inline(self) -> Inline | None:
+        """The rows, if they were few enough to need no table."""
+        return Inline(self._schema, self._waiting) if self._waiting is not None else None
+
+    def _create(self) -> None:
+        columns = ", ".join(f"{quote(item.name)} {item.duckdb}" for item in self._schema)
+        self._conn.execute(f"CREATE OR REPLACE TEMP TABLE {self._table} ({columns})")
+
+    def _create_for_more(self) -> None:
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            self._create()
+            self.append_rows(waiting)
 
     def append_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Rows of converted values, every column present."""
         if not rows:
             return
+        if self._waiting is not None and len(self._waiting) + len(rows) <= self._few:
+            self._waiting += rows
+            return
+        self._create_for_more()
         if len(rows) <= self._few:
-            marks = ", ".join([self._placeholders] * len(rows))
-            values = [row[item.name] for row in rows for item in self._schema]
-            self._conn.execute(f"INSERT INTO {self._table} VALUES {marks}", values)  # noqa: S608
+            given = Inline(self._schema, rows)
+            marks = ", ".join([_marks(self._schema)] * len(rows))
+            self._conn.execute(f"INSERT INTO {self._table} VALUES {marks}", given.values)  # noqa: S608
             return
         import pyarrow as pa
 
@@ -59,6 +104,7 @@ class Staging:
         """A table with the staging table's columns, in its order."""
         if not table.num_rows:
             return
+        self._create_for_more()
         self._conn.register(_VIEW, table)
         try:
             self._conn.execute(f"INSERT INTO {self._table} SELECT * FROM {_VIEW}")  # noqa: S608

@@ -79,9 +79,12 @@ class DmlRunner:
         if not dry and target.table is not None and (stats.affected or kind == "TRUNCATE_TABLE"):
             self.runner.session.catalog.update_table(target.table)
         read = dict(c.collected.referenced)
+        unread = target.name if kind == "INSERT" and target.name not in read else None
         if target.name is not None:
             read[target.name] = None
-        return StatementResult(kind, text, dml=stats, ddl_target=target.name, referenced_tables=tuple(read))
+        return StatementResult(
+            kind, text, dml=stats, ddl_target=target.name, referenced_tables=tuple(read), unread=unread
+        )
 
 
 @dataclass(slots=True)

@@ -98,4 +98,4 @@ class SqlEngine:
 
     def _dry(self, script: Script) -> DryRun:
         result = self._interpreter.dry(script)
-        return DryRun(result.kind, result.schema, result.referenced_tables)
+        return DryRun(result.kind, result.schema, result.referenced_tables, result.unread)

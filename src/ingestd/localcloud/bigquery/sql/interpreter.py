@@ -102,13 +102,20 @@ class Interpreter:
         if self.runner.aborted and isinstance(node, ast.QueryStatement):
             result = self.plain(node, text)  # a handler may look around before it rolls back
         else:
-            result = self.runner.atomically(lambda: self.plain(node, text))
+            result = self.runner.atomically(lambda: self._committed(node, text))
         line = self.script.source.line(located.start)
         self.results.append(replace(result, started=started, ended=self.runner.now(), line=line))
         if result.dml is not None:
             self.session.system["row_count"] = result.dml.affected
         elif isinstance(node, ast.QueryStatement) and result.relation is not None:
             self.session.system["row_count"] = None
+
+    def _committed(self, node: ast.Statement, text: str) -> StatementResult:
+        result = self.plain(node, text)
+        committing = self.session.surroundings.committing
+        if committing is not None and not self.script.procedural:
+            committing(result)
+        return result
 
     def plain(self, node: ast.Statement, text: str, *, dry: bool = False) -> StatementResult:
         source = self.script.source

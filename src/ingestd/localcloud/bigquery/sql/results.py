@@ -46,6 +46,7 @@ class StatementResult:
     ddl_target: TableName | None = None
     ddl_operation: str | None = None  # CREATE, REPLACE, SKIP, DROP, ALTER
     referenced_tables: tuple[TableName, ...] = ()
+    unread: TableName | None = None  # the referenced table that is only added to: BigQuery bills no bytes for it
     started: datetime | None = None
     ended: datetime | None = None
     line: int = 1
@@ -74,6 +75,7 @@ class DryRun:
     kind: str
     schema: Schema | None
     referenced_tables: tuple[TableName, ...]
+    unread: TableName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +133,9 @@ class Surroundings:
     create_external: Callable[[CreateExternalRequest], None] | None = None
     external_table: Callable[[Any], ExternalTable] | None = None  # a catalog Table of kind EXTERNAL → its rows
     jobs: Callable[[], Iterable[Mapping[str, Any]]] | None = None  # jobs.get resources, for INFORMATION_SCHEMA.JOBS
-    # Called inside the transaction of a statement that changed data or metadata, right before its COMMIT; the flag says
-    # that no statement follows. The job's DONE row is written here, so that it commits together with the change.
-    committing: Callable[["StatementResult", bool], None] | None = None
+    # Called inside the transaction of a statement that is not part of a script, right before its COMMIT: the job's DONE
+    # row is written here, so that it commits together with the change.
+    committing: Callable[["StatementResult"], None] | None = None
     before_statement: Callable[[], None] | None = None  # may raise, to stop a cancelled script between statements
     user: str = "local@ingestd.invalid"
     location: str = "US"

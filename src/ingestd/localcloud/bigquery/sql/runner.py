@@ -64,20 +64,36 @@ class Runner:
         if self.in_transaction:
             return self._inside(work)
         for attempt in range(_ATTEMPTS):
+            last = attempt == _ATTEMPTS - 1
+            version = self.session.catalog.version
             self.conn.execute("BEGIN TRANSACTION")
             try:
                 answer = work()
+                if self._outdated(version) and not last:
+                    self._rollback()
+                    continue
                 self.conn.execute("COMMIT")
             except duckdb.Error as error:
                 self._rollback()
-                if not is_conflict(error) or attempt == _ATTEMPTS - 1:
+                if last or not (is_conflict(error) or self._outdated(version)):
                     raise self._translated(error) from error
+            except BigQueryError:
+                self._rollback()
+                if last or not self._outdated(version):
+                    raise
             except BaseException:
                 self._rollback()
                 raise
             else:
                 return answer
         raise AssertionError
+
+    def _outdated(self, version: int) -> bool:
+        """Whether names or columns changed since: the statement may have been compiled from others than it ran on.
+
+        Only a reader can find them changed; a writer's own changes move the version when they are committed.
+        """
+        return self.session.catalog.version != version
 
     def _inside(self, work: Callable[[], _Answer]) -> _Answer:
         if self.aborted:
