@@ -8,7 +8,7 @@ import argparse
 import json
 import sys
 
-from tests.sim.seeds import Report, replay, run_many
+from tests.sim.seeds import replay, run_many
 
 
 def main() -> int:
@@ -31,6 +31,3 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
-
-
-__all__ = ["Report", "main"]

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import orjson
+from tests.sim.scenario import DATASET
 
 from ingestd.localcloud.bigquery.errors import BigQueryError, ErrorProto
 from ingestd.localcloud.faults import FaultInjected, Hooks, ResponseLost
@@ -74,7 +75,6 @@ class PlainBigQuery:
         objects: StoredObjects,
         on_job_done: Callable[[dict[str, Any]], None],
         latency: Callable[[], float],
-        names_bad_files: bool = True,
     ) -> None:
         self.project = project
         self.clock = clock
@@ -85,10 +85,9 @@ class PlainBigQuery:
         self._objects = objects
         self._on_job_done = on_job_done
         self._latency = latency
-        self._names_bad_files = names_bad_files
+        self.names_bad_files = True
         self.known: dict[str, Job] = {}
         self.tables: dict[str, Table] = {}
-        self.datasets: set[str] = set()
 
     def insert_job(self, project: str, resource: Mapping[str, Any]) -> Job:
         reference = {**resource["jobReference"], "location": LOCATION}
@@ -103,6 +102,8 @@ class PlainBigQuery:
             loop.call_later(latency / 2, self._start, job)
             loop.call_later(latency, self._end, job)
         return job
+
+    def close(self) -> None: ...
 
     def rows(self) -> dict[str, Counter[int]]:
         return {name: table.rows for name, table in self.tables.items()}
@@ -165,7 +166,7 @@ class PlainBigQuery:
             f"{_READING}JSON table encountered too many errors, giving up. Rows: 1; errors: 1. "
             "Please look into the errors[] collection for more details."
         )
-        if not self._names_bad_files:
+        if not self.names_bad_files:
             return BigQueryError("invalid", summary)
         details = tuple(
             ErrorProto(
@@ -213,7 +214,7 @@ class _Metadata:
 
     def get_dataset(self, project: str, dataset: str) -> dict[str, Any]:
         with self._core.hooks.operation("datasets.get", f"{project}/{dataset}"):
-            if dataset not in self._core.datasets:
+            if dataset != DATASET:
                 raise BigQueryError("notFound", f"Not found: Dataset {project}:{dataset}")
             return {"location": LOCATION}
 

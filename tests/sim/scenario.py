@@ -13,6 +13,8 @@ from typing import Any
 DATASET = "bqtail"
 _FOLDERS = ("a", "b", "c/d")
 _FILES = (5, 5, 5, 6, 6, 7, 8, 8, 10, 12, 15, 40)  # mostly few: many small runs find more than a few large ones
+_NEEDS_BAD_FILES = ("store.create error", "store.create corrupted", "store.copy corrupted")
+_NEEDS_STAGING = ("warehouse.insert_job copy", "warehouse.create_table", "warehouse.delete_table")
 
 
 class Ending(StrEnum):
@@ -134,18 +136,22 @@ class Features:
     """What scenarios may contain; tests that look for one thing switch the rest off."""
 
     bad_files: bool = True
-    overwrites: bool = True
+    overwrites: float = 0.1  # share of files
+    overwrites_in_windows: bool = False
     crash_sites: Sequence[str] = ()
 
 
 def draw(seed: int, features: Features) -> Scenario:
     chance = random.Random(f"scenario {seed}")
+    site = features.crash_sites[seed % len(features.crash_sites)] if features.crash_sites else ""
     rules = _rules(chance)
-    uploads = _uploads(chance, rules, features)
+    uploads = _uploads(chance, rules, features, with_bad=site in _NEEDS_BAD_FILES)
     replicas = chance.choice((1, 2, 2, 3))
     last = max(upload.at for upload in uploads)
     healed_at = last + chance.uniform(20, 90)
-    site = features.crash_sites[seed % len(features.crash_sites)] if features.crash_sites else ""
+    settings = _settings(chance)
+    if site in _NEEDS_STAGING:
+        settings["jobs"]["max_files"] = 2
     return Scenario(
         seed=seed,
         rules=rules,
@@ -156,7 +162,7 @@ def draw(seed: int, features: Features) -> Scenario:
         crashes=_crashes(chance, replicas, site),
         pauses=_pauses(chance, replicas),
         healed_at=healed_at,
-        settings=_settings(chance),
+        settings=settings,
         job_seconds=chance.choice(((0.2, 1.0), (0.5, 8.0), (5.0, 40.0))),
         repeated=tuple(i for i in range(len(uploads)) if chance.random() < 0.2) if chance.random() < 0.5 else (),
         names_bad_files=chance.random() < 0.7,
@@ -191,10 +197,12 @@ def _batch(chance: random.Random) -> dict[str, Any]:
     return batch
 
 
-def _uploads(chance: random.Random, rules: tuple[RulePlan, ...], features: Features) -> tuple[Upload, ...]:
+def _uploads(
+    chance: random.Random, rules: tuple[RulePlan, ...], features: Features, *, with_bad: bool
+) -> tuple[Upload, ...]:
     span = chance.choice((5.0, 40.0, 90.0))
     folders = _FOLDERS[: chance.choice((1, 2, 3))]
-    with_bad = features.bad_files and chance.random() < 0.3
+    with_bad = features.bad_files and (chance.random() < 0.3 or with_bad)
     uploads: list[Upload] = []
     row = 0
     for number in range(chance.choice(_FILES)):
@@ -204,9 +212,9 @@ def _uploads(chance: random.Random, rules: tuple[RulePlan, ...], features: Featu
         bad = with_bad and chance.random() < 0.15
         name = f"{rule.prefix}/{chance.choice(folders)}/f{number}.json"
         uploads.append(Upload(round(chance.uniform(0, span), 3), name, rule, ids, bad))
-    if features.overwrites and chance.random() < 0.3:
-        for first in chance.sample(uploads, k=min(3, len(uploads))):
-            if not first.bad:
+    if features.overwrites and chance.random() < 0.3 + features.overwrites:
+        for first in chance.sample(uploads, k=round(len(uploads) * features.overwrites + 0.5)):
+            if not first.bad and (first.rule.batch is None or features.overwrites_in_windows):
                 # One more row than before: contents of the same size could not be told apart afterwards.
                 ids = tuple(range(row, row + len(first.ids) + 1))
                 row += len(ids)

@@ -18,6 +18,7 @@ from typing import Any, cast
 import orjson
 from tests.sim.checker import Deletions, Evidence, Input, check
 from tests.sim.plain_bigquery import PlainBigQuery
+from tests.sim.real_bigquery import RealBigQuery
 from tests.sim.scenario import DATASET, Crash, Delivery, Pause, Scenario, Upload
 from tests.sim.sites import READS, site_of
 from tests.sim.virtual_time import VirtualClock, VirtualLoop
@@ -168,7 +169,14 @@ class Port:
 
 
 class Universe:
-    def __init__(self, scenario: Scenario, folder: Path, loop: VirtualLoop, trace: Trace | None = None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        folder: Path,
+        loop: VirtualLoop,
+        trace: Trace | None = None,
+        bigquery: type[PlainBigQuery | RealBigQuery] = PlainBigQuery,
+    ) -> None:
         self.scenario = scenario
         self.mischief = scenario.mischief
         self.loop = loop
@@ -197,19 +205,18 @@ class Universe:
         self.storage = StorageCore(
             folder, project=PROJECT, clock=self.clock, hooks=Hooks("storage", plan), publish=self._notify
         )
-        self.bigquery = PlainBigQuery(
-            project=PROJECT,
-            clock=self.clock,
-            hooks=Hooks("bigquery", plan),
-            objects=StoredObjects(self.storage),
-            on_job_done=self._audit,
-            latency=lambda: self.chance.uniform(*scenario.job_seconds),
-            names_bad_files=scenario.names_bad_files,
-        )
-        self.deletions = Deletions(self.bigquery.rows, self._exists)
         with self.undisturbed():
+            self.bigquery = bigquery(
+                project=PROJECT,
+                clock=self.clock,
+                hooks=Hooks("bigquery", plan),
+                objects=StoredObjects(self.storage),
+                on_job_done=self._audit,
+                latency=lambda: self.chance.uniform(*scenario.job_seconds),
+            )
+            self.bigquery.names_bad_files = scenario.names_bad_files
             ensure_resources(self.names, self.storage, self.pubsub)
-        self.bigquery.datasets.add(DATASET)
+        self.deletions = Deletions(self._rows, self._exists)
         for rule in scenario.rules:
             if not rule.broken:
                 self._create_tables(rule.tables)
@@ -219,6 +226,7 @@ class Universe:
         self.settings = Settings.model_validate(self._settings())
 
     def close(self) -> None:
+        self.bigquery.close()
         self.storage.close()
         self.pubsub.close()
 
@@ -267,7 +275,9 @@ class Universe:
 
         def subscription(name: str) -> Any:
             about = " completions" if name.endswith("completions") else " notifications"
-            return Port(CoreSubscription(self.pubsub, name, clock, retrier, patience=_PATIENCE), "messages", life, self, about)
+            return Port(
+                CoreSubscription(self.pubsub, name, clock, retrier, patience=_PATIENCE), "messages", life, self, about
+            )
 
         clients = cast(
             "Clients",
@@ -497,10 +507,14 @@ class Universe:
             sources = {
                 (one.name, int(one.generation)) for one in self.storage.objects.list(self.trigger, ListQuery()).items
             }
-        evidence = Evidence(tuple(self.inputs), self.bigquery.rows(), objects, sources, self.deletions.early)
+        evidence = Evidence(tuple(self.inputs), self._rows(), objects, sources, self.deletions.early)
         evidence.settled_after = settled_after
         evidence.effects, evidence.crashed_at = self.effects, self.crashed_at
         return evidence
+
+    def _rows(self) -> dict[str, Counter[int]]:
+        with self.undisturbed():
+            return self.bigquery.rows()
 
     def _exists(self, name: str) -> bool:
         with self.undisturbed():
@@ -552,13 +566,18 @@ def _short(args: tuple[Any, ...]) -> str:
     return str(getattr(first, "name", None) or getattr(first, "ref", first))[-100:]
 
 
-def simulate(scenario: Scenario, folder: Path, trace: Trace | None = None) -> Evidence:
+def simulate(
+    scenario: Scenario,
+    folder: Path,
+    trace: Trace | None = None,
+    bigquery: type[PlainBigQuery | RealBigQuery] = PlainBigQuery,
+) -> Evidence:
     """Run the scenario and hold its outcome to the guarantees; raises `AssertionError` with what is wrong."""
     loop = VirtualLoop()
     unseen: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: unseen.append(context))
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        universe = Universe(scenario, folder, loop, trace)
+        universe = Universe(scenario, folder, loop, trace, bigquery)
         try:
             evidence = runner.run(universe.run())
         finally:

@@ -1,10 +1,12 @@
 """Running seeds: quietly and many, or one with its story told; and what a run has to show for itself."""
 
+import gc
 import logging
 import tempfile
 import time
+import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from tests.sim.plain_bigquery import PlainBigQuery
+from tests.sim.real_bigquery import RealBigQuery
 from tests.sim.scenario import Features, draw
 from tests.sim.scheduler import REPLICA, Trace, simulate
 from tests.sim.sites import SITES
-from tests.sim.virtual_time import START
 
 FEATURES = Features(crash_sites=SITES)
 _SHOWN = 20
@@ -40,7 +43,8 @@ class Report:
 
     @property
     def never_crashed_at(self) -> list[str]:
-        return sorted(set(SITES) | set(self.effects) - {site for site, times in self.crashed_at.items() if times})
+        """Effects that took place, or should have, and that no replica died at."""
+        return sorted((set(SITES) | set(self.effects)) - {site for site, times in self.crashed_at.items() if times})
 
     def text(self) -> str:
         lines = [f"{'effect':34}{'happened':>10}{'crashed at':>12}"]
@@ -82,14 +86,18 @@ def command(seed: int) -> str:
     return f"python -m tests.sim --seed {seed} -v"
 
 
-def run_seeds(seeds: range, features: Features = FEATURES) -> Report:
+def run_seeds(
+    seeds: Iterable[int],
+    features: Features = FEATURES,
+    bigquery: type[PlainBigQuery | RealBigQuery] = PlainBigQuery,
+) -> Report:
     """All of them, in this process; a failing one is noted and the others go on."""
     report = Report()
-    with _quiet(), _folder() as folder:
+    with quiet(), _folder() as folder:
         for seed in seeds:
             start = time.process_time()
             try:
-                evidence = simulate(draw(seed, features), folder / str(seed))
+                evidence = simulate(draw(seed, features), folder / str(seed), bigquery=bigquery)
             except Exception as error:  # noqa: BLE001 - whatever went wrong is the finding
                 report.failures[seed] = f"{type(error).__name__}: {error}"[:2000]
             else:
@@ -157,11 +165,15 @@ def _line(logger: Any, method: str, event: dict[str, Any]) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
-        yield
+        with warnings.catch_warnings():
+            # A replica that dies leaves work behind that nobody awaits: that is what dying means.
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+            yield
+            gc.collect()
     finally:
         structlog.configure(**before)
 
@@ -172,6 +184,3 @@ def _folder() -> Iterator[Path]:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         yield Path(folder)
-
-
-__all__ = ["FEATURES", "START", "Report", "command", "replay", "run_many", "run_seeds"]

@@ -1,0 +1,56 @@
+"""The local cloud's own BigQuery in a simulation, in place of the plain one: slower, and the measure of it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from tests.sim.scenario import DATASET
+
+from ingestd.localcloud.bigquery.core import BigQueryCore
+from ingestd.localcloud.bigquery.jobs import Job
+from ingestd.localcloud.bigquery.settings import BigQuerySettings
+from ingestd.localcloud.faults import Hooks
+from ingestd.localcloud.feeds import StoredObjects
+from ingestd.model.clock import Clock
+
+
+class RealBigQuery(BigQueryCore):
+    def __init__(
+        self,
+        *,
+        project: str,
+        clock: Clock,
+        hooks: Hooks,
+        objects: StoredObjects,
+        on_job_done: Callable[[dict[str, Any]], None],
+        latency: Callable[[], float],
+    ) -> None:
+        settings = BigQuerySettings(workers=0, job_latency=timedelta(seconds=latency()))
+        super().__init__(
+            None,
+            project=project,
+            clock=clock,
+            hooks=hooks,
+            objects=objects,
+            on_job_done=on_job_done,
+            settings=settings,
+        )
+        self.metadata.insert_dataset(project, {"datasetReference": {"datasetId": DATASET}})
+
+    def insert_job(self, project: str, resource: Any) -> Job:
+        job = super().insert_job(project, resource)
+        latency = self.settings.job_latency.total_seconds()
+        for moment in (latency / 2, latency, latency + 1):
+            asyncio.get_running_loop().call_later(moment + 0.01, self.run_pending)
+        return job
+
+    def rows(self) -> dict[str, Counter[int]]:
+        found: dict[str, Counter[int]] = {}
+        listed = self.metadata.list_tables(self.project, DATASET, {}).get("tables", ())
+        for table in listed:
+            name = table["tableReference"]["tableId"]
+            page = self.tabledata.list_rows(self.project, DATASET, name, {"maxResults": 10_000})
+            found[f"{DATASET}.{name}"] = Counter(int(row["f"][0]["v"]) for row in page.get("rows", ()))
+        return found

@@ -1,0 +1,159 @@
+"""The simulation can fail: with any one guard of the protocol taken out, some seed shows the damage.
+
+A guard that another one stands behind is taken out together with that other one, and holds when only it is taken out.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from tests.sim.scenario import Features
+from tests.sim.seeds import FEATURES, run_seeds
+
+from ingestd.batch import attempts
+from ingestd.batch.journal import Journal
+from ingestd.intake.receipts import Receipt
+from ingestd.localcloud.bindings import CoreStore, CoreWarehouse
+from ingestd.windows.manager import Windows
+from ingestd.windows.store import WindowStore
+from ingestd.windows.sweep import WindowSweep
+
+SEEDS = 150
+_STEP = 5
+
+Remove = Callable[[pytest.MonkeyPatch], None]
+
+
+def create_without_precondition(patch: pytest.MonkeyPatch) -> None:
+    create = CoreStore.create
+
+    async def careless(self: CoreStore, *args: Any, if_generation: Any = None, **kwargs: Any) -> Any:
+        return await create(self, *args, **kwargs)
+
+    patch.setattr(CoreStore, "create", careless)
+
+
+def delete_without_precondition(patch: pytest.MonkeyPatch) -> None:
+    delete = CoreStore.delete
+
+    async def careless(self: CoreStore, *args: Any, if_generation: Any = None) -> bool:
+        return await delete(self, *args)
+
+    patch.setattr(CoreStore, "delete", careless)
+
+
+def list_then_close(patch: pytest.MonkeyPatch) -> None:
+    """The owner lists the shards before it says that the window is closed."""
+    close, shards = WindowStore.close, WindowStore.shards
+
+    async def later(self: WindowStore, name: str) -> None: ...
+
+    async def too_early(self: WindowStore, name: str) -> Any:
+        found = await shards(self, name)
+        await close(self, name)
+        return found
+
+    patch.setattr(WindowStore, "close", later)
+    patch.setattr(WindowStore, "shards", too_early)
+
+
+def no_look_for_closed(patch: pytest.MonkeyPatch) -> None:
+    """Whoever adds a shard does not look whether the window was closed meanwhile."""
+
+    async def never(self: WindowStore, name: str) -> bool:
+        return False
+
+    patch.setattr(WindowStore, "is_closed", never)
+
+
+def no_rescue(patch: pytest.MonkeyPatch) -> None:
+    """Shards that no record took are tidied away unread."""
+
+    async def drop(self: WindowSweep, window: str, shard: Any, known: Any) -> None:
+        await self._store.remove_shards(window, [shard.name])
+
+    patch.setattr(WindowSweep, "_rescue", drop)
+
+
+def ack_at_delivery(patch: pytest.MonkeyPatch) -> None:
+    deliver = Windows.deliver
+
+    def hasty(self: Windows, event: Any, rule: Any, receipt: Receipt) -> Any:
+        work = deliver(self, event, rule, receipt)
+        receipt.ack()
+        return work
+
+    patch.setattr(Windows, "deliver", hasty)
+
+
+def resubmit_instead_of_adopting(patch: pytest.MonkeyPatch) -> None:
+    """A job whose id is taken is submitted again under another one."""
+    insert = CoreWarehouse.insert_job
+
+    async def again(self: CoreWarehouse, request: Any) -> Any:
+        ref, known = request.ref, self._core.known  # type: ignore[attr-defined]
+        while ref.job_id in known:
+            ref = replace(ref, job_id=f"{ref.job_id}_again")
+        return await insert(self, replace(request, ref=ref))
+
+    patch.setattr(CoreWarehouse, "insert_job", again)
+
+
+def delete_without_proof(patch: pytest.MonkeyPatch) -> None:
+    """A job that has ended counts as loaded, whatever became of it."""
+    patch.setattr(attempts, "job_failure", lambda job: None)
+    patch.setattr(attempts, "prove", lambda job, files: None)
+    patch.setattr(attempts, "prove_published", lambda job, rows: None)
+
+
+def forget_what_is_done(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Journal, record: Any) -> None: ...
+
+    patch.setattr(Journal, "finished", nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    guards: tuple[Remove, ...]
+    shows: str  # the guarantee that breaks
+    features: Features = FEATURES
+
+
+DAMAGES = {
+    "create without a generation": Damage((create_without_precondition,), "G"),
+    "delete without a generation": Damage((delete_without_precondition,), "G3", replace(FEATURES, overwrites=0.8)),
+    "list, then close": Damage((list_then_close, no_rescue), "G1"),
+    "add a shard, and do not look for closed": Damage((no_look_for_closed, no_rescue), "G1"),
+    "acknowledge at delivery": Damage((ack_at_delivery,), "G1"),
+    "resubmit instead of adopting": Damage((resubmit_instead_of_adopting,), "G2"),
+    "delete without proof": Damage((delete_without_proof,), "G3"),
+    "forget what is done": Damage((forget_what_is_done,), "G"),
+}
+
+
+def first_failure(features: Features, seeds: int) -> str:
+    for start in range(0, seeds, _STEP):
+        report = run_seeds(range(start, start + _STEP), features)
+        if report.failures:
+            return next(iter(report.failures.values()))
+    return ""
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_taking_out_a_guard_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    damage = DAMAGES[name]
+    for remove in damage.guards:
+        remove(monkeypatch)
+    assert damage.shows in first_failure(damage.features, SEEDS)
+
+
+ALONE: Sequence[Remove] = (list_then_close, no_rescue)
+
+
+@pytest.mark.parametrize("remove", ALONE, ids=lambda remove: remove.__name__)
+def test_each_of_two_guards_that_stand_behind_one_another_is_enough(
+    remove: Remove, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove(monkeypatch)
+    assert first_failure(FEATURES, 25) == ""
