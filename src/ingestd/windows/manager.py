@@ -154,7 +154,8 @@ class Windows:
         base = replace(head.window, sequence=0)
         slot = self._open.get(base)
         if slot is None:
-            slot = self._tend(OpenWindow(base, replace(head, owner=self._replica), head.due))
+            mine, first = replace(head, owner=self._replica), head.window.sequence == 0
+            slot = self._tend(OpenWindow(base, mine, head.due, walked=first))
         for arrival in arrivals:
             self._add(slot, Pending(arrival, settle))
 
