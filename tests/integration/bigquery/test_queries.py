@@ -174,6 +174,7 @@ def test_a_query_error_says_where(client: bigquery.Client) -> None:
     job = client.query("SELECT\n  nothing_here")
     with pytest.raises(exceptions.BadRequest, match=r"nothing_here.*\[2:3\]"):
         job.result()
+    job.reload()  # the failure came with the results; a slow machine had not shown it to jobs.get before
     assert job.error_result["reason"] == "invalidQuery"
     with pytest.raises(exceptions.NotFound, match="Not found: Dataset"):
         client.query_and_wait("SELECT 1 FROM nowhere.t")

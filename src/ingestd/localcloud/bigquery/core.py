@@ -16,10 +16,11 @@ from ingestd.localcloud.bigquery.database import Database
 from ingestd.localcloud.bigquery.execution import rollback
 from ingestd.localcloud.bigquery.files.objects import Objects
 from ingestd.localcloud.bigquery.job_api import Inserted, JobApi
-from ingestd.localcloud.bigquery.jobs import Job, JobKey, JobState, JobStore, JobType
+from ingestd.localcloud.bigquery.jobs import Job, JobKey, JobState, JobType
 from ingestd.localcloud.bigquery.metadata import Metadata
 from ingestd.localcloud.bigquery.mirror import Session
 from ingestd.localcloud.bigquery.outbox import Deliver, Outbox
+from ingestd.localcloud.bigquery.pending import PendingJobs
 from ingestd.localcloud.bigquery.resources import Table, TableKind
 from ingestd.localcloud.bigquery.runner import JobRunner
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
@@ -60,6 +61,7 @@ class BigQueryCore:
             objects=self.uploads,
             settings=self.settings,
             outbox=self.outbox,
+            pending=PendingJobs(root),
         )
         self.metadata = Metadata(
             reading=self.reading,
@@ -78,13 +80,9 @@ class BigQueryCore:
             settings=self.settings,
             reading=self.reading,
         )
-        self._drop_stale_uploads()
+        self.uploads.keep_only({job.upload for job in self.runner.left_over})
         self.outbox.start()
         self.runner.start()
-
-    def _drop_stale_uploads(self) -> None:
-        with self.reading() as catalog:
-            self.uploads.keep_only({job.upload for job in JobStore(catalog.conn).unfinished()})
 
     def __enter__(self) -> Self:
         return self

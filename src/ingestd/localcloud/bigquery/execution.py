@@ -16,7 +16,7 @@ from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.commit_watch import clear, mark
 from ingestd.localcloud.bigquery.errors import BigQueryError, ErrorProto
 from ingestd.localcloud.bigquery.files.objects import Objects
-from ingestd.localcloud.bigquery.jobs import Job, JobStore, QueryResult
+from ingestd.localcloud.bigquery.jobs import Job, JobStore, KnownKeys, QueryResult
 from ingestd.localcloud.bigquery.quota import Quotas
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
 from ingestd.model.clock import Clock
@@ -68,6 +68,7 @@ class Run:
     data_lock: WriterLock
     quotas: Quotas
     on_done: Callable[[duckdb.DuckDBPyConnection, Job], None]  # inside the transaction that ends the job
+    known: KnownKeys
     jobs: Callable[[], Iterable[Mapping[str, Any]]]  # the project's jobs, for INFORMATION_SCHEMA.JOBS
     _cancelled: bool = False
     _gate: Lock = field(default_factory=Lock)
@@ -125,7 +126,7 @@ class Run:
                 configuration=outcome.configuration,
                 result=outcome.result,
             )
-        JobStore(self.conn).update(self.finished)
+        JobStore(self.conn).insert(self.finished)
         if self.applied:
             clear(self.conn, self.job.key)
         self.on_done(self.conn, self.finished)

@@ -102,12 +102,10 @@ class JobApi:
                 )
                 if job.dry_run:
                     return Inserted(self._dry_run(catalog, job))
-                if self._runner.current(job.key) is not None:
-                    raise BigQueryError("duplicate", f"Already Exists: Job {job.key}")
                 if kind is JobType.LOAD:
-                    self._runner.quotas.check_project_loads(catalog.conn, project)
-                store.insert(job)
-            self._runner.submit(job)
+                    waiting = sum(other.type is JobType.LOAD for other in self._runner.unfinished(project))
+                    self._runner.quotas.check_project_loads(catalog.conn, project, waiting)
+                self._runner.submit(job, store.find)
             return Inserted(job)
 
     def _dry_run(self, catalog: Catalog, job: Job) -> Job:
@@ -168,18 +166,20 @@ class JobApi:
             wanted = {state.upper() for state in states}
             size = count(parameters.get("maxResults"), 1000, 1000)
             start = decode_token(parameters.get("pageToken"))
-            jobs = store.listing(
-                project,
-                since=_optional(parameters.get("minCreationTime")),
-                until=_optional(parameters.get("maxCreationTime")),
-                parent=parameters.get("parentJobId"),
-                state="DONE" if wanted == {"DONE"} else None,
-                limit=2**31 if wanted - {"DONE"} else size + 1,
-                offset=0 if wanted - {"DONE"} else start,
-            )
-        jobs = [self._runner.current(job.key) or job for job in jobs]
-        if wanted - {"DONE"}:
-            jobs = [job for job in jobs if job.state.value in wanted][start:]
+            since, until = _optional(parameters.get("minCreationTime")), _optional(parameters.get("maxCreationTime"))
+            parent = parameters.get("parentJobId") or ""
+            # Looked at before the stored ones, so that a job that ends meanwhile is found twice rather than never.
+            jobs = [
+                job
+                for job in self._runner.unfinished(project)
+                if job.parent == parent and _between(since, millis(job.created), until)
+            ]
+            if not wanted or "DONE" in wanted:
+                done = store.listing(project, since=since, until=until, parent=parent, limit=start + size + 1)
+                ended = {job.key for job in done}
+                jobs = [*done, *(job for job in jobs if job.key not in ended)]
+        jobs = [job for job in jobs if not wanted or job.state.value in wanted]
+        jobs = sorted(jobs, key=lambda job: (-millis(job.created), job.key.job_id))[start:]
         full = parameters.get("projection", "minimal").lower() == "full"
         answer: dict[str, Any] = {"kind": "bigquery#jobList", "etag": str(len(jobs))}
         if jobs:
@@ -203,9 +203,9 @@ class JobApi:
                 raise BigQueryError("invalid", f"Cannot delete a job that is not DONE: {job.key}")
             if job.parent:
                 raise BigQueryError("invalid", f"Cannot delete a child job: {job.key}")
+            self._runner.forget(job.key)
             with self._cursor_store() as (_, store):
                 store.delete(job.key)
-            self._runner.forget(job.key)
 
     def start_query(self, project: str, request: Mapping[str, Any]) -> Inserted:
         """The first half of jobs.query: the job, new or (for a repeated requestId) the one already there."""
@@ -225,8 +225,12 @@ class JobApi:
         return self.insert(project, {"jobReference": reference, "configuration": configuration})
 
     def _recent(self, project: str, job_id: str) -> Job | None:
-        with self._cursor_store() as (_, store):
-            job = store.find_anywhere(project, job_id)
+        if not self._runner.known.anywhere(project, job_id):
+            return None
+        job = self._runner.find_anywhere(project, job_id)
+        if job is None:
+            with self._cursor_store() as (_, store):
+                job = store.find_anywhere(project, job_id)
         return job if job and job.created > self._clock.now() - _REQUEST_MEMORY else None
 
     def query_response(self, key: JobKey, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -319,6 +323,10 @@ def _validate(kind: JobType, details: Mapping[str, Any], project: str, *, upload
         extract_job.validate(details, project)
     else:
         query_job.validate(details, project)
+
+
+def _between(low: int | None, value: int, high: int | None) -> bool:
+    return (low is None or low <= value) and (high is None or value <= high)
 
 
 def _optional(value: str | None) -> int | None:

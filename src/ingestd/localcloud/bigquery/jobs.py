@@ -1,12 +1,12 @@
 """Jobs as records: their identity, their three states, their REST resource, and the table that stores them.
 
-Invariants: a job id is used once per project and location; a stored job is PENDING or DONE (RUNNING lives in memory, so
-that a job cut short by a crash is PENDING again when the process returns); DONE never changes.
+Invariants: a job id is used once per project and location; a stored job is DONE and never changes. Until then a job
+lives in memory and in the journal of `pending`, so that one cut short by a crash runs again when the process returns.
 """
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -226,6 +226,26 @@ class Job:
         )
 
 
+class KnownKeys:
+    """Which job ids were ever seen, so that a new one need not be looked for. False alarms are possible."""
+
+    def __init__(self, keys: Iterable[JobKey]) -> None:
+        self._seen: set[int] = set()
+        for key in keys:
+            self.add(key)
+
+    def add(self, key: JobKey) -> None:
+        self._seen.add(hash(key))
+        self._seen.add(hash((key.project, key.job_id)))
+
+    def __contains__(self, key: JobKey) -> bool:
+        return hash(key) in self._seen
+
+    def anywhere(self, project: str, job_id: str) -> bool:
+        """Whether the id may be in use in some location."""
+        return hash((project, job_id)) in self._seen
+
+
 class JobStore:
     """The stored jobs, through one cursor and within its transaction."""
 
@@ -233,18 +253,10 @@ class JobStore:
         self._conn = conn
 
     def insert(self, job: Job) -> None:
-        try:
-            self._conn.execute(
-                'INSERT INTO "__catalog".jobs VALUES (?, ?, ?, ?, ?, ?, ?)',
-                [*_key(job.key), job.state, millis(job.created), job.parent, job.dump()],
-            )
-        except (duckdb.ConstraintException, duckdb.TransactionException) as error:
-            raise BigQueryError("duplicate", f"Already Exists: Job {job.key}") from error
-
-    def update(self, job: Job) -> None:
+        """Store a job that is DONE."""
         self._conn.execute(
-            'UPDATE "__catalog".jobs SET state = ?, resource = ? WHERE project = ? AND location = ? AND job_id = ?',
-            [job.state, job.dump(), *_key(job.key)],
+            'INSERT INTO "__catalog".jobs VALUES (?, ?, ?, ?, ?, ?, ?)',
+            [*_key(job.key), job.state, millis(job.created), job.parent, job.dump()],
         )
 
     def find(self, key: JobKey) -> Job | None:
@@ -262,12 +274,10 @@ class JobStore:
         ).fetchone()
         return Job.load(JobKey(project, row[0], job_id), *row[1:]) if row else None
 
-    def unfinished(self) -> list[Job]:
-        rows = self._conn.execute(
-            """SELECT project, location, job_id, state, parent, resource FROM "__catalog".jobs
-            WHERE state <> 'DONE' ORDER BY created, job_id"""
-        ).fetchall()
-        return [Job.load(JobKey(*row[:3]), *row[3:]) for row in rows]
+    def keys(self) -> Iterator[JobKey]:
+        cursor = self._conn.execute('SELECT project, location, job_id FROM "__catalog".jobs')
+        while rows := cursor.fetchmany(10_000):
+            yield from (JobKey(*row) for row in rows)
 
     def listing(
         self,

@@ -195,6 +195,7 @@ class _Recorder:
             parent=parent.key.job_id,
         ).done(statement.ended or run.clock.now(), statistics=statistics, result=outcome.result)
         JobStore(run.conn).insert(child)
+        run.known.add(child.key)
         return child
 
 

@@ -53,7 +53,7 @@ class Quotas:
     clock: Clock
     enforced: bool
 
-    def check_project_loads(self, conn: duckdb.DuckDBPyConnection, project: str) -> None:
+    def check_project_loads(self, conn: duckdb.DuckDBPyConnection, project: str, unfinished: int) -> None:
         if not self.enforced:
             return
         row = conn.execute(
@@ -61,7 +61,7 @@ class Quotas:
             WHERE project = ? AND created > ? AND json_extract_string(resource, '$.type') = 'LOAD'""",
             [project, self._since(timedelta(days=1))],
         ).fetchone()
-        if row is not None and row[0] >= MAX_LOADS_PER_DAY:
+        if row is not None and row[0] + unfinished >= MAX_LOADS_PER_DAY:
             raise BigQueryError(
                 "quotaExceeded", f"Quota exceeded: Your project exceeded quota for imports per project. {_SEE}"
             )

@@ -1,8 +1,8 @@
 """Runs jobs: PENDING → RUNNING → DONE, in worker threads or by hand.
 
-Invariants: a job is stored before it is known here; its work and its DONE row commit together; a job found PENDING at
-start-up is run again. Half of `job_latency` a job waits, half of it it "runs" before the work is done; a DELAY fault on
-`job.<type>` adds to the second half.
+Invariants: a job is in the journal before it is acknowledged; its work and its DONE row commit together; a job that the
+journal has and the database has not is run again at start-up. Half of `job_latency` a job waits, half of it it "runs"
+before the work is done; a DELAY fault on `job.<type>` adds to the second half.
 """
 
 import heapq
@@ -25,9 +25,10 @@ from ingestd.localcloud.bigquery.database import Database
 from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.bigquery.execution import Cancelled, Run, WriterLock, as_bigquery, rollback
 from ingestd.localcloud.bigquery.files.objects import Objects
-from ingestd.localcloud.bigquery.jobs import Job, JobKey, JobState, JobStore, JobType
+from ingestd.localcloud.bigquery.jobs import Job, JobKey, JobState, JobStore, JobType, KnownKeys
 from ingestd.localcloud.bigquery.mirror import Session
 from ingestd.localcloud.bigquery.outbox import Outbox
+from ingestd.localcloud.bigquery.pending import PendingJobs
 from ingestd.localcloud.bigquery.quota import Quotas
 from ingestd.localcloud.bigquery.resources import TableRef, millis, split_decorator
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
@@ -72,6 +73,7 @@ class JobRunner:
         objects: Objects,
         settings: BigQuerySettings,
         outbox: Outbox,
+        pending: PendingJobs,
     ) -> None:
         self._database = database
         self._project = project
@@ -80,16 +82,23 @@ class JobRunner:
         self._objects = objects
         self._settings = settings
         self._outbox = outbox
+        self._pending = pending
         self.data_lock = WriterLock()
         self.quotas = Quotas(clock, settings.enforce_quotas)
         self._live: dict[JobKey, _Live] = {}
         self._finished: OrderedDict[JobKey, Job] = OrderedDict()  # DONE never changes, so these cannot be stale
-        self._changed = Condition()
+        self._changed = Condition()  # over a reentrant lock
         self._queue: queue.SimpleQueue[JobKey | None] = queue.SimpleQueue()
         self._timers: list[tuple[datetime, int, JobKey]] = []
         self._sequence = itertools.count()
         self._threads: list[Thread] = []
         self._stopping = False
+        cursor = database.cursor()
+        stored = set(JobStore(cursor).keys())
+        cursor.close()
+        self.known = KnownKeys(stored)
+        self.left_over = [job for job in pending.load() if job.key not in stored]
+        pending.rewrite(self.left_over)
 
     def start(self) -> None:
         """Take up what an earlier process left unfinished, and start the threads."""
@@ -114,22 +123,34 @@ class JobRunner:
         for thread in self._threads:
             thread.join()
         self._threads.clear()
+        self._pending.close()
 
     def _recover(self) -> None:
         cursor = self._database.cursor()
         try:
-            store = JobStore(cursor)
-            for job in store.unfinished():
+            for job in self.left_over:
+                self.known.add(job.key)
                 if committed := marks(cursor, job.key):
                     self._finish(cursor, query_job.recovered(job, committed, self._clock.now()))
                 else:
                     log.info("bigquery.job_resumed", job=str(job.key))
-                    self.submit(job)
+                    self._schedule(job)
         finally:
             cursor.close()
 
-    def submit(self, job: Job) -> None:
-        """Schedule a stored PENDING job."""
+    def submit(self, job: Job, stored: Callable[[JobKey], Job | None]) -> None:
+        """Accept a new job: from here on it will be DONE one day. `stored` finds a finished job."""
+        with self._changed:
+            taken = job.key in self._live or job.key in self._finished
+            if taken or (job.key in self.known and stored(job.key)):
+                raise BigQueryError("duplicate", f"Already Exists: Job {job.key}")
+            self._pending.add(job)
+            self.known.add(job.key)
+            self._schedule(job)
+            if self._pending.long:
+                self._pending.rewrite([live.job for live in self._live.values()])
+
+    def _schedule(self, job: Job) -> None:
         now = self._clock.now()
         half = self._settings.job_latency / 2
         delay = self._hooks.delay(f"job.{job.type.key}", f"{job.key.project}/{job.key.job_id}")
@@ -152,13 +173,21 @@ class JobRunner:
             live = self._live.get(key)
             return live.job if live else self._finished.get(key)
 
-    def forget(self, key: JobKey) -> None:
+    def find_anywhere(self, project: str, job_id: str) -> Job | None:
+        """An unfinished or lately ended job of this id, in whichever location has it."""
         with self._changed:
+            jobs = [*(live.job for live in self._live.values()), *self._finished.values()]
+        return next((job for job in jobs if job.key.project == project and job.key.job_id == job_id), None)
+
+    def forget(self, key: JobKey) -> None:
+        """The finished job is about to be deleted."""
+        with self._changed:
+            self._pending.forget(key)
             self._finished.pop(key, None)
 
-    def unfinished(self) -> list[Job]:
+    def unfinished(self, project: str) -> list[Job]:
         with self._changed:
-            return [live.job for live in self._live.values()]
+            return [live.job for key, live in self._live.items() if key.project == project]
 
     def on_done(self, key: JobKey, callback: Callable[[], None]) -> bool:
         """Call back once when the job is DONE; False when it already is (or is unknown)."""
@@ -248,6 +277,8 @@ class JobRunner:
 
     def sweep(self) -> None:
         """Free expired tables and partitions, old jobs and quota records."""
+        with self._changed:
+            self._pending.rewrite([live.job for live in self._live.values()])
         session = self._database.session()
         try:
             with self.data_lock:
@@ -277,12 +308,17 @@ class JobRunner:
             data_lock=self.data_lock,
             quotas=self.quotas,
             on_done=self._outbox.store,
+            known=self.known,
             jobs=lambda: self._all_jobs(catalog.conn, job.key.project),
         )
 
     def _all_jobs(self, cursor: duckdb.DuckDBPyConnection, project: str) -> Iterable[Mapping[str, Any]]:
-        for job in JobStore(cursor).everything(project):
-            yield (self.current(job.key) or job).rest()
+        unfinished = self.unfinished(project)
+        finished = JobStore(cursor).everything(project)
+        seen = {job.key for job in finished}
+        jobs = [*finished, *(job for job in unfinished if job.key not in seen)]
+        for job in sorted(jobs, key=lambda job: (millis(job.created), job.key.job_id)):
+            yield job.rest()
 
     def _execute(self, key: JobKey) -> None:
         with self._changed:
@@ -355,7 +391,7 @@ class JobRunner:
 
     def _finish(self, cursor: duckdb.DuckDBPyConnection, done: Job) -> None:
         cursor.begin()
-        JobStore(cursor).update(done)
+        JobStore(cursor).insert(done)
         if done.error and self.quotas.enforced and (target := done.details.get("destinationTable")):
             self._count_failure(cursor, done, target)
         if done.type is JobType.QUERY:
