@@ -23,7 +23,6 @@ from ingestd.batch.journal import Journal
 from ingestd.batch.loading import Destinations
 from ingestd.batch.parts import Parts
 from ingestd.batch.runner import BatchRunner
-from ingestd.batch.sources import SingleFileBatches
 from ingestd.batch.tasks import DeferredTasks
 from ingestd.dispatch.dispatcher import Dispatcher
 from ingestd.dispatch.reconciler import Reconciler
@@ -46,6 +45,7 @@ from ingestd.settings import Settings
 from ingestd.settings_loader import load_settings
 from ingestd.warehouse.governor import QuotaGovernor, QuotaLimits
 from ingestd.warehouse.jobs import Completions, JobRunner
+from ingestd.windows.earlier import WindowedBatches
 from ingestd.windows.groups import Groups
 from ingestd.windows.manager import WindowLimits, Windows
 from ingestd.windows.pacing import Pacing
@@ -173,6 +173,7 @@ def assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
         throttle_pause=settings.jobs.throttle_pause,
     )
     governor = _governor(settings, clock)
+    pacing = Pacing(clients.store, settings.journal / "pace", governor, clock, replica=owner)
     acting = PostActions(
         store=clients.store,
         warehouse=clients.warehouse,
@@ -190,7 +191,7 @@ def assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
             tasks=tasks,
             jobs=jobs,
             governor=governor,
-            earlier=SingleFileBatches(journal),
+            earlier=WindowedBatches(journal, pacing),
             preparation=Destinations(clients.warehouse, clock),
             acting=acting,
             clock=clock,
@@ -210,7 +211,6 @@ def assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
     arrivals = Arrivals(
         runner=runner, refusals=refusals, project=settings.project, clock=clock, remember=settings.intake.remember
     )
-    pacing = Pacing(clients.store, settings.journal / "pace", governor, clock, replica=owner)
     windows = Windows(
         store=WindowStore(clients.store, settings.batches),
         journal=journal,

@@ -33,6 +33,24 @@ class WindowKey:
         return str(fnv1_64("\n".join((self.rule, self.dest, self.folder, self.extension, self.pattern))))
 
 
+@dataclass(frozen=True, slots=True)
+class WindowSlot:
+    """All sequences of one window, by what their names are made of."""
+
+    dest: str
+    hash: str
+    start: int
+    seconds: int
+
+    def name(self, sequence: int) -> str:
+        """`<destTable>_<sourcePathHash>_<dueUnix>`, and `-<sequence>` for late ones."""
+        late = f"-{sequence}" if sequence else ""
+        return f"{quote(self.dest, safe='.:$-_')}_{self.hash}_{self.start + self.seconds}{late}"
+
+    def event_id(self, sequence: int) -> str:
+        return event_id(f"window:{self.hash}:{self.dest}:{self.start}:{self.seconds}:{sequence}")
+
+
 @dataclass(frozen=True)
 class WindowId:
     """One window: a key, an interval of event time, and a sequence for files that came after it was closed."""
@@ -46,15 +64,17 @@ class WindowId:
     def due(self) -> datetime:
         return datetime.fromtimestamp(self.start + self.seconds, UTC)
 
+    @property
+    def slot(self) -> "WindowSlot":
+        return WindowSlot(self.key.dest, self.key.hash, self.start, self.seconds)
+
     @cached_property
     def name(self) -> str:
-        """`<destTable>_<sourcePathHash>_<dueUnix>`, and `-<sequence>` for late ones."""
-        late = f"-{self.sequence}" if self.sequence else ""
-        return f"{quote(self.key.dest, safe='.:$-_')}_{self.key.hash}_{self.start + self.seconds}{late}"
+        return self.slot.name(self.sequence)
 
     @cached_property
     def event_id(self) -> str:
-        return event_id(f"window:{self.key.hash}:{self.key.dest}:{self.start}:{self.seconds}:{self.sequence}")
+        return self.slot.event_id(self.sequence)
 
     def next(self) -> "WindowId":
         return replace(self, sequence=self.sequence + 1)

@@ -90,9 +90,12 @@ class Pacing:
 
     def seconds(self, rule: Rule, table: TableName, moment: float) -> int | None:
         """How long the window of a file with this event time lasts; None: the file loads on its own."""
-        name = str(table.partition(None))
         own = max(1, int(rule.spec.batch.duration.total_seconds())) if rule.spec.batch else None
-        notes = self._notes.get(name)
+        return self.stretched(own, table, moment)
+
+    def stretched(self, own: int | None, table: TableName, moment: float) -> int | None:
+        """A window of so many seconds (None: no window) at the pace of its table at that event time."""
+        notes = self._notes.get(str(table.partition(None)))
         pace = notes.at(moment) if notes else 0
         if own is None:
             return pace or None
