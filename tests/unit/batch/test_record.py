@@ -1,0 +1,136 @@
+"""Records say the same when they are read back, whoever wrote them."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+
+from ingestd.batch.content import Chunk, Fate, Load, Progress, SetAside
+from ingestd.batch.manifest import from_manifest, to_manifest
+from ingestd.batch.record import Kind, Phase, Record
+from ingestd.model.objects import FileVersion, Generation, ObjectRef
+
+NOW = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+def files(count: int) -> tuple[FileVersion, ...]:
+    return tuple(
+        FileVersion(ObjectRef("b", f"d/{n}.json"), Generation(1_700_000_000_000_000 + n), n, NOW, "crc", Generation(n))
+        for n in range(count)
+    )
+
+
+def record(count: int, **changes: Any) -> Record:
+    return Record(
+        event_id="17",
+        kind=Kind.LOAD,
+        phase=Phase.ACCEPTED,
+        dest="ds.t",
+        files=files(count),
+        rule={"Dest": {"Table": "ds.t"}},
+        rule_url="gs://c/r.json",
+        rule_name="r",
+        rule_hash="h",
+        created=NOW,
+        updated=NOW,
+        project="p",
+        location="US",
+        load={"sourceFormat": "CSV", "destinationTable": {"projectId": "p", "datasetId": "ds", "tableId": "t"}},
+        **changes,
+    )
+
+
+PROGRESS = Progress(
+    chunks=(Chunk(3, (2,), rest=(3,), blame=SetAside(Fate.CORRUPTED, "broken", "j")),),
+    loads=(Load(2, (0,), 10, 100),),
+    aside={1: SetAside(Fate.INVALID_SCHEMA, "no such field", "j", row=4, position=17, column="x")},
+    jobs=3,
+    reloads=2,
+)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_record_says_the_same_when_read_back(count: int) -> None:
+    before = record(count, progress=PROGRESS if count > 1 else Progress(), staged=count > 1)
+    after = Record.from_json(before.to_json())
+    assert replace(after, load=before.load) == before
+
+
+def test_a_single_file_keeps_the_version_that_older_daemons_read() -> None:
+    assert orjson.loads(record(1).to_json())["schema_version"] == 1
+    assert orjson.loads(record(2).to_json())["schema_version"] == 2
+
+
+def test_the_files_of_a_large_batch_are_not_written_twice() -> None:
+    many = record(3)
+    stored = orjson.loads(replace(many, load={**many.load, "sourceUris": many.sources}).to_json())
+    assert stored["Load"]["sourceUris"] == []
+    assert len(stored["Files"]) == 3
+
+
+def test_a_record_from_the_future_is_refused() -> None:
+    document = orjson.loads(record(1).to_json()) | {"schema_version": 3}
+    with pytest.raises(ValueError, match="schema_version 3"):
+        Record.from_json(orjson.dumps(document))
+
+
+def old(**changes: Any) -> Record:
+    """A record as it was written before files had a progress each."""
+    document = orjson.loads(record(1).to_json())
+    for key in ("Progress", "Staged", "FilesURL", "FileCount"):
+        del document[key]
+    return Record.from_json(orjson.dumps({**document, **changes}))
+
+
+def test_an_older_record_under_way_goes_on_where_it_was() -> None:
+    found = old(Attempt=3, Failures=2, Overwrote="1234")
+    assert found.progress.chunks == (Chunk(3, (0,), failures=2),)
+    assert found.load_job().job_id.endswith("_load_try3--tail")
+    assert found.files[0].overwrote == 1234
+
+
+@pytest.mark.parametrize(
+    ("status", "rows", "loaded", "fate"),
+    [
+        ("loaded", 5, (0,), None),
+        ("done", 5, (0,), None),
+        ("failed", 5, (0,), None),
+        ("failed", None, (), Fate.CORRUPTED),
+        ("failing", None, (), Fate.CORRUPTED),
+        ("superseded", None, (), Fate.SUPERSEDED),
+        ("missing", None, (), Fate.MISSING),
+    ],
+)
+def test_an_older_record_tells_what_became_of_its_file(
+    status: str, rows: int | None, loaded: tuple[int, ...], fate: Fate | None
+) -> None:
+    progress = old(Status=status, Rows=rows, Attempt=2).progress
+    assert progress.loaded == loaded
+    assert [one.fate for one in progress.aside.values()] == ([fate] if fate else [])
+    assert progress.jobs == 2
+
+
+def test_a_list_of_files_says_the_same_when_read_back() -> None:
+    data, name = to_manifest(files(20))
+    assert from_manifest(data) == files(20)
+    assert to_manifest(files(20))[1] == name
+    assert to_manifest(files(19))[1] != name
+
+
+def test_a_failed_batch_is_opened_again_for_what_did_not_load() -> None:
+    failed = record(4, progress=replace(PROGRESS, chunks=(), aside={
+        1: PROGRESS.aside[1], 2: SetAside(Fate.FAILED, "undecided"), 3: SetAside(Fate.MISSING, "gone"),
+    }))  # fmt: skip
+    again = replace(failed, phase=Phase.FAILED, rows=10, error="x").reopened(NOW)
+    assert again.phase is Phase.ACCEPTED
+    assert not again.progress.begun
+    assert {index: one.fate for index, one in again.progress.aside.items()} == {0: Fate.LOADED, 3: Fate.MISSING}
+    assert again.progress.jobs == 3, "used numbers are not used again"
+    assert again.rows is None
+
+
+def test_a_batch_whose_actions_failed_is_opened_again_for_them() -> None:
+    failed = record(1, progress=Progress(loads=(Load(1, (0,), 5, 9),), jobs=1))
+    assert replace(failed, phase=Phase.FAILED, rows=5).reopened(NOW).phase is Phase.LOADED
