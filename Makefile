@@ -56,9 +56,10 @@ docs: setup ## Rewrite the pages that are made from the code
 	@$(BIN)/ingestd settings >.page && mv .page docs/settings.md
 	@$(BIN)/python tools/metrics-page >.page && mv .page docs/metrics.md
 
+SEEDS ?= 1000
 .PHONY: sim
-sim: setup ## Simulations of the daemon on virtual time (ARGS="--hypothesis-seed=…" to repeat one)
-	@$(BIN)/python -m pytest tests/sim -n $(WORKERS) $(ARGS)
+sim: setup ## Whole deployments with all their troubles, on virtual time, one per seed (SEEDS=100000 for a long run)
+	@$(BIN)/python -m tests.sim --seeds $(SEEDS) --workers $(WORKERS)
 
 .PHONY: bench
 bench: setup ## Every benchmark, each ending in one line of JSON (ARGS="localcloud" to choose)

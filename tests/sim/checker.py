@@ -7,6 +7,7 @@ G3 nothing deleted early (watched at every deletion), G5 everything settled and 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 from tests.sim.scenario import DATASET, Ending, RulePlan
@@ -69,11 +70,12 @@ def _problems(evidence: Evidence) -> Iterator[str]:
     yield from evidence.early
     yield from _doubled(evidence)
     newest = {given.name: given.generation for given in evidence.inputs}
+    uploads = Counter(given.name for given in evidence.inputs)
     for given in evidence.inputs:
-        if given.generation == newest[given.name]:
-            yield from _lost(evidence, given)
-        else:
+        if given.generation != newest[given.name]:
             yield from _half_loaded(evidence, given)
+        elif uploads[given.name] == 1 or not _refused(evidence, given):
+            yield from _lost(evidence, given)
 
 
 def _doubled(evidence: Evidence) -> Iterator[str]:
@@ -129,9 +131,25 @@ def _visible(evidence: Evidence, given: Input) -> bool:
     """Whether somebody who looks finds out that this file was not loaded: set aside, or its batch failed."""
     if f"corrupted/{given.name}" in evidence.objects:
         return True
+    return any(record["Status"] == "failed" for record, _ in _records(evidence, given))
+
+
+def _refused(evidence: Evidence, given: Input) -> bool:
+    """Whether a person was asked, since it cannot be told which of two generations a load has read.
+
+    That is so when several files of one load were overwritten while it ran.
+    """
+    return any(
+        record["Progress"]["Aside"].get(str(place), {}).get("Fate") == "refused"
+        for record, place in _records(evidence, given)
+    )
+
+
+def _records(evidence: Evidence, given: Input) -> Iterator[tuple[dict[str, Any], int]]:
+    """The finished batches that have this very generation, and its place in them."""
     for name, data in evidence.objects.items():
         if name.startswith("journal/Done/") and given.name.encode() in data:
             record = orjson.loads(data)
-            if record["Status"] == "failed" and any(file["URL"].endswith(given.name) for file in record["Files"]):
-                return True
-    return False
+            for place, file in enumerate(record["Files"]):
+                if file["URL"].endswith(f"/{given.name}") and int(file["Generation"]) == given.generation:
+                    yield record, place

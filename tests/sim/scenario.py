@@ -137,7 +137,7 @@ class Features:
 
     bad_files: bool = True
     overwrites: float = 0.1  # share of files
-    overwrites_in_windows: bool = False
+    overwrites_in_windows: bool = True
     crash_sites: Sequence[str] = ()
 
 

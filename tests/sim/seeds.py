@@ -111,7 +111,8 @@ def run_seeds(
 
 def run_many(first: int, count: int, *, workers: int = 1, verbose: bool = False) -> Report:
     report = Report()
-    size = max(1, min(250, count // (workers * 2) or 1))
+    workers = max(1, workers)
+    size = max(1, min(50, count // workers))
     chunks = [range(start, min(start + size, first + count)) for start in range(first, first + count, size)]
     if workers == 1:
         for chunk in chunks:
