@@ -1,7 +1,7 @@
 """The audit feed: the Cloud Logging entry that a log sink publishes when a job completes.
 
 Two shapes exist: `BigQueryAuditMetadata` (v2, always) and `AuditData.jobCompletedEvent` (v1, by switch). Entries are
-stored in an outbox together with the job's DONE row and delivered afterwards, at least once.
+made from a job's DONE row and delivered afterwards, at least once (see `outbox`).
 """
 
 from collections.abc import Mapping

@@ -50,9 +50,8 @@ class BigQueryCore:
         self.settings = settings or BigQuerySettings()
         self.database = Database(root)
         self.uploads = Uploads(objects, root)
-        self.outbox = Outbox(
-            self.database, on_job_done, legacy=self.settings.legacy_audit, threaded=self.settings.workers > 0
-        )
+        self.outbox = Outbox(on_job_done, legacy=self.settings.legacy_audit, threaded=self.settings.workers > 0)
+        self._pending = PendingJobs(root)
         self.runner = JobRunner(
             self.database,
             project=project,
@@ -61,7 +60,7 @@ class BigQueryCore:
             objects=self.uploads,
             settings=self.settings,
             outbox=self.outbox,
-            pending=PendingJobs(root),
+            pending=self._pending,
         )
         self.metadata = Metadata(
             reading=self.reading,
@@ -95,6 +94,7 @@ class BigQueryCore:
     def close(self) -> None:
         self.runner.stop()
         self.outbox.stop()
+        self._pending.close()
         self.database.close()
 
     @contextmanager

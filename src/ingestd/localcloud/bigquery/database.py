@@ -32,7 +32,6 @@ _CATALOG = (
         project VARCHAR, location VARCHAR, job_id VARCHAR, state VARCHAR, created BIGINT, parent VARCHAR,
         resource VARCHAR, PRIMARY KEY (project, location, job_id))""",
     """CREATE TABLE IF NOT EXISTS "__catalog".applied (project VARCHAR, location VARCHAR, job_id VARCHAR)""",
-    """CREATE TABLE IF NOT EXISTS "__catalog".outbox (entry_id VARCHAR, created BIGINT, entry VARCHAR)""",
     """CREATE TABLE IF NOT EXISTS "__catalog".modifications (table_key VARCHAR, kind VARCHAR, changed BIGINT)""",
 )
 

@@ -67,7 +67,6 @@ class Run:
     settings: BigQuerySettings
     data_lock: WriterLock
     quotas: Quotas
-    on_done: Callable[[duckdb.DuckDBPyConnection, Job], None]  # inside the transaction that ends the job
     known: KnownKeys
     jobs: Callable[[], Iterable[Mapping[str, Any]]]  # the project's jobs, for INFORMATION_SCHEMA.JOBS
     _cancelled: bool = False
@@ -129,7 +128,6 @@ class Run:
         JobStore(self.conn).insert(self.finished)
         if self.applied:
             clear(self.conn, self.job.key)
-        self.on_done(self.conn, self.finished)
 
 
 def rollback(conn: duckdb.DuckDBPyConnection) -> None:

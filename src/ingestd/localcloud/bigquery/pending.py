@@ -1,7 +1,8 @@
-"""Jobs that were accepted and are not DONE: a journal beside the database, one line each.
+"""Jobs that were accepted and are not over: a journal beside the database.
 
 A job's row in the database is written once, with the work, when the job is DONE; until then this file remembers it. A
-line without a row is a job to run (again); a line with a row is of no further use and goes when the file is rewritten.
+line without a row is a job to run (again); a line with a row is a job whose completion may not have been announced. A
+second line says that a job is over, and both go when the file is rewritten.
 What `add` wrote survives the death of the process. It is not forced to the disk: a machine that loses power may forget
 a job it accepted moments before, as if it had never been inserted.
 """
@@ -30,7 +31,7 @@ class PendingJobs:
         self._size = 0
 
     def load(self) -> list[Job]:
-        """The journal's jobs in the order they came, DONE or not. A torn last line was never acknowledged."""
+        """The jobs that are not over, in the order they came. A torn last line was never acknowledged."""
         jobs: dict[JobKey, Job] = {}
         if self._path is None or not self._path.exists():
             return []
@@ -51,8 +52,8 @@ class PendingJobs:
     def add(self, job: Job) -> None:
         self._append(_line(job))
 
-    def forget(self, key: JobKey) -> None:
-        """The job is deleted: its line must not bring it back."""
+    def over(self, key: JobKey) -> None:
+        """The job is announced, or deleted: its line must not bring it back."""
         self._append(_dump({"key": _parts(key)}))
 
     @property

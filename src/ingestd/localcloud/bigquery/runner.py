@@ -93,12 +93,15 @@ class JobRunner:
         self._sequence = itertools.count()
         self._threads: list[Thread] = []
         self._stopping = False
+        self._deleted: set[JobKey] = set()  # before they were announced
         cursor = database.cursor()
         stored = set(JobStore(cursor).keys())
         cursor.close()
         self.known = KnownKeys(stored)
-        self.left_over = [job for job in pending.load() if job.key not in stored]
-        pending.rewrite(self.left_over)
+        left = pending.load()
+        pending.rewrite(left)
+        self.left_over = [job for job in left if job.key not in stored]
+        self._unannounced = [job.key for job in left if job.key in stored]
 
     def start(self) -> None:
         """Take up what an earlier process left unfinished, and start the threads."""
@@ -123,15 +126,20 @@ class JobRunner:
         for thread in self._threads:
             thread.join()
         self._threads.clear()
-        self._pending.close()
 
     def _recover(self) -> None:
         cursor = self._database.cursor()
         try:
+            store = JobStore(cursor)
+            for key in self._unannounced:
+                if done := store.find(key):
+                    self._announce(done)
             for job in self.left_over:
                 self.known.add(job.key)
                 if committed := marks(cursor, job.key):
-                    self._finish(cursor, query_job.recovered(job, committed, self._clock.now()))
+                    done = query_job.recovered(job, committed, self._clock.now())
+                    self._finish(cursor, done)
+                    self._announce(done)
                 else:
                     log.info("bigquery.job_resumed", job=str(job.key))
                     self._schedule(job)
@@ -148,7 +156,20 @@ class JobRunner:
             self.known.add(job.key)
             self._schedule(job)
             if self._pending.long:
-                self._pending.rewrite([live.job for live in self._live.values()])
+                self._rewrite_pending()
+
+    def _rewrite_pending(self) -> None:
+        """Jobs between their end and their announcement are not live any more, but not over either."""
+        ended = (job for job in self._outbox.waiting() if job.key not in self._deleted)
+        self._pending.rewrite([*ended, *(live.job for live in self._live.values())])
+
+    def _announce(self, done: Job) -> None:
+        self._outbox.add(done, lambda: self._over(done.key))
+
+    def _over(self, key: JobKey) -> None:
+        with self._changed:
+            self._deleted.discard(key)
+            self._pending.over(key)
 
     def _schedule(self, job: Job) -> None:
         now = self._clock.now()
@@ -182,7 +203,9 @@ class JobRunner:
     def forget(self, key: JobKey) -> None:
         """The finished job is about to be deleted."""
         with self._changed:
-            self._pending.forget(key)
+            self._pending.over(key)
+            if any(job.key == key for job in self._outbox.waiting()):
+                self._deleted.add(key)
             self._finished.pop(key, None)
 
     def unfinished(self, project: str) -> list[Job]:
@@ -278,7 +301,7 @@ class JobRunner:
     def sweep(self) -> None:
         """Free expired tables and partitions, old jobs and quota records."""
         with self._changed:
-            self._pending.rewrite([live.job for live in self._live.values()])
+            self._rewrite_pending()
         session = self._database.session()
         try:
             with self.data_lock:
@@ -307,7 +330,6 @@ class JobRunner:
             settings=self._settings,
             data_lock=self.data_lock,
             quotas=self.quotas,
-            on_done=self._outbox.store,
             known=self.known,
             jobs=lambda: self._all_jobs(catalog.conn, job.key.project),
         )
@@ -396,7 +418,6 @@ class JobRunner:
             self._count_failure(cursor, done, target)
         if done.type is JobType.QUERY:
             clear(cursor, done.key)
-        self._outbox.store(cursor, done)
         cursor.commit()
 
     def _count_failure(self, cursor: duckdb.DuckDBPyConnection, done: Job, target: Mapping[str, Any]) -> None:
@@ -407,10 +428,10 @@ class JobRunner:
     def _settle(self, key: JobKey, done: Job) -> None:
         with self._changed:
             live = self._live.pop(key)
+            self._announce(done)
             self._finished[key] = done
             if len(self._finished) > _REMEMBERED:
                 self._finished.popitem(last=False)
             self._changed.notify_all()
         for callback in live.callbacks:
             callback()
-        self._outbox.wake()

@@ -49,6 +49,23 @@ def test_a_deleted_job_does_not_come_back(tmp_path: Path) -> None:
         assert core.run_pending() == 1
 
 
+def test_a_job_deleted_before_it_is_announced_does_not_come_back(tmp_path: Path) -> None:
+    def refuse(_: dict[str, Any]) -> None:
+        raise ConnectionError("the topic is away")
+
+    settings = BigQuerySettings(workers=0)
+    with BigQueryCore(tmp_path, project="p", objects=MemoryObjects(), settings=settings, on_job_done=refuse) as core:
+        core.insert_job("p", select("j"))
+        with pytest.raises(ConnectionError):
+            core.run_pending()
+        core.jobs.delete("p", "j")
+        core.runner.sweep()
+    with reopen(tmp_path) as core:
+        assert core.run_pending() == 0
+        with pytest.raises(BigQueryError, match="Not found: Job"):
+            core.jobs.get("p", "j")
+
+
 def test_a_line_cut_short_by_death_was_no_job(tmp_path: Path) -> None:
     with reopen(tmp_path) as core:
         core.insert_job("p", select("whole"))
