@@ -170,7 +170,15 @@ class Catalog:
 
     def create_table(self, table: Table) -> Table:
         """Create metadata and the empty physical table; expiration falls back to the dataset's default."""
+        return self._create(table, f"({_columns(table)})")[0]
+
+    def create_result(self, table: Table, relation: str) -> tuple[Table, int]:
+        """Create a table of a relation's rows that takes no others later; also their number."""
+        return self._create(table, f"AS {_conversion(table.schema, relation)}")
+
+    def _create(self, table: Table, definition: str) -> tuple[Table, int]:
         table.validate()
+        rows = 0
         dataset = self.dataset(table.ref.project, table.ref.dataset)
         stored = self._stored(table.ref)
         if stored is not None:
@@ -185,14 +193,15 @@ class Catalog:
             time = replace(time, expiration_ms=dataset.default_partition_expiration_ms)
         table = _stamped(replace(table, created=now, modified=now, time_partitioning=time))
         if table.kind in (TableKind.TABLE, TableKind.SNAPSHOT):
-            self.conn.execute(f"CREATE TABLE {table.ref.physical} ({_columns(table)})")
+            found = self.conn.execute(f"CREATE TABLE {table.ref.physical} {definition}").fetchone()
+            rows = int(found[0]) if found else 0
         text = _dump(table.rest())
         self.conn.execute(
             'INSERT INTO "__catalog".tables VALUES (?, ?, ?, ?, ?, ?)',
             [table.ref.project, table.ref.dataset, table.ref.table, table.kind, table.expiration, text],
         )
         self._changed_table(table.ref, text)
-        return table
+        return table, rows
 
     def update_table(self, table: Table) -> Table:
         """Store changed metadata (not the schema: see `alter_schema`); stamps `modified` and a new etag."""
@@ -417,6 +426,11 @@ def _columns(table: Table) -> str:
     if table.by_ingestion_time:
         columns.append(f"{quote(PARTITION_TIME)} TIMESTAMPTZ")
     return ", ".join(columns or [f"{quote(_PLACEHOLDER)} BOOLEAN"])
+
+
+def _conversion(schema: Schema, relation: str) -> str:
+    columns = (f"CAST({quote(item.name)} AS {item.duckdb}) AS {quote(item.name)}" for item in schema)
+    return f"SELECT {', '.join(columns)} FROM {relation}"
 
 
 def _column_definition(item: Field) -> str:

@@ -26,7 +26,7 @@ from ingestd.localcloud.bigquery.resources import Dataset, DatasetRef, Table, Ta
 from ingestd.localcloud.bigquery.sql.engine import DryRun, SqlEngine, StatementResult, TableName
 from ingestd.localcloud.bigquery.sql.parameters import parameters_from_rest
 from ingestd.localcloud.bigquery.sql_surroundings import attach_definitions, surroundings
-from ingestd.localcloud.bigquery.types import Schema, quote, schema_rest
+from ingestd.localcloud.bigquery.types import Schema, schema_rest
 
 ANONYMOUS_LIFETIME = timedelta(hours=24)
 _READ_ONLY = re.compile(r"^[\s(]*(?:--[^\n]*\n\s*|/\*.*?\*/\s*|\()*(SELECT|WITH)\b", re.IGNORECASE | re.DOTALL)
@@ -271,27 +271,19 @@ def _keep_rows(run: Run, catalog: Catalog, statement: StatementResult, suffix: s
         written = write(catalog, destination, Staged(statement.relation, schema, declared=False))
         run.quotas.record(run.conn, destination.ref, daily=True)
         return QueryResult(schema, written.table.ref, written.rows)
-    table = _anonymous(run, catalog, schema, suffix)
-    columns = ", ".join(quote(item.name) for item in schema)
-    row = run.conn.execute(
-        f"INSERT INTO {table.ref.physical} ({columns}) SELECT {columns} FROM {statement.relation}"  # noqa: S608
-    ).fetchone()
-    return QueryResult(schema, table.ref, int(row[0]) if row else 0)
+    table, rows = _anonymous(run, catalog, schema, statement.relation, suffix)
+    return QueryResult(schema, table.ref, rows)
 
 
-def _anonymous(run: Run, catalog: Catalog, schema: Schema, suffix: str) -> Table:
+def _anonymous(run: Run, catalog: Catalog, schema: Schema, relation: str, suffix: str) -> tuple[Table, int]:
     now = run.clock.now()
     owner = f"{run.job.key.project}/{run.job.key.location}/{run.job.user}"
     dataset = DatasetRef(run.job.key.project, "_" + hashlib.sha1(owner.encode(), usedforsecurity=False).hexdigest())
     name = hashlib.sha1(f"{run.job.key}/{suffix}".encode(), usedforsecurity=False).hexdigest()
     table = Table(dataset.table(f"anon{name}"), schema, now, now, expiration=now + ANONYMOUS_LIFETIME)
-    try:
-        return catalog.create_table(table)
-    except BigQueryError as error:
-        if error.reason != "notFound":
-            raise
-    catalog.create_dataset(Dataset(dataset, run.job.key.location, now, now))
-    return catalog.create_table(table)
+    if catalog.find_dataset(dataset) is None:
+        catalog.create_dataset(Dataset(dataset, run.job.key.location, now, now))
+    return catalog.create_result(table, relation)
 
 
 def _bytes_of(catalog: Catalog, *statements: StatementResult | DryRun) -> int:
