@@ -90,10 +90,6 @@ class Mirror:
         with self._lock:
             return dict(self._tables.get(ref, {}))
 
-    def every_table(self) -> list[Entry]:
-        with self._lock:
-            return [entry for tables in self._tables.values() for entry in tables.values()]
-
     def measured(self, entry: Entry, size: tuple[int, int]) -> None:
         """Keep a table's size if its state is still the one that was measured."""
         with self._lock:
