@@ -109,6 +109,14 @@ class Journal:
         held = await self.read(self.done(record))
         return held.record if held else None
 
+    async def known(self, record: Record) -> Record | None:
+        """The record of this identity, running or finished; what is finished counts.
+
+        A replica that comes late may create `Running/` once more, with other files, until it looks for `Done/`.
+        """
+        held = await self.find(record)
+        return await self.finished(record) or (held.record if held else None)
+
     async def is_finished(self, record: Record) -> bool:
         return await self._store.stat(self.done(record)) is not None
 

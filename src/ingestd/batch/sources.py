@@ -160,8 +160,7 @@ class SingleFileBatches:
 
     async def record_of(self, batch: Record, file: FileVersion) -> Record | None:
         alone = replace(batch, files=(file,), event_id=file.event_id, window=None)
-        held = await self._journal.find(alone)
-        return held.record if held else await self._journal.finished(alone)
+        return await self._journal.known(alone)
 
 
 @dataclass(slots=True)

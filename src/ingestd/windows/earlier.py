@@ -64,8 +64,7 @@ class WindowedBatches:
             window=WindowMark(slot.name(sequence), slot.start),
             files=(),
         )
-        held = await self._journal.find(template)
-        return held.record if held else await self._journal.finished(template)
+        return await self._journal.known(template)
 
 
 def _key(batch: Record, file: FileVersion) -> tuple[str, str]:

@@ -408,9 +408,7 @@ class Windows:
 
     async def recorded(self, head: WindowHead) -> Record | None:
         """The window's record, running or finished."""
-        template = self._record(head, ())
-        held = await self._journal.find(template)
-        return held.record if held else await self._journal.finished(template)
+        return await self._journal.known(self._record(head, ()))
 
     def later(self, work: Coroutine[Any, Any, None]) -> None:
         """Do some tidying in the background; if it fails, the next sweep repeats it."""
