@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import NoReturn
 
 import orjson
 import structlog
@@ -82,7 +83,7 @@ class Loading:
         exists = not fresh and await self._parts.warehouse.get_job(record.load_job(first)) is not None
         if exists:
             sizes = [0] * len(record.files)
-            self._held.record = replace(record, progress=recovery.begin(record.progress, sizes, everything))
+            self._held.record = replace(self._record, progress=recovery.begin(record.progress, sizes, everything))
             return
         _one_format(record)
         indexes = [index for index in range(len(record.files)) if index not in record.progress.aside]
@@ -98,7 +99,7 @@ class Loading:
         """Look at these sources; the files that drop out."""
         parts, record = self._parts, self._record
         looked = await look(parts.store, record, indexes, lambda marks: parts.acting.guarded(record, marks))
-        self._held.record = replace(record, files=looked.described(record.files))
+        self._held.record = replace(self._record, files=looked.described(record.files))
         return {**looked.aside, **await self._overwritten(looked)}
 
     async def _overwritten(self, looked: Looked) -> dict[int, SetAside]:
@@ -288,6 +289,8 @@ class Loading:
         """Publish the staged rows in one commit; False when the copy runs on without us."""
         parts = self._parts
         job = await parts.warehouse.get_job(self._record.publish_job())
+        if job is None and not await self._staging.complete(self._record):
+            await self._load_again("the staging table does not hold what was loaded into it")
         if job is None:
             name = self._record.publish_job().job_id
             partitioned = parts.preparation.partitioned(self._record)
@@ -308,14 +311,22 @@ class Loading:
             self._ended[job.ref] = job
             return True
         progress = replace(self._record.progress, publishing=self._record.progress.publishing + 1)
-        if isinstance(problem, NotFound) and await self._staging.lost(self._record):
-            # Somebody dropped it, or it expired: nothing was published, so everything is loaded again.
-            progress = replace(progress, chunks=(), loads=())
-            problem = Transient(str(problem))
         self._held.record = replace(self._record, progress=progress, error=str(problem))
+        if isinstance(problem, NotFound) and not await self._staging.complete(self._record):
+            await self._load_again(str(problem))
         if isinstance(problem, Throttled):
             self._feed_back(problem, destination(self._record))
         raise problem
+
+    async def _load_again(self, why: str) -> NoReturn:
+        """Somebody dropped the staging table, or it expired. Nothing was published, so everything is loaded again."""
+        await self._staging.drop(self._record)
+        progress = self._record.progress
+        if progress.reloads >= self._max_reload:
+            raise BadInput(f"{why}, {self._max_reload} times")
+        again = replace(progress, chunks=(), loads=(), reloads=progress.reloads + 1)
+        self._held.record = replace(self._record, progress=again)
+        raise Transient(f"{why}; it is loaded again")
 
     async def job(self) -> JobState | None:
         """The job that the batch's actions follow: the one that published it, or its last load."""

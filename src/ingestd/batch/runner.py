@@ -32,7 +32,7 @@ from ingestd.batch.journal import Held, LeaseLost
 from ingestd.batch.parts import Parts
 from ingestd.batch.record import Kind, Phase, Record
 from ingestd.batch.staging import Staging
-from ingestd.model.errors import BadInput, Fatal, IngestError, Transient
+from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient
 from ingestd.model.jobs import JobState
 from ingestd.model.objects import ObjectRef, event_id
 
@@ -183,7 +183,8 @@ class BatchRunner:
         held.record = replace(record, error=str(error), waits=record.waits + 1, retry_at=retry_at)
         await parts.journal.save(held, claim=False)
         BLOCKED.labels(type(error).__name__).inc()
-        log.error(
+        tell = log.info if isinstance(error, Throttled) else log.error  # waiting one's turn is no trouble
+        tell(
             "batch.blocked", event_id=record.event_id, dest=record.dest, error=str(error), again_in=pause,
             sources=record.sources[:3],
         )  # fmt: skip

@@ -80,8 +80,13 @@ class Staging:
         labels = {"ingestd": "publish", "ingestd_event": record.event_id}
         return JobRequest(record.publish_job(), JobKind.COPY, configuration, labels)
 
-    async def lost(self, record: Record) -> bool:
-        return await self._parts.warehouse.table(staging_table(record).partition(None)) is None
+    async def complete(self, record: Record) -> bool:
+        """Whether the staging table holds every row that the loads have written to it."""
+        table = await self._parts.warehouse.table(staging_table(record).partition(None))
+        if table is None:
+            return False
+        rows = table.resource.get("numRows")
+        return rows is None or int(rows) == record.progress.rows
 
     async def drop(self, record: Record) -> None:
         if await self._parts.warehouse.delete_table(staging_table(record).partition(None)):

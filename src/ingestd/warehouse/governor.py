@@ -51,10 +51,11 @@ class QuotaLimits:
     changes: int = 5
     changes_partitioned: int = 50
     span: timedelta = timedelta(seconds=10)
+    margin: timedelta = timedelta(seconds=2)  # BigQuery counts when jobs end, which is less even than when they begin
     table_day: int = 1_500
     project_day: int = 100_000
     share: float = 1.0
-    patience: timedelta = timedelta(seconds=60)
+    patience: timedelta = timedelta(seconds=15)  # a batch that waits holds a place that others could use
 
     def of(self, whole: int) -> int:
         return max(1, int(whole * self.share))
@@ -62,7 +63,8 @@ class QuotaLimits:
 
 @dataclass(slots=True)
 class _Table:
-    pace: Pace
+    promised: Pace
+    admitted: Pace
     budget: Budget
     closed_until: float = 0.0
     pressure: float = 1.0
@@ -106,13 +108,17 @@ class QuotaGovernor:
         slot = self._reserved.pop(key, None)
         if slot is None or slot.table != name:
             slot = self._reserve(name, now, partitioned)
-        wait = slot.moment - now
+        state = self._table(name)
+        # Whoever comes later than promised comes together with others: the pace holds for when they really come.
+        moment = max(slot.moment, state.admitted.next(now))
+        wait = moment - now
         if wait > 0:
             WAITS.labels(slot.quota).inc()
         if wait > self.limits.patience.total_seconds():
             self._keep(key, slot)
             until = self.clock.now() + timedelta(seconds=wait)
             raise Throttled(f"{name} has used up its {_WORDS[slot.quota]}; its turn is at {until:%H:%M:%S}", until)
+        state.admitted.take(moment)
         if wait > 0:
             await self._wait(slot, wait)
         ADMITTED.inc()
@@ -173,17 +179,17 @@ class QuotaGovernor:
         self._tidy(now)
         state = self._table(name)
         changes = self.limits.of(self.limits.changes_partitioned if partitioned else self.limits.changes)
-        if state.pace.count != changes:
-            state.pace = state.pace.widened(changes)
+        if state.promised.count != changes:
+            state.promised, state.admitted = state.promised.widened(changes), state.admitted.widened(changes)
         times = {
-            "rate": state.pace.next(now),
+            "rate": state.promised.next(now),
             "table_day": state.budget.next(now),
             "project_day": self._project.next(now),
             "refused": max(now, state.closed_until),
         }
         quota = max(times, key=lambda one: times[one])
         moment = times[quota]
-        state.pace.take(moment)
+        state.promised.take(moment)
         state.budget.take(moment)
         self._project.take(moment)
         return _Slot(name, moment, quota)
@@ -221,8 +227,10 @@ class QuotaGovernor:
     def _table(self, name: str) -> _Table:
         state = self._tables.get(name)
         if state is None:
-            pace = Pace(self.limits.of(self.limits.changes), self.limits.span.total_seconds())
-            state = self._tables[name] = _Table(pace, Budget(self.limits.of(self.limits.table_day)))
+            changes = self.limits.of(self.limits.changes)
+            span = (self.limits.span + self.limits.margin).total_seconds()
+            budget = Budget(self.limits.of(self.limits.table_day))
+            state = self._tables[name] = _Table(Pace(changes, span), Pace(changes, span), budget)
         return state
 
     def _pressure(self, state: _Table, now: float) -> float:

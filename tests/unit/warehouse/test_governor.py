@@ -25,7 +25,7 @@ def live(story: Callable[[QuotaGovernor, VirtualClock], Coroutine[Any, Any, None
     clock = VirtualClock(loop)
 
     async def main() -> None:
-        await story(QuotaGovernor(clock, QuotaLimits(**{"patience": ENDLESS, **limits})), clock)
+        await story(QuotaGovernor(clock, QuotaLimits(**{"patience": ENDLESS, "margin": timedelta(), **limits})), clock)
 
     run(main(), loop)
 
@@ -98,6 +98,27 @@ def test_a_long_wait_is_handed_back_with_a_time_that_is_kept() -> None:
         before = clock.monotonic()
         await governor.admit(TABLE, key="job 11")
         assert clock.monotonic() == before, "whoever comes back in time does not wait again"
+
+    live(story, patience=timedelta(seconds=5))
+
+
+def test_those_who_come_late_for_their_turn_do_not_come_all_at_once() -> None:
+    async def story(governor: QuotaGovernor, clock: VirtualClock) -> None:
+        await admitted(governor, clock, 5)
+        for number in range(15):
+            with pytest.raises(Throttled):
+                await governor.admit(TABLE, key=f"job {number}")
+        await clock.sleep(timedelta(seconds=100))
+        times: list[float] = []
+        for number in range(15):
+            try:
+                await governor.admit(TABLE, key=f"job {number}")
+            except Throttled:
+                await clock.sleep(timedelta(seconds=10))
+                await governor.admit(TABLE, key=f"job {number}")
+            times.append(clock.monotonic())
+        for index, moment in enumerate(times[5:]):
+            assert moment - times[index] >= 10
 
     live(story, patience=timedelta(seconds=5))
 
