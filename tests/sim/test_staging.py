@@ -1,0 +1,95 @@
+"""What staging has to carry over: partitions, new columns, tables that do not exist yet."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.sim import test_batches as batches
+from tests.sim.test_batches import SMALL, expected, loads, tables, upload
+from tests.sim.world import DATASET, OPS, PROJECT, SCHEMA, World
+
+Simulate = Callable[..., None]
+
+
+def partitioned(world: World) -> None:
+    resource = {
+        "tableReference": {"datasetId": DATASET, "tableId": "dummy"},
+        "schema": SCHEMA,
+        "timePartitioning": {"type": "DAY"},
+    }
+    world.bigquery.metadata.insert_table(PROJECT, DATASET, resource)
+
+
+def load_into(world: World, partition: str, number: int) -> None:
+    world.storage.write(OPS, f"{partition}.json", f'{{"id": {number}, "name": "x"}}'.encode(), "application/json")
+    load = {
+        "sourceUris": [f"gs://{OPS}/{partition}.json"],
+        "sourceFormat": "NEWLINE_DELIMITED_JSON",
+        "destinationTable": {"projectId": PROJECT, "datasetId": DATASET, "tableId": f"dummy${partition}"},
+    }
+    world.bigquery.insert_job(PROJECT, {"jobReference": {"jobId": partition}, "configuration": {"load": load}})
+
+
+def test_a_staged_batch_replaces_its_partition_and_no_other(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        partitioned(world)
+        load_into(world, "20240101", 91)
+        load_into(world, "20240102", 92)
+        await world.until(lambda: len(world.rows()) == 2)
+        world.rule("rule.json", batches.rule(False, Dest={"Override": True, "Partition": "20240101"}))
+        with world.daemon(**SMALL):
+            upload(world, 5)
+            await world.settled()
+        assert world.rows() == expected(*range(5), 92)
+        (copy,) = loads(world, "copy")
+        assert copy["configuration"]["copy"]["destinationTable"]["tableId"] == "dummy$20240101"
+        assert tables(world) == ["dummy"]
+
+    simulate(story)
+
+
+def test_columns_that_loads_may_add_reach_the_table(simulate: Simulate) -> None:
+    schema = {"fields": [*SCHEMA["fields"], {"name": "extra", "type": "STRING"}]}
+    options: dict[str, Any] = {"SchemaUpdateOptions": ["ALLOW_FIELD_ADDITION"], "schema": schema}
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        world.rule("rule.json", batches.rule(True, Dest=options))
+        with world.daemon(**SMALL):
+            for number in range(4):
+                world.upload(batches.name(number), {"id": number, "name": "x", "extra": "new"})
+            await world.settled()
+        assert world.rows() == sorted((str(number), "x", "new") for number in range(4))
+        assert tables(world) == ["dummy"]
+
+    simulate(story)
+
+
+def test_a_staged_batch_creates_the_table_that_its_load_would_have_created(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        options = {"schema": SCHEMA, "TimePartitioning": {"type": "DAY"}}
+        world.rule("rule.json", batches.rule(False, Dest=options))
+        with world.daemon(**SMALL):
+            upload(world, 5)
+            await world.settled()
+        assert world.rows() == expected(*range(5))
+        made = world.bigquery.metadata.get_table(PROJECT, DATASET, "dummy")
+        assert made["timePartitioning"]["type"] == "DAY"
+        assert "expirationTime" not in made
+        assert tables(world) == ["dummy"]
+
+    simulate(story)
+
+
+def test_a_replacing_batch_may_bring_another_schema(simulate: Simulate) -> None:
+    schema = {"fields": [{"name": "id", "type": "INTEGER"}, {"name": "title", "type": "STRING"}]}
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        world.rule("rule.json", batches.rule(False, Dest={"Override": True, "schema": schema}))
+        with world.daemon(**SMALL):
+            for number in range(4):
+                world.upload(batches.name(number), {"id": number, "title": "x"})
+            await world.settled()
+        assert world.rows() == expected(*range(4))
+
+    simulate(story)
