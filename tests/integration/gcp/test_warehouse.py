@@ -159,6 +159,15 @@ async def test_a_table_is_made_once_patched_and_dropped(ports, table):
     assert await ports.warehouse.delete_table(table) is False
 
 
+async def test_a_table_tells_when_it_expires_and_how_many_rows_were_loaded(ports, bucket, table, unique):
+    expires = "4102444800000"
+    await ports.warehouse.create_table(table, {"schema": SCHEMA, "expirationTime": expires})
+    await ports.store.create(ObjectRef(bucket, "two.json"), b'{"id": 1}\n{"id": 2}')
+    await finished(ports.warehouse, load(unique, f"gs://{bucket}/two.json", table))
+    resource = (await ports.warehouse.table(table)).resource
+    assert (resource["expirationTime"], int(resource["numRows"])) == (expires, 2)
+
+
 async def test_dropping_a_partition_keeps_the_table(ports, dataset, unique):
     table = TableName(PROJECT, dataset, "parted")
     sql = (
