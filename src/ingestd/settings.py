@@ -79,7 +79,7 @@ class Recovery(_Section):
 
 
 class Windows(_Section):
-    flush_files: int = Field(1000, ge=1, description="Files per shard: this many are made durable at once.")
+    flush_files: int = Field(2500, ge=1, description="Files per shard: this many are made durable at once.")
     flush_after: Duration = Field(timedelta(seconds=5), description="Longest a file waits to become durable.")
     grace: Duration = Field(timedelta(seconds=2), description="Added to a window: its last notifications may be late.")
     late_patience: Duration = Field(timedelta(seconds=60), description="How long a window for late files collects.")

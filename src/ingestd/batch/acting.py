@@ -86,6 +86,8 @@ class PostActions:
             await self._quarantine.put_away(self._context(held, held.record.files), held.record)
 
     async def _note(self, record: Record, name: str, steps: Plan) -> None:
+        if record.window is not None:
+            return  # its record has all of it; objects beside it would double what a window costs
         document = orjson.dumps(steps.to_json(), option=orjson.OPT_INDENT_2, default=str)
         await self._journal.note(self._journal.beside(record, name), document)
 

@@ -178,7 +178,8 @@ class Loading:
             self._feed_back(problem, target)
             raise
         log.info("batch.submitted", event_id=record.event_id, job=name, dest=record.dest)
-        await parts.journal.note(parts.journal.beside(record, "tail-job.json", name), job_document(job))
+        if record.window is None:  # a window's job has its thousands of files in the record already
+            await parts.journal.note(parts.journal.beside(record, "tail-job.json", name), job_document(job))
         return job
 
     async def _pin(self, record: Record) -> None:

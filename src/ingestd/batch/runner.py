@@ -81,9 +81,9 @@ class BatchRunner:
             if salt:
                 # Two identities share an event id: once in billions of files, and then this one takes the next.
                 record = replace(record, event_id=event_id(record.identity, salt))
-            # Looking at many files takes its time: nobody else shall begin meanwhile.
-            claim = not record.asynchronous or len(record.files) > 1
-            held = await self._parts.journal.open(record, claim=claim)
+            # An asynchronous batch is let go of as soon as its job is submitted, and nobody else takes a new one for
+            # the length of a lease. Should submitting take longer, it is claimed (see `_renew`).
+            held = await self._parts.journal.open(record, claim=not record.asynchronous)
             # `Done/` is written before `Running/` goes: looked for in this order, one of them is always found.
             running = None if held else await self._parts.journal.find(record)
             other = running.record if running else await self._parts.journal.finished(record)
@@ -191,7 +191,7 @@ class BatchRunner:
 
     async def _end(self, held: Held, job: JobState | None) -> None:
         record, parts = held.record, self._parts
-        if record.kind is Kind.LOAD and record.asynchronous and job is not None:
+        if record.kind is Kind.LOAD and record.asynchronous and job is not None and record.window is None:
             note = parts.journal.beside(record, "dispatch-job.json", job.ref.job_id)
             await parts.journal.note(note, job_document(job))
         if record.staged:
@@ -260,7 +260,7 @@ class BatchRunner:
     async def _renew(self, held: Held) -> None:
         while True:
             await self._parts.clock.sleep(self._parts.journal.lease / 2)
-            if held.record.owner and not held.record.phase.final:
+            if not held.record.phase.final:
                 await self._parts.journal.save(held)
 
     async def _hand_over(self, held: Held) -> None:

@@ -24,15 +24,17 @@ IN_FLIGHT_BYTES = Gauge("ingestd_messages_in_flight_bytes", "Payload bytes of me
 _FLUSH_EVERY = timedelta(milliseconds=50)
 _FLUSH_AT = 1000
 _MAX_DELAY = timedelta(seconds=600)  # Pub/Sub's longest ack deadline
+_FORGOTTEN = Message("", b"", {})
 
 
 class Receipt:
     """What a handler holds for one message: settle it once, by `ack` or `retry_later`."""
 
-    __slots__ = ("_desk", "message", "settled", "size", "tracked")
+    __slots__ = ("_desk", "ack_id", "message", "settled", "size", "tracked")
 
     def __init__(self, desk: "Desk", message: Message) -> None:
         self._desk = desk
+        self.ack_id = message.ack_id
         self.message = message
         self.size = len(message.data)
         self.settled = False
@@ -43,7 +45,7 @@ class Receipt:
 
     def forget_payload(self) -> None:
         """Keep only what settling needs: a file may wait in its window for a while, with a million others."""
-        self.message = Message(self.message.ack_id, b"", {}, self.message.message_id)
+        self.message = _FORGOTTEN
 
     def retry_later(self, delay: timedelta) -> None:
         """Give the message back; it is delivered again after the delay."""
@@ -81,14 +83,14 @@ class Desk:
     def track(self, receipt: Receipt) -> None:
         """Count a message whose handling takes time, and keep its lease until it is settled."""
         receipt.tracked = True
-        self._open[receipt.message.ack_id] = receipt
+        self._open[receipt.ack_id] = receipt
         self._bytes += receipt.size
 
     def settle(self, receipt: Receipt, delay: timedelta | None) -> None:
         if receipt.settled:
             return  # the first word counts
         receipt.settled = True
-        ack_id = receipt.message.ack_id
+        ack_id = receipt.ack_id
         if receipt.tracked:
             self._untrack(receipt)
         if not self._acks and not self._delays:
@@ -101,7 +103,7 @@ class Desk:
             self._delays.setdefault(delay, []).append(ack_id)
 
     def _untrack(self, receipt: Receipt) -> None:
-        del self._open[receipt.message.ack_id]
+        del self._open[receipt.ack_id]
         self._bytes -= receipt.size
         if not self._full_up():
             self._room.set()

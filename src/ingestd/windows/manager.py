@@ -14,7 +14,7 @@ second finds it, acknowledges what it holds, and carries the rest into the next 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -38,7 +38,7 @@ from ingestd.rules.destination import Destination, DestinationError, expand_dest
 from ingestd.rules.rule import Rule, plain
 from ingestd.windows.model import Arrival, WindowId, digest, group_of, late_due, window_of
 from ingestd.windows.pacing import Pacing
-from ingestd.windows.pending import OpenWindow, Pending
+from ingestd.windows.pending import Message, OpenWindow, Pending
 from ingestd.windows.store import Shard, WindowHead, WindowStore
 
 log = structlog.get_logger(__name__)
@@ -60,7 +60,7 @@ _UNTIL_FRESH = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class WindowLimits:
-    flush_files: int = 1000  # a shard of this many files is written at once
+    flush_files: int = 2500  # a shard of this many files is written at once
     flush_after: timedelta = timedelta(seconds=5)  # the longest a file waits to become durable
     grace: timedelta = timedelta(seconds=2)  # notifications of the last files may be a little late
     late_patience: timedelta = timedelta(seconds=60)  # how long a late window collects
@@ -145,11 +145,13 @@ class Windows:
             EVENTS.counts["refused"] += 1
             return self._refusals.refuse(file, str(error), [rule.name], receipt)
         EVENTS.counts["matched"] += 1
-        self._add(slot, Pending(Arrival.of(file, event.overwrote), receipt.ack))
+        pending = Pending.of(file, event.overwrote)
+        pending.message = receipt
+        self._add(slot, pending)
         receipt.forget_payload()
         return None
 
-    def readd(self, head: WindowHead, arrivals: Sequence[Arrival], settle: Callable[[], None]) -> None:
+    def readd(self, head: WindowHead, arrivals: Sequence[Arrival], message: Message) -> None:
         """Files found in a shard that no record took: give them another chance, as if they had just arrived."""
         base = replace(head.window, sequence=0)
         slot = self._open.get(base)
@@ -157,7 +159,7 @@ class Windows:
             mine, first = replace(head, owner=self._replica), head.window.sequence == 0
             slot = self._tend(OpenWindow(base, mine, head.due, walked=first))
         for arrival in arrivals:
-            self._add(slot, Pending(arrival, settle))
+            self._add(slot, Pending.brought(arrival, message))
 
     def adopt(self, head: WindowHead) -> None:
         """Become the owner of a window whose owner is gone; its shards have the files."""
@@ -320,7 +322,7 @@ class Windows:
         try:
             window.shard += 1
             shard = f"{self._replica}-{window.shard:06d}-{int(self._clock.now().timestamp() * 1000):x}"
-            await self._store.add_shard(window.head, shard, [one.arrival for one in taken])
+            await self._store.add_shard(window.head, shard, taken)
             SHARDS.inc()
             closed = await self._store.is_closed(window.window.name)
         except BaseException:
@@ -381,7 +383,7 @@ class Windows:
     def _content(self, window: OpenWindow, shards: Sequence[Shard], mine: Sequence[Pending]) -> Record:
         """The record of everything that shards and memory hold, without what an earlier sequence took."""
         arrivals = {one.digest: one for shard in shards for one in shard.arrivals}
-        arrivals |= {one.arrival.digest: one.arrival for one in mine}
+        arrivals |= {one.digest: one for one in mine}
         files = sorted(one.file() for known, one in arrivals.items() if known not in window.known)
         return self._record(window.head, files, tuple(shard.name for shard in shards))
 
@@ -453,12 +455,13 @@ class Windows:
         due = late_due(following, self._clock.now(), self._limits.late_patience)
         window.head = replace(window.head, window=following, owner=self._replica, due=due)
         window.due, window.owned, window.entered = due, False, False
-        window.files, window.size = len(window.pending), sum(one.arrival.size for one in window.pending)
+        window.files, window.size = len(window.pending), sum(one.size for one in window.pending)
 
     def _settle(self, settled: Sequence[Pending]) -> None:
         PENDING.dec(len(settled))
         for one in settled:
-            one.settle()
+            if one.message is not None:
+                one.message.ack()
 
 
 async def _tolerant(work: Coroutine[Any, Any, None]) -> None:

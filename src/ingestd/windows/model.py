@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from sys import intern
+from typing import Any, Self
 from urllib.parse import quote
 
 from ingestd.model.objects import FileVersion, Generation, ObjectRef, event_id
@@ -158,10 +159,10 @@ class Arrival:
     overwrote: int = 0
 
     @classmethod
-    def of(cls, file: FileVersion, overwrote: Generation | None) -> "Arrival":
+    def of(cls, file: FileVersion, overwrote: Generation | None) -> Self:
         ref = file.ref
         moment = file.event_time.timestamp()
-        return cls(ref.bucket, ref.name, file.generation, file.size, moment, file.crc32c, overwrote or 0)
+        return cls(intern(ref.bucket), ref.name, file.generation, file.size, moment, file.crc32c, overwrote or 0)
 
     @property
     def digest(self) -> bytes:

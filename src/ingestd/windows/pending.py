@@ -1,20 +1,31 @@
 """An open window in memory: the files that arrived here and are not durable yet."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Protocol
 
 from ingestd.windows.model import Arrival, WindowId
 from ingestd.windows.store import WindowHead
 
 
-@dataclass(slots=True)
-class Pending:
-    """A file and what to do once it is durable (acknowledge its message, most of the time)."""
+class Message(Protocol):
+    """What brought a file here; there may be a million of them, so it is kept as it is, without a closure around it."""
 
-    arrival: Arrival
-    settle: Callable[[], None]
+    def ack(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Pending(Arrival):
+    """A file, and the message to acknowledge once the file is durable: one object for both, to be small."""
+
+    message: Message | None = None
+
+    @classmethod
+    def brought(cls, arrival: Arrival, message: Message) -> "Pending":
+        pending = cls(*arrival.to_json())
+        pending.message = message
+        return pending
 
 
 @dataclass(slots=True)
@@ -45,7 +56,7 @@ class OpenWindow:
             self.oldest = now
         self.pending.append(pending)
         self.files += 1
-        self.size += pending.arrival.size
+        self.size += pending.size
 
     def take(self, limit: int) -> list[Pending]:
         taken, self.pending = self.pending[:limit], self.pending[limit:]
@@ -55,9 +66,9 @@ class OpenWindow:
         """Files that an earlier sequence of this window holds already."""
         if not self.known:
             return []
-        duplicates = [one for one in self.pending if one.arrival.digest in self.known]
+        duplicates = [one for one in self.pending if one.digest in self.known]
         if duplicates:
-            self.pending = [one for one in self.pending if one.arrival.digest not in self.known]
+            self.pending = [one for one in self.pending if one.digest not in self.known]
         return duplicates
 
     def put_back(self, taken: list[Pending]) -> None:

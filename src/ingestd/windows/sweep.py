@@ -120,7 +120,7 @@ class WindowSweep:
             return
         STRANDED.inc(len(stranded))
         log.warning("window.files_stranded", window=window, shard=shard.name, files=len(stranded))
-        self._windows.readd(shard.head, stranded, _countdown(len(stranded), lambda: self._drop(window, shard.name)))
+        self._windows.readd(shard.head, stranded, _Countdown(len(stranded), lambda: self._drop(window, shard.name)))
 
     def _drop(self, window: str, shard: str) -> None:
         # Every file of the shard is durable elsewhere now. If we die first, the next sweep finds that out again.
@@ -140,13 +140,14 @@ def _due(found: Found) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
-def _countdown(count: int, done: Callable[[], None]) -> Callable[[], None]:
-    left = count
+class _Countdown:
+    """Stands for the messages of a shard's files: done when the last of them is durable elsewhere."""
 
-    def settle() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            done()
+    def __init__(self, count: int, done: Callable[[], None]) -> None:
+        self._left = count
+        self._done = done
 
-    return settle
+    def ack(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._done()
