@@ -1,7 +1,7 @@
 """The simulation can fail: with any one guard of the protocol taken out, some seed shows the damage.
 
-Where another guard (the net) makes good what a missing one breaks, both are taken out, and only a seed counts that holds
-without the net alone: there it is the guard that was missed.
+Where another guard (the net) makes good what a missing one breaks, both are taken out, and only a seed counts that
+holds without the net alone: there it is the guard that was missed.
 """
 
 from collections.abc import Callable
