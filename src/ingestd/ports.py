@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from ingestd.model.jobs import JobRef, JobRequest, JobState
 from ingestd.model.objects import Generation, ObjectInfo, ObjectRef
+from ingestd.model.preparation import Prepared, PrepareRequest
 from ingestd.model.tables import TableName
 
 
@@ -101,6 +102,23 @@ class Warehouse(Protocol):
 
     async def insert_rows(self, name: TableName, rows: Sequence[Mapping[str, Any]], ids: Sequence[str]) -> None:
         """Stream rows; `ids` make a repeated call harmless."""
+        ...
+
+
+class Preparer(Protocol):
+    """Reads a batch's files once and leaves few well-sized ones: the data pipeline before the load."""
+
+    async def prepare(self, request: PrepareRequest) -> Prepared:
+        """Prepare the batch under the request's folder, manifest last; an attempt whose manifest exists is its answer.
+
+        Raises `Transient` when another attempt may help (a dead session, a lost executor), `Throttled` when there
+        is no room now, `BadInput` when the request cannot work (an expression, a policy that fails the batch).
+        Cancelling stops its work.
+        """
+        ...
+
+    async def discard(self, folder: ObjectRef) -> None:
+        """Remove what attempts left under the batch's folder; nothing there is fine."""
         ...
 
 

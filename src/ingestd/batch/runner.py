@@ -26,9 +26,10 @@ from dataclasses import replace
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
-from ingestd.batch.attempts import Loading, abandoned, job_document
+from ingestd.batch.attempts import abandoned, job_document
 from ingestd.batch.content import Fate
 from ingestd.batch.journal import Held, LeaseLost
+from ingestd.batch.loaders import loader_for
 from ingestd.batch.parts import Parts
 from ingestd.batch.record import Kind, Phase, Record
 from ingestd.batch.staging import Staging
@@ -133,7 +134,7 @@ class BatchRunner:
             log.info("batch.lease_lost", event_id=held.record.event_id)
 
     async def _advance(self, held: Held, *, fresh: bool) -> None:
-        acting, loading = self._parts.acting, Loading(self._parts, held)
+        acting, loading = self._parts.acting, loader_for(self._parts, held)
         job: JobState | None = None
         try:
             if held.record.phase is Phase.ACCEPTED:

@@ -1,0 +1,28 @@
+"""Which way a batch's rows take into their tables."""
+
+from typing import Protocol
+
+from ingestd.batch.attempts import Loading
+from ingestd.batch.journal import Held
+from ingestd.batch.parts import Parts
+from ingestd.model.jobs import JobState
+
+
+class Loader(Protocol):
+    """One drive of one batch from its files to its tables; like everything about a batch, resumable anywhere."""
+
+    async def run(self, *, fresh: bool) -> bool:
+        """Bring the rows where they belong, and the record to the phase that says how it went.
+
+        False: jobs run on without us, and whoever sees their completion continues. `fresh`: the record was
+        created a moment ago, so no job of it exists yet.
+        """
+        ...
+
+    async def job(self) -> JobState | None:
+        """The job that the batch's actions follow."""
+        ...
+
+
+def loader_for(parts: Parts, held: Held) -> Loader:
+    return Loading(parts, held)
