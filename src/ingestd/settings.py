@@ -100,6 +100,34 @@ class Rules(_Section):
     check_every: Duration = Field(timedelta(seconds=60), description="How often edits are looked for (also on SIGHUP).")
 
 
+class Spark(_Section):
+    start: Literal["auto", "always", "never"] = Field(
+        "auto", description="auto: at start-up when a rule prepares its files, otherwise when the first one does."
+    )
+    master: str = Field(
+        "local[*]", description="Where Spark runs: local[*], spark://, yarn, k8s://, or sc:// (Connect)."
+    )
+    conf: dict[str, str] = Field({}, description="Spark's own settings; they win over what the daemon sets.")
+    heap: ByteSize | None = Field(
+        None, description="Heap of the local JVM; by default half of the memory, between 1 and 4 GiB."
+    )
+    max_jobs: int = Field(4, ge=1, le=64, description="Batches prepared at the same time; they share Spark fairly.")
+    files: Literal["auto", "local", "gs"] = Field(
+        "auto", description="local: fetched to `scratch`; gs: Spark reads the bucket itself; auto: gs on a cluster."
+    )
+    scratch: Path | None = Field(None, description="Folder for fetched files and spills; by default a temporary one.")
+    scratch_size: ByteSize = Field(20 * 1024**3, ge=1, description="Fetched files at most; more batches wait.")
+    cache: Path | None = Field(None, description="Keeps what makes the next JVM start faster; ~/.cache/ingestd.")
+    warm_up: bool = Field(True, description="Run small jobs first: the first one in a new JVM takes many seconds.")
+    start_timeout: Duration = Field(timedelta(minutes=3), description="A session that is not up by then is given up.")
+    heartbeat: Duration = Field(
+        timedelta(seconds=5), description="How often the JVM is asked whether it still answers."
+    )
+    heartbeat_timeout: Duration = Field(timedelta(seconds=60), description="Silent for longer: killed and replaced.")
+    restart_first: Duration = Field(timedelta(seconds=1), description="First pause before a new session.")
+    restart_longest: Duration = Field(timedelta(minutes=2), description="Longest pause, after repeated failures.")
+
+
 class Http(_Section):
     host: str = Field("0.0.0.0", description="Kubernetes probes come from outside the pod's loopback.")  # noqa: S104
     port: int = Field(9090, ge=0, le=65535, description="/metrics, /healthz, /readyz, /status; 0 picks a free port.")
@@ -161,6 +189,7 @@ class Settings(_Section):
     recovery: Recovery = Recovery()
     windows: Windows = Windows()
     actions: Actions = Actions()
+    spark: Spark = Spark()
     http: Http = Http()
     logging: Logging = Logging()
     drain: Duration = Field(
