@@ -38,6 +38,7 @@ from ingestd.intake.router import Router, Work
 from ingestd.model.clock import Clock, SystemClock
 from ingestd.ops.http import OpsServer
 from ingestd.ops.logging import configure
+from ingestd.ports import Preparer
 from ingestd.rules.bucket import rule_source
 from ingestd.rules.loading import RuleLoader
 from ingestd.rules.rule import Rule
@@ -158,7 +159,7 @@ async def build(
         yield assemble(settings, clients, clock)
 
 
-def assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
+def assemble(settings: Settings, clients: Clients, clock: Clock, preparer: Preparer | None = None) -> App:
     owner = settings.replica or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
     journal = Journal(clients.store, settings.journal, clock, owner=owner, lease=settings.recovery.lease)
     tasks = DeferredTasks(clients.store, settings.tasks, project=settings.project, errors=settings.errors)
@@ -196,6 +197,7 @@ def assemble(settings: Settings, clients: Clients, clock: Clock) -> App:
             acting=acting,
             clock=clock,
             settings=settings,
+            preparer=preparer,
         )
     )
     dead_letters = DeadLetters(

@@ -96,6 +96,12 @@ class Warehouse(Protocol):
 
     async def dataset_location(self, project: str, dataset: str) -> str | None: ...
 
+    async def create_dataset(
+        self, project: str, dataset: str, location: str, *, table_expiration: timedelta | None = None
+    ) -> str:
+        """Create the dataset; one that exists already is fine. Where it is; its tables expire unless told otherwise."""
+        ...
+
     async def rows(self, job: JobRef, *, limit: int | None = None) -> list[dict[str, Any]]:
         """The result rows of a finished query job."""
         ...

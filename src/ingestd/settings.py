@@ -178,6 +178,30 @@ class Settings(_Section):
         validation_alias=_bqtail("invalid_schema_url", "InvalidSchemaURL"),
         description="Where files that do not fit their table are moved; empty: as `corrupted_file_url`.",
     )
+    staging_url: str = Field(
+        "",
+        validation_alias=_bqtail("staging_url", "StagingURL"),
+        description="Prepared files on their way into tables; empty: `gs://<project>-ops/staging`.",
+    )
+    engine: Literal["spark", "bigquery"] = Field(
+        "spark",
+        validation_alias=_bqtail("engine", "Engine"),
+        description="Who prepares rows before they reach their table, unless a rule says otherwise.",
+    )
+    max_concurrent_load: int = Field(
+        0,
+        ge=0,
+        validation_alias=AliasChoices(
+            "max_concurrent_load", "MaxConcurrentLoad", "max_concurrent_jobs", "MaxConcurrentJobs"
+        ),
+        description="Load jobs of this process in flight per project; 0: as many as come.",
+    )
+    max_concurrent_sql: int = Field(
+        0,
+        ge=0,
+        validation_alias=_bqtail("max_concurrent_sql", "MaxConcurrentSQL"),
+        description="Query jobs of this process in flight per project; 0: as many as come.",
+    )
     routes: tuple[dict[str, Any], ...] = Field(
         (),
         validation_alias=_bqtail("routes", "Routes"),
@@ -198,7 +222,13 @@ class Settings(_Section):
     replica: str = Field("", description="Name of this process in leases; empty: host name and a random part.")
 
     @field_validator(
-        "journal_url", "batch_url", "error_url", "defer_task_url", "corrupted_file_url", "invalid_schema_url"
+        "journal_url",
+        "batch_url",
+        "error_url",
+        "defer_task_url",
+        "staging_url",
+        "corrupted_file_url",
+        "invalid_schema_url",
     )
     @classmethod
     def _gs_url(cls, value: str) -> str:
@@ -222,6 +252,10 @@ class Settings(_Section):
     @property
     def tasks(self) -> ObjectRef:
         return ObjectRef.parse(self.defer_task_url) if self.defer_task_url else self.ops / "tasks"
+
+    @property
+    def staging(self) -> ObjectRef:
+        return ObjectRef.parse(self.staging_url) if self.staging_url else self.ops / "staging"
 
     @property
     def batches(self) -> ObjectRef:

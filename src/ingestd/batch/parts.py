@@ -12,7 +12,7 @@ from ingestd.batch.tasks import DeferredTasks
 from ingestd.model.clock import Clock
 from ingestd.model.errors import IngestError, Throttled, Transient
 from ingestd.model.jobs import JobState
-from ingestd.ports import ObjectStore, Warehouse
+from ingestd.ports import ObjectStore, Preparer, Warehouse
 from ingestd.settings import Settings
 from ingestd.warehouse.governor import QuotaGovernor
 from ingestd.warehouse.jobs import JobRunner
@@ -57,6 +57,7 @@ class Parts:
     acting: Acting
     clock: Clock
     settings: Settings
+    preparer: Preparer | None = None  # prepares rows before the load; None: this daemon has no Spark
 
     def pause(self, error: IngestError, times: int) -> timedelta:
         """How long to wait before the next try, after that many in a row."""

@@ -134,6 +134,24 @@ class BigQueryWarehouse:
             self._locations[key] = (location, self._clock.monotonic() + self._location_ttl)
         return location
 
+    async def create_dataset(
+        self, project: str, dataset: str, location: str, *, table_expiration: timedelta | None = None
+    ) -> str:
+        reference = bigquery.DatasetReference(project or self.project, dataset)
+
+        def create() -> str:
+            wanted = bigquery.Dataset(reference)
+            wanted.location = location
+            if table_expiration is not None:
+                wanted.default_table_expiration_ms = int(table_expiration.total_seconds() * 1000)
+            try:
+                made = self._client.create_dataset(wanted, retry=None, timeout=self._timeout)
+            except api.Conflict:
+                made = self._client.get_dataset(reference, retry=None, timeout=self._timeout)
+            return str(made.location)
+
+        return await self._call("create_dataset", f"{reference.project}.{dataset}", create)
+
     async def rows(self, job: JobRef, *, limit: int | None = None) -> list[dict[str, Any]]:
         def fetch() -> list[dict[str, Any]]:
             found = self._client.get_job(

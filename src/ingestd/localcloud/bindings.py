@@ -371,6 +371,25 @@ class CoreWarehouse:
 
         return await self._call("datasets.get", f"{owner}/{dataset}", get)
 
+    async def create_dataset(
+        self, project: str, dataset: str, location: str, *, table_expiration: timedelta | None = None
+    ) -> str:
+        owner = project or self.project
+        wanted: dict[str, Any] = {"datasetReference": {"projectId": owner, "datasetId": dataset}, "location": location}
+        if table_expiration is not None:
+            wanted["defaultTableExpirationMs"] = str(int(table_expiration.total_seconds() * 1000))
+
+        def create() -> str:
+            try:
+                made = self._core.metadata.insert_dataset(owner, wanted)
+            except BigQueryError as error:
+                if error.status != 409:
+                    raise
+                made = self._core.metadata.get_dataset(owner, dataset)
+            return str(made["location"])
+
+        return await self._call("datasets.insert", f"{owner}/{dataset}", create)
+
     async def rows(self, job: JobRef, *, limit: int | None = None) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         token = ""
