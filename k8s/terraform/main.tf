@@ -1,0 +1,128 @@
+# Everything ingestd needs in Google Cloud: buckets, topics, subscriptions, the notification and the log sink, one
+# service account with as few rights as it can work with.
+
+locals {
+  triggers = length(var.trigger_buckets) > 0 ? var.trigger_buckets : toset([google_storage_bucket.trigger[0].name])
+  retain   = "2678400s" # 31 days, the longest that Pub/Sub keeps a message for a subscription
+  feeds    = toset(["notifications", "completions"])
+  agent    = "service-${data.google_project.this.number}@gcp-sa-pubsub.iam.gserviceaccount.com"
+}
+
+data "google_project" "this" {
+  project_id = var.project
+}
+
+data "google_storage_project_service_account" "this" {
+  project = var.project
+}
+
+resource "google_storage_bucket" "trigger" {
+  count                       = length(var.trigger_buckets) > 0 ? 0 : 1
+  project                     = var.project
+  name                        = "${var.project}-trigger"
+  location                    = var.location
+  uniform_bucket_level_access = true
+}
+
+resource "google_storage_bucket" "ops" {
+  project                     = var.project
+  name                        = "${var.project}-ops"
+  location                    = var.location
+  uniform_bucket_level_access = true
+
+  lifecycle_rule {
+    action {
+      type = "Delete"
+    }
+    condition {
+      age            = var.journal_days
+      matches_prefix = ["journal/Done/"]
+    }
+  }
+  # Prepared files go when their batch ends; this is for what a crash leaves behind.
+  lifecycle_rule {
+    action {
+      type = "Delete"
+    }
+    condition {
+      age            = 14
+      matches_prefix = ["staging/"]
+    }
+  }
+}
+
+resource "google_storage_bucket" "config" {
+  project                     = var.project
+  name                        = "${var.project}-config"
+  location                    = var.location
+  uniform_bucket_level_access = true
+  versioning {
+    enabled = true
+  }
+}
+
+resource "google_pubsub_topic" "notifications" {
+  project = var.project
+  name    = "storage-notifications"
+}
+
+resource "google_pubsub_topic" "completions" {
+  project = var.project
+  name    = "bigquery-completions"
+}
+
+resource "google_pubsub_topic" "dead_letter" {
+  project = var.project
+  name    = "ingestd-dead-letter"
+}
+
+# Without a subscription a dead letter would be gone at once.
+resource "google_pubsub_subscription" "dead_letter" {
+  project                    = var.project
+  name                       = "ingestd-dead-letter"
+  topic                      = google_pubsub_topic.dead_letter.id
+  message_retention_duration = local.retain
+  expiration_policy {
+    ttl = "" # never
+  }
+}
+
+resource "google_pubsub_subscription" "feed" {
+  for_each                   = local.feeds
+  project                    = var.project
+  name                       = "ingestd-${each.key}"
+  topic                      = each.key == "notifications" ? google_pubsub_topic.notifications.id : google_pubsub_topic.completions.id
+  ack_deadline_seconds       = 60
+  message_retention_duration = local.retain
+  expiration_policy {
+    ttl = "" # never: a quiet month must not delete the subscription
+  }
+  dead_letter_policy {
+    dead_letter_topic     = google_pubsub_topic.dead_letter.id
+    max_delivery_attempts = var.max_delivery_attempts
+  }
+  retry_policy {
+    minimum_backoff = "10s"
+    maximum_backoff = "600s"
+  }
+}
+
+resource "google_storage_notification" "trigger" {
+  for_each       = local.triggers
+  bucket         = each.key
+  topic          = google_pubsub_topic.notifications.id
+  payload_format = "JSON_API_V1"
+  event_types    = ["OBJECT_FINALIZE"]
+  depends_on     = [google_pubsub_topic_iam_member.storage_publishes]
+}
+
+resource "google_logging_project_sink" "completions" {
+  project                = var.project
+  name                   = "bigquery-completions"
+  destination            = "pubsub.googleapis.com/${google_pubsub_topic.completions.id}"
+  unique_writer_identity = true
+  filter                 = <<-EOT
+    protoPayload.metadata."@type"="type.googleapis.com/google.cloud.audit.BigQueryAuditMetadata"
+    protoPayload.metadata.jobChange.after="DONE"
+  EOT
+}
