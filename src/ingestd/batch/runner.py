@@ -27,6 +27,7 @@ import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
 from ingestd.batch.attempts import abandoned, job_document
+from ingestd.batch.by_rule import measure
 from ingestd.batch.content import Fate
 from ingestd.batch.journal import Held, LeaseLost
 from ingestd.batch.loaders import loader_for
@@ -67,6 +68,13 @@ class BatchRunner:
         self._active: dict[str, asyncio.Event] = {}  # each is set when this process lets go of the batch
         self._slots = asyncio.Semaphore(parts.settings.jobs.max_running)
         self.endings: list[Callable[[Record], Awaitable[None]]] = []  # told when a batch has ended
+        self.watchers: list[Callable[[Record], None]] = []  # told when this process lets go of a batch, ended or not
+        self._held: dict[str, Held] = {}
+
+    @property
+    def active(self) -> list[Record]:
+        """What this process works on now, as far as it got."""
+        return [held.record for held in self._held.values()]
 
     def working_on(self, event_id: str) -> bool:
         return event_id in self._active
@@ -104,6 +112,7 @@ class BatchRunner:
         if event_id in self._active:
             return
         released = self._active[event_id] = asyncio.Event()
+        self._held[event_id] = held
         try:
             async with self._slots, self._keeping(held):
                 with ACTIVE.track_inprogress():
@@ -111,8 +120,10 @@ class BatchRunner:
         except* LeaseLost:
             log.info("batch.lease_lost", event_id=event_id)
         finally:
-            del self._active[event_id]
+            del self._active[event_id], self._held[event_id]
             released.set()
+            for watcher in self.watchers:
+                watcher(held.record)
 
     async def resume(self, ref: ObjectRef) -> None:
         """Take over a running record that nobody holds."""
@@ -120,11 +131,18 @@ class BatchRunner:
         if held is None or self.working_on(held.record.event_id):
             return
         if await self._parts.journal.is_finished(held.record):
-            await self.forget(held)
+            await self.leave(held)
             return
         if await self._parts.journal.claim(held):
             log.info("batch.resumed", event_id=held.record.event_id, phase=held.record.phase)
             await self.drive(held)
+
+    async def leave(self, held: Held) -> None:
+        """Part with the running record of a batch that turned out to be finished."""
+        try:
+            await self._parts.journal.leave(held)
+        except LeaseLost:
+            log.info("batch.lease_lost", event_id=held.record.event_id)
 
     async def forget(self, held: Held) -> None:
         """Remove the running record of a finished batch, unless somebody else is at it."""
@@ -223,8 +241,10 @@ class BatchRunner:
         """The canonical line: one per batch, with everything a person asks first."""
         now = self._parts.clock.now()
         BATCHES.labels(record.kind, record.phase).inc()
-        for fate, number in _fates(record).items():
+        fates = _fates(record)
+        for fate, number in fates.items():
             FILES.labels(fate).inc(number)
+        measure(record, fates, now)
         for file in record.files:
             LATENCY.observe(max(0.0, (now - file.event_time).total_seconds()))
         if record.phase is Phase.DONE:

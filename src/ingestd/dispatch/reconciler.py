@@ -31,6 +31,8 @@ OPEN_TASKS = Gauge("ingestd_deferred_tasks", "Deferred tasks at the last look.")
 for _what in ("records", "tasks", "adoption"):
     SWEEP_ERRORS.labels(_what)
 
+_SHOWN = 2_000
+
 
 class Reconciler:
     def __init__(
@@ -49,6 +51,8 @@ class Reconciler:
         self._clock = clock
         self._settings = settings
         self._underway: set[str] = set()
+        self.running: dict[str, Entry] = {}  # the whole deployment's records at the last sweep, as many as are shown
+        self.swept_at: datetime | None = None
 
     async def run(self) -> None:
         """Root task."""
@@ -68,12 +72,17 @@ class Reconciler:
     async def _sweep(self, group: asyncio.TaskGroup) -> None:
         pending = blocked = 0
         oldest: datetime | None = None
+        running: dict[str, Entry] = {}
+        began = self._clock.now()
         async for entry in self._journal.entries():
             pending += 1
+            if len(running) < _SHOWN:
+                running[entry.event_id] = entry
             blocked += entry.retry_at is not None
             oldest = min(oldest, entry.created) if oldest else entry.created
             if self._due(entry):
                 self._spawn(group, entry.event_id, self._adopt(entry))
+        self.running, self.swept_at = running, began
         PENDING.set(pending)
         BLOCKED_NOW.set(blocked)
         OLDEST.set(oldest.timestamp() if oldest else 0)

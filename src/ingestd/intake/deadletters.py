@@ -1,6 +1,7 @@
 """Messages nobody can read: set aside with their reason, never looping, never stopping the stream."""
 
 import base64
+from collections.abc import Callable
 from datetime import timedelta
 
 import orjson
@@ -32,6 +33,7 @@ class DeadLetters:
         self._clock = clock
         self._topic = topic
         self._folder = folder
+        self.watchers: list[Callable[[str, str, str], None]] = []  # told subscription, message id and reason
 
     async def bury(self, receipt: Receipt, subscription: str, reason: str) -> None:
         message = receipt.message
@@ -47,6 +49,8 @@ class DeadLetters:
             return
         DEAD_LETTERS.labels(subscription).inc()
         log.warning("intake.dead_letter", subscription=subscription, message_id=message.message_id, reason=reason)
+        for watcher in self.watchers:
+            watcher(subscription, message.message_id, reason)
         receipt.ack()
 
     def _place(self, message_id: str) -> ObjectRef:

@@ -1,5 +1,7 @@
 """Files that cannot be routed are kept in sight: one document each under `ErrorURL/unrouted/`, with the fix."""
 
+from collections.abc import Callable
+
 import orjson
 import structlog
 
@@ -14,6 +16,7 @@ class Refusals:
     def __init__(self, store: ObjectStore, errors: ObjectRef) -> None:
         self._store = store
         self._errors = errors
+        self.watchers: list[Callable[[FileVersion, str, list[str]], None]] = []  # told of every refused file
 
     def place(self, file: FileVersion) -> ObjectRef:
         return self._errors / f"unrouted/{event_id(file.key)}.json"
@@ -30,4 +33,6 @@ class Refusals:
         }
         await self._store.create(self.place(file), orjson.dumps(document, option=orjson.OPT_INDENT_2))
         log.error("file.refused", source=file.ref.url, reason=reason, rules=rules)
+        for watcher in self.watchers:
+            watcher(file, reason, rules)
         receipt.ack()

@@ -1,0 +1,53 @@
+"""What each rule and each table gets done, for dashboards: counted once, when a batch has ended.
+
+Names are bounded (see `BoundedLabel`): beyond the first 200 rules or tables, series are added up under `other`.
+"""
+
+from collections import Counter as TallyOf
+from datetime import datetime
+
+from prometheus_client import Counter, Gauge, Summary
+
+from ingestd.batch.record import Kind, Record
+from ingestd.ops.labels import BoundedLabel
+
+RULE_BATCHES = Counter("ingestd_rule_batches", "Batches that ended, by rule and phase.", ["rule", "phase"])
+RULE_FILES = Counter(
+    "ingestd_rule_files", "Files whose batch ended, by rule and what became of them.", ["rule", "fate"]
+)
+RULE_ROWS = Counter("ingestd_rule_rows_loaded", "Rows loaded and proven, by rule.", ["rule"])
+RULE_BYTES = Counter("ingestd_rule_bytes_loaded", "Source bytes loaded and proven, by rule.", ["rule"])
+RULE_LATENCY = Summary(
+    "ingestd_rule_file_latency_seconds", "Seconds from a file's event to the end of its batch, by rule.", ["rule"]
+)
+RULE_NEWEST = Gauge(
+    "ingestd_rule_newest_loaded_timestamp_seconds",
+    "Event time of the newest file loaded, by rule: its distance from now is the rule's freshness.",
+    ["rule"],
+)
+TABLE_NEWEST = Gauge(
+    "ingestd_table_newest_loaded_timestamp_seconds",
+    "Event time of the newest file loaded, by destination table.",
+    ["table"],
+)
+
+RULES, TABLES = BoundedLabel(), BoundedLabel()
+
+
+def measure(record: Record, fates: TallyOf[str], now: datetime) -> None:
+    """Count a batch that has ended."""
+    if record.kind is not Kind.LOAD:
+        return
+    rule = RULES.of(record.rule_name)
+    RULE_BATCHES.labels(rule, record.phase).inc()
+    for fate, number in fates.items():
+        RULE_FILES.labels(rule, fate).inc(number)
+    RULE_ROWS.labels(rule).inc(record.progress.rows)
+    RULE_BYTES.labels(rule).inc(record.progress.size)
+    latency = RULE_LATENCY.labels(rule)
+    for file in record.files:
+        latency.observe(max(0.0, (now - file.event_time).total_seconds()))
+    if loaded := record.loaded_files:
+        newest = max(file.event_time for file in loaded).timestamp()
+        for gauge in (RULE_NEWEST.labels(rule), TABLE_NEWEST.labels(TABLES.of(record.dest))):
+            gauge.set(max(newest, gauge._value.get()))
