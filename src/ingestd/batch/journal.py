@@ -6,13 +6,16 @@ What is true at any moment, whoever dies when:
   next, and learns whether the batch was finished before.
 - Every change of a record names the generation it replaces. A replica that was paused while another took over
   fails its next write (`LeaseLost`) and stops.
+- With a witness, `Running/` outlives `Done/` until the witness has told the end elsewhere, durably. Whoever finds both
+  tells it again, so an end is told at least once, and telling it costs the batch nothing.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import structlog
@@ -54,6 +57,16 @@ class Entry:
     group: str = ""
 
 
+class Witness(Protocol):
+    """Told of every durable change of a record; it must neither wait nor raise."""
+
+    def changed(self, record: Record) -> None: ...
+
+    def ended(self, record: Record, forget: Callable[[], Awaitable[None]]) -> None:
+        """The record is under `Done/`; `forget` removes it from `Running/` once the end need not be told again."""
+        ...
+
+
 class Journal:
     def __init__(self, store: ObjectStore, root: ObjectRef, clock: Clock, *, owner: str, lease: timedelta) -> None:
         self._store = store
@@ -61,6 +74,7 @@ class Journal:
         self._clock = clock
         self._owner = owner
         self._lease = lease
+        self.witness: Witness | None = None
 
     @property
     def lease(self) -> timedelta:
@@ -87,6 +101,7 @@ class Journal:
             generation = await self._write(self.running(record), record, ABSENT)
         except PreconditionFailed:
             return None
+        self._tell(record)
         return Held(record, generation)
 
     async def find(self, record: Record) -> Held | None:
@@ -146,6 +161,7 @@ class Journal:
                 owner=stamped.owner,
                 lease_until=stamped.lease_until,
             )
+        self._tell(stamped)
 
     async def finish(self, held: Held) -> None:
         """The last step: `Done/` first, then `Running/` goes."""
@@ -155,7 +171,24 @@ class Journal:
             await self._write(self.done(record), record, ABSENT)
         except PreconditionFailed:
             log.info("journal.finished_before", event_id=record.event_id)
-        await self.forget(held)
+            await self.leave(held)
+        else:
+            await self._part_with(held, record)
+
+    async def leave(self, held: Held) -> None:
+        """Part with the running record of a batch that was finished before, by whomever."""
+        finished = await self.finished(held.record) if self.witness else None
+        await self._part_with(held, finished or held.record)
+
+    async def _part_with(self, held: Held, finished: Record) -> None:
+        if self.witness is None or not finished.phase.final:
+            await self.forget(held)
+        else:
+            self.witness.ended(finished, partial(self.forget, held))
+
+    def _tell(self, record: Record) -> None:
+        if self.witness is not None:
+            self.witness.changed(record)
 
     async def forget(self, held: Held) -> None:
         """Remove a running record that `Done/` (or nobody) needs any more."""
@@ -166,9 +199,16 @@ class Journal:
             raise LeaseLost(f"record {held.record.event_id} changed under us") from error
 
     async def reopen(self, record: Record) -> None:
-        """Take a finished record back to `Running/`, free for anyone; the next sweep continues it."""
+        """Take a finished record back to `Running/`, free for anyone; the next sweep continues it.
+
+        `Running/` comes first, under a lease, so that nobody takes it for the leftover of a finished batch; if we die
+        before `Done/` is gone, that is what it becomes, and nothing has changed. `PreconditionFailed` when the batch
+        has only just ended and its running record is still there.
+        """
+        stamped = self._stamp(record, claim=True)
+        held = Held(stamped, await self._write(self.running(stamped), stamped, ABSENT))
         await self._store.delete(self.done(record))
-        await self._write(self.running(record), self._stamp(record, claim=False), ABSENT)
+        await self.save(held, claim=False)
 
     async def entries(self, folder: str = "Running/") -> AsyncIterator[Entry]:
         async for info in self._store.list(self._root / folder):
