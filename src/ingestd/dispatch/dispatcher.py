@@ -154,7 +154,7 @@ class Dispatcher:
         if held is None or await self._journal.is_finished(held.record):
             await self._tasks.drop(task.job.job_id)
             if held is not None:
-                await self._runner.forget(held)
+                await self._runner.leave(held)
             return True
         if held.record.waiting(self._clock.now()):
             return True  # it waits for its surroundings; the sweep continues it in time
