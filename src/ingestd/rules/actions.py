@@ -164,6 +164,58 @@ class InsertRequest(Request):
         return self
 
 
+class SparkFormat(Choice):
+    PARQUET = "PARQUET"
+    AVRO = "AVRO"
+    NEWLINE_DELIMITED_JSON = "NEWLINE_DELIMITED_JSON"
+    CSV = "CSV"
+    ORC = "ORC"
+
+
+class SparkRequest(Request):
+    """Run Spark SQL over the batch's rows (the view `batch`) and write a table or files.
+
+    Like every action that writes a table it replaces the rows unless `Append` is true; files always go to a folder
+    of the batch's own under `DestURL`, so that a repeated run replaces what the first one wrote and nothing else.
+    """
+
+    sql_fields: ClassVar[frozenset[str]] = frozenset({"sql"})
+    sql: str | None = None
+    sql_url: str | None = Field(None, alias="SQLURL")
+    dest: TableText | None = None
+    append: bool = False
+    dest_url: str | None = Field(None, min_length=1)
+    format: SparkFormat | None = None
+    compression: Compression | None = None
+    use_legacy: ClassVar[bool] = False
+
+    @property
+    def resolved_format(self) -> SparkFormat:
+        """The format asked for, by name or by the destination's extension; Parquet when neither says."""
+        if self.format:
+            return self.format
+        by_extension = {
+            ".json": SparkFormat.NEWLINE_DELIMITED_JSON,
+            ".csv": SparkFormat.CSV,
+            ".avro": SparkFormat.AVRO,
+            ".orc": SparkFormat.ORC,
+        }
+        url = (self.dest_url or "").lower()
+        return next((kind for extension, kind in by_extension.items() if extension in url), SparkFormat.PARQUET)
+
+    @model_validator(mode="after")
+    def _says_what_and_where(self) -> Self:
+        if not self.sql and not self.sql_url:
+            raise ValueError("SQL is empty; give SQL or SQLURL")
+        if bool(self.dest) == bool(self.dest_url):
+            raise ValueError("give either Dest, a table, or DestURL, a folder for files")
+        if self.dest and (self.format or self.compression):
+            raise ValueError("Format and Compression are for files; leave them out, or give DestURL")
+        if self.dest_url and self.append:
+            raise ValueError("Append is for tables: files of different batches never replace one another")
+        return self
+
+
 class DropRequest(Request):
     table: TableText
     project_id: str | None = None
@@ -303,6 +355,11 @@ class InsertAction(Action):
     request: InsertRequest
 
 
+class SparkAction(Action):
+    action: Literal["spark"]
+    request: SparkRequest
+
+
 class DropAction(Action):
     action: Literal["drop"]
     request: DropRequest
@@ -340,6 +397,7 @@ AnyAction = Annotated[
     | Annotated[QueryAction, Tag("query")]
     | Annotated[ExportAction, Tag("export")]
     | Annotated[InsertAction, Tag("insert")]
+    | Annotated[SparkAction, Tag("spark")]
     | Annotated[DropAction, Tag("drop")]
     | Annotated[PushAction, Tag("push")]
     | Annotated[CallAction, Tag("call")]
@@ -354,6 +412,7 @@ ACTIONS: dict[str, type[Action]] = {
     "query": QueryAction,
     "export": ExportAction,
     "insert": InsertAction,
+    "spark": SparkAction,
     "drop": DropAction,
     "push": PushAction,
     "call": CallAction,

@@ -118,6 +118,15 @@ class Choice(StrEnum):
         return next((member for member in cls if member.value.lower() == value.lower()), None)
 
 
+def _folded(value: Any) -> Any:
+    """`Quarantine_Rows` and `quarantine rows` are one choice."""
+    return " ".join(value.lower().split()) if isinstance(value, str) else value
+
+
+AnyCase = BeforeValidator(_folded)
+"""For a choice of `ingestd.model`, whose values are lower case."""
+
+
 def _nanoseconds(value: Any) -> Any:
     """bqtail writes a window's duration as a number of nanoseconds; everyone else with a unit."""
     if isinstance(value, str) and value.isdigit():

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from ingestd.documents import DocumentError, LocatedDict, LocatedList, Place, Problem, dotted, locate, read_documents
 from ingestd.documents.models import problems_of
-from ingestd.rules.actions import Action, CallRequest, InsertRequest, QueryRequest
+from ingestd.rules.actions import Action, CallRequest, InsertRequest, QueryRequest, SparkRequest
 from ingestd.rules.routes import Route, RoutesFile
 from ingestd.rules.rule import Rule
 from ingestd.rules.schema import RuleSpec
@@ -121,6 +121,10 @@ class _Files:
             "on_success": await self._list(spec.on_success, ("OnSuccess",)),
             "on_failure": await self._list(spec.on_failure, ("OnFailure",)),
         }
+        if spec.batch and spec.batch.group and spec.batch.group.on_done:
+            done = await self._list(spec.batch.group.on_done, ("Batch", "Group", "OnDone"))
+            group = spec.batch.group.model_copy(update={"on_done": done})
+            spec = spec.model_copy(update={"batch": spec.batch.model_copy(update={"group": group})})
         return spec.model_copy(update={key: actions for key, actions in update.items() if actions})
 
     async def _list(self, actions: tuple[Any, ...], path: KeyPath) -> tuple[Any, ...]:
@@ -132,7 +136,7 @@ class _Files:
             "on_success": await self._list(action.on_success, (*path, "OnSuccess")),
             "on_failure": await self._list(action.on_failure, (*path, "OnFailure")),
         }
-        if isinstance(request, (QueryRequest, InsertRequest)) and request.sql_url and not request.sql:
+        if isinstance(request, (QueryRequest, InsertRequest, SparkRequest)) and request.sql_url and not request.sql:
             text = await self._read(request.sql_url, (*path, "Request", "SQLURL"))
             update["request"] = request if text is None else request.model_copy(update={"sql": text})
         elif isinstance(request, CallRequest) and request.body_url and request.body is None:

@@ -5,15 +5,17 @@ file arrives. `rules.support` says which fields are understood but not acted on 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from ingestd.documents import Document, Many
+from ingestd.model.preparation import BadData, Drift, FileLayout, Unmatched
 from ingestd.model.quantities import ByteSize, Duration, TimeExpression
 from ingestd.rules.actions import Action, AnyAction
-from ingestd.rules.fields import Choice, Expression, NanosecondsOr, Pattern, TableText, compile_pattern
+from ingestd.rules.fields import AnyCase, Choice, Expression, NanosecondsOr, Pattern, TableText, compile_pattern
 from ingestd.rules.functions import parse_expression, references_of
 from ingestd.rules.load_options import LoadOptions, WriteDisposition
 from ingestd.rules.references import Reference, find_references, group_index
@@ -79,19 +81,31 @@ class SplitMapping(Document):
     then: TableText = Field(min_length=1)
 
 
+class SplitMatch(Choice):
+    FIRST = "first"
+    ALL = "all"
+
+
 class Split(Document):
-    """Rows of one load spread over several tables."""
+    """Rows of one load spread over several tables.
+
+    Rows that fit no mapping are left out and counted unless `Unmatched` says otherwise: a bqtail rule without a
+    mapping for everything means exactly that, and never wanted them in `Dest.Table`.
+    """
 
     mapping: Many[SplitMapping] = Field(min_length=1)
+    match: SplitMatch = SplitMatch.FIRST
+    unmatched: Annotated[Unmatched, AnyCase] = Unmatched.DROP
     cluster_columns: Many[str] = ()
     time_column: str = "ts"
 
 
 class SchemaOptions(Document):
-    """Where the table's schema comes from."""
+    """Where the table's schema comes from, and what becomes of columns it does not have."""
 
     template: TableText | None = None
     autodetect: bool = False
+    drift: Annotated[Drift, AnyCase] | None = None
     split: Split | None = None
 
 
@@ -111,10 +125,37 @@ class SideInput(Document):
         return self
 
 
-class MergeKeys(Document):
-    """Upsert into the destination by key."""
+class UpsertMode(Choice):
+    UPSERT = "upsert"
+    INSERT = "insert"  # only keys the destination has not
+    UPDATE = "update"  # only keys the destination has
+
+
+class Upsert(Document):
+    """Rows find their place in the destination by key, instead of being added.
+
+    A batch has one row per key by then (see `OrderBy`). In the conditions the batch's rows go by `Transient.Alias`
+    and the destination's by `dest`.
+    """
 
     keys: Many[str] = Field(min_length=1)
+    mode: UpsertMode = UpsertMode.UPSERT
+    update: Many[str] = ()
+    """Columns that a matching row gets; all but the keys when none is named."""
+    update_when: str | None = Field(None, min_length=1)
+    delete_when: str | None = Field(None, min_length=1)
+
+    @model_validator(mode="after")
+    def _updates_something(self) -> Self:
+        if both := {key.lower() for key in self.keys} & {column.lower() for column in self.update}:
+            raise ValueError(f"{min(both)} is a key, and a key is never updated")
+        if self.mode is UpsertMode.INSERT and (self.update or self.update_when):
+            raise ValueError("Mode: insert updates nothing; leave Update and UpdateWhen out")
+        return self
+
+
+DESTINATION_ALIAS = "dest"
+"""How an upsert's conditions call the destination's rows."""
 
 
 class Dest(LoadOptions):
@@ -134,7 +175,7 @@ class Dest(LoadOptions):
     order_by: Many[str] = ()
     transform: dict[str, str] = Field(default_factory=dict)
     side_inputs: Many[SideInput] = ()
-    merge: MergeKeys | None = None
+    merge: Upsert | None = None
     allow_field_addition: bool = False
     expiry: TimeExpression | None = None
 
@@ -157,6 +198,25 @@ class Dest(LoadOptions):
     def transforms(self) -> bool:
         """Whether rows need preparation between file and table."""
         return bool(self.side_inputs or self.transform or self.schema_options.split or self.unique_columns)
+
+    @property
+    def drift(self) -> Drift:
+        """What becomes of columns that the data has and the destination has not."""
+        if self.schema_options.drift is not None:
+            return self.schema_options.drift
+        if self.allow_field_addition:
+            return Drift.EVOLVE
+        return Drift.DISCARD_VALUE if self.ignore_unknown_values else Drift.FREEZE
+
+    @property
+    def alias(self) -> str:
+        """How expressions call the batch's rows."""
+        return self.staging.alias if self.staging else "t"
+
+    @property
+    def unique_keys(self) -> tuple[str, ...]:
+        """The columns by which a batch has one row; an upsert needs that for its keys."""
+        return self.unique_columns or (self.merge.keys if self.merge else ())
 
     @property
     def staging(self) -> Transient | None:
@@ -182,10 +242,39 @@ class Dest(LoadOptions):
             raise ValueError("Schema.Autodetect and 'schema' exclude each other; keep one")
         if self.schema_options.template and self.table_schema:
             raise ValueError("Schema.Template and 'schema' exclude each other; keep one")
-        if self.schema_options.autodetect and self.staging and self.transforms:
-            raise ValueError("Schema.Autodetect does not go with Transform, SideInputs, Split or UniqueColumns")
+        if self.schema_options.drift not in {None, Drift.EVOLVE} and self.allow_field_addition:
+            raise ValueError(f"AllowFieldAddition: true contradicts Schema.Drift: {self.schema_options.drift}")
         if self.transient and self.transient_dataset not in {None, self.transient.dataset}:
             raise ValueError("TransientDataset contradicts Transient.Dataset; keep the latter")
+        return self
+
+    @model_validator(mode="after")
+    def _upsert_has_its_way(self) -> Self:
+        if self.merge is None:
+            return self
+        if self.override or not self.append:
+            raise ValueError("Merge finds rows by key and Override replaces them all; keep one")
+        if self.partition or _has_decorator(self.table):
+            raise ValueError("Merge finds rows by key in whichever partition they are; leave Partition out")
+        if self.staging and self.staging.copy_method not in {None, CopyMethod.DML}:
+            raise ValueError(f"Merge is a DML statement and contradicts CopyMethod: {self.staging.copy_method}")
+        if self.unique_columns and set(self.unique_columns) != set(self.merge.keys):
+            raise ValueError("Merge needs one row per key: leave UniqueColumns out, or give the same columns")
+        if self.alias.lower() == DESTINATION_ALIAS:
+            raise ValueError("Merge calls the destination's rows 'dest'; give Transient another Alias")
+        return self
+
+    @model_validator(mode="after")
+    def _order_has_a_use(self) -> Self:
+        if self.order_by and not self.unique_keys:
+            raise ValueError("OrderBy says which of several rows with one key is kept; give UniqueColumns or Merge")
+        return self
+
+    @model_validator(mode="after")
+    def _aliases_differ(self) -> Self:
+        aliases = [self.alias.lower(), *(side.alias.lower() for side in self.side_inputs)]
+        if twice := next((name for index, name in enumerate(aliases) if name in aliases[:index]), None):
+            raise ValueError(f"alias {twice!r} is used twice; the batch's own rows are called {self.alias!r}")
         return self
 
     @model_validator(mode="after")
@@ -199,6 +288,8 @@ class Dest(LoadOptions):
         """`$4` needs a Pattern with four groups; names of parameters are unique."""
         count = compile_pattern(self.pattern).groups if self.pattern else 0
         texts = [("Table", self.table), ("Partition", self.partition or "")]
+        if split := self.schema_options.split:
+            texts += [("Split.Then", mapping.then) for mapping in split.mapping]
         used = [(where, reference) for where, text in texts for reference in find_references(text)]
         for parameter in self.parameters:
             template = parse_expression(parameter.expression)
@@ -275,12 +366,43 @@ class Engine(Choice):
     BIGQUERY = "bigquery"
 
 
+class FileFormat(Choice):
+    PARQUET = "PARQUET"
+    AVRO = "AVRO"
+    NEWLINE_DELIMITED_JSON = "NEWLINE_DELIMITED_JSON"
+
+
+class FileCompression(Choice):
+    NONE = "NONE"
+    SNAPPY = "SNAPPY"
+    GZIP = "GZIP"
+    ZSTD = "ZSTD"
+
+
+_UNREADABLE = {
+    FileFormat.AVRO: {FileCompression.GZIP},
+    FileFormat.NEWLINE_DELIMITED_JSON: {FileCompression.SNAPPY, FileCompression.ZSTD},
+}
+"""Compressions that BigQuery does not read in that format."""
+
+
 class MergeFiles(Document):
     """How prepared files are written before the load."""
 
     target_file_size: ByteSize | None = Field(None, ge=1)
-    format: str | None = None
-    compression: str | None = None
+    format: FileFormat | None = None
+    compression: FileCompression | None = None
+
+    @model_validator(mode="after")
+    def _readable(self) -> Self:
+        if self.format and self.compression in _UNREADABLE.get(self.format, ()):
+            raise ValueError(f"BigQuery does not read {self.format} files with {self.compression} compression")
+        return self
+
+    @property
+    def layout(self) -> FileLayout:
+        given = FileLayout(format=self.format or "", compression=self.compression or "")
+        return replace(given, target_size=self.target_file_size) if self.target_file_size else given
 
 
 class Info(Document):
@@ -314,11 +436,21 @@ class RuleSpec(Document):
     invalid_schema_url: str | None = Field(None, alias="InvalidSchemaURL")
     counter_url: str | None = Field(None, alias="CounterURL")
     max_reload: int = Field(DEFAULT_MAX_RELOAD, ge=0)
+    on_bad_data: Annotated[BadData, AnyCase] = BadData.QUARANTINE_FILE
+
+    @property
+    def layout(self) -> FileLayout:
+        """How prepared files are written."""
+        return self.merge.layout if self.merge else FileLayout()
 
     @model_validator(mode="after")
-    def _engine_has_its_table(self) -> Self:
-        if self.engine is Engine.BIGQUERY and self.dest.transforms and not self.dest.staging:
-            raise ValueError("Engine: bigquery with Transform, SideInputs, Split or UniqueColumns needs Dest.Transient")
+    def _engine_can_do_it(self) -> Self:
+        if self.engine is not Engine.BIGQUERY:
+            return self
+        if self.merge is not None:
+            raise ValueError("Merge writes files, which Engine: bigquery does not do; keep one")
+        if self.on_bad_data is BadData.QUARANTINE_ROWS:
+            raise ValueError("OnBadData: quarantine rows looks at every row before the load; it needs Engine: spark")
         return self
 
     def actions(self) -> list[tuple[str, Action]]:

@@ -11,10 +11,12 @@ from ingestd.rules.schema import RuleSpec
 NOT_YET: dict[str, str] = {
     "Engine": "preparing rows before the load",
     "Merge": "merging files before the load",
+    "OnBadData": "choosing what becomes of bad rows",
     "Dest.AllowFieldAddition": "adding columns found in the data",
     "Dest.Expiry": "setting the table's expiry",
     "Dest.Merge": "upserts",
     "Dest.OrderBy": "choosing among duplicates",
+    "Dest.Schema.Drift": "columns the destination has not",
     "Dest.Schema.Split": "splitting rows over tables",
     "Dest.SideInputs": "joining side inputs",
     "Dest.Transform": "transforming columns",
@@ -24,6 +26,9 @@ NOT_YET: dict[str, str] = {
 }
 """Rule field → what is missing."""
 
+ACTIONS_NOT_YET: dict[str, str] = {"spark": "Spark SQL after the load"}
+"""Action → what is missing."""
+
 
 def unsupported(spec: RuleSpec) -> Iterator[tuple[tuple[str, ...], str]]:
     """Every field the rule uses that is not acted on yet: its key path and a message."""
@@ -32,6 +37,9 @@ def unsupported(spec: RuleSpec) -> Iterator[tuple[tuple[str, ...], str]]:
         path = tuple(field.split("."))
         if _given(written, path):
             yield path, _message(field, missing)
+    for where, action in spec.actions():
+        if action.name in ACTIONS_NOT_YET:
+            yield tuple(where.split(".")), _message(f"action {action.name}", ACTIONS_NOT_YET[action.name])
 
 
 def _given(written: object, path: tuple[str, ...]) -> bool:

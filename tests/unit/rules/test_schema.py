@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from tests.unit.rules.helpers import refused, spec
 
+from ingestd.model.preparation import Drift, FileLayout
 from ingestd.rules.rule import Rule, content_hash
 from ingestd.rules.schema import DEFAULT_WINDOW, CopyMethod, Engine
 from ingestd.rules.support import NOT_YET, unsupported
@@ -32,8 +33,11 @@ Dest:
     Balancer: {ProjectIDs: [a, b], Strategy: fallback, MaxLoadJobs: 10}
   Schema:
     Template: ds.template
+    Drift: evolve
     Split:
       Mapping: [{When: 'MOD(id, 2) = 0', Then: ds.even}, {When: 'MOD(id, 2) = 1', Then: ds.odd}]
+      Match: all
+      Unmatched: keep
       ClusterColumns: [id]
       TimeColumn: ts
   UniqueColumns: [id]
@@ -56,7 +60,8 @@ OnSuccess: [{Action: delete}]
 OnFailure: [{Action: notify, Request: {Channels: ['#c'], Title: failed, Message: $Error}}]
 Info: {Workflow: w, Description: d, ProjectURL: u, LeadEngineer: e, URL: x}
 Engine: spark
-Merge: {TargetFileSize: 256MiB}
+Merge: {TargetFileSize: 256MiB, Format: Parquet, Compression: zstd}
+OnBadData: Quarantine Rows
 StalledThresholdInSec: 60
 CorruptedFileURL: gs://b/corrupted
 InvalidSchemaURL: gs://b/invalid
@@ -81,6 +86,24 @@ def test_every_field_of_a_bqtail_rule_is_known() -> None:
 def test_fields_that_are_not_acted_on_yet_are_named_one_by_one() -> None:
     found = {".".join(path) for path, _ in unsupported(spec(EVERY_FIELD))}
     assert found == NOT_YET.keys() - {"Dest.Merge", "Dest.OrderBy", "Dest.TransientDataset"}
+
+
+def test_drift_follows_from_the_older_options_when_it_is_not_given() -> None:
+    assert spec("Dest: {Table: d.t}").dest.drift is Drift.FREEZE
+    assert spec("Dest: {Table: d.t, AllowFieldAddition: true}").dest.drift is Drift.EVOLVE
+    assert spec("Dest: {Table: d.t, IgnoreUnknownValues: true}").dest.drift is Drift.DISCARD_VALUE
+    assert spec("Dest: {Table: d.t, Schema: {Drift: Discard_Row}}").dest.drift is Drift.DISCARD_ROW
+
+
+def test_an_upsert_has_one_row_per_key() -> None:
+    rule = spec("Dest: {Table: d.t, Merge: {Keys: [a, b]}, OrderBy: [ts DESC]}")
+    assert rule.dest.unique_keys == ("a", "b")
+
+
+def test_prepared_files_are_written_as_the_rule_says() -> None:
+    assert spec("Dest: {Table: d.t}").layout == FileLayout()
+    layout = spec("Dest: {Table: d.t}\nMerge: {TargetFileSize: 64MiB, Format: avro, Compression: snappy}").layout
+    assert layout == FileLayout(64 * 1024**2, "AVRO", "SNAPPY")
 
 
 def test_what_works_now_is_not_refused() -> None:
@@ -186,7 +209,20 @@ def test_load_options_pass_through_in_bigquerys_own_names() -> None:
         ("Dest: {Table: d.t, SideInputs: [{Alias: s, On: a}]}", "give either Table or From"),
         ("Dest: {Table: d.t, Schema: {Split: {Mapping: []}}}", "Dest.Schema.Split.Mapping: must not be empty"),
         ("Dest: {Table: d.t, Expiry: soon}", "is not a duration"),
-        ("Dest: {Table: d.t, Transform: {a: b}}\nEngine: bigquery", "needs Dest.Transient"),
+        ("Dest: {Table: d.t, OrderBy: a}", "OrderBy says which of several rows"),
+        ("Dest: {Table: d.t, SideInputs: [{Table: d.s, Alias: T, On: a}]}", "alias 't' is used twice"),
+        ("Dest: {Table: d.t, Schema: {Drift: freeze}, AllowFieldAddition: true}", "contradicts Schema.Drift: freeze"),
+        ("Dest: {Table: d.t, Schema: {Drift: bend}}", "Dest.Schema.Drift: must be one of evolve, freeze"),
+        ("Dest: {Table: d.t, Merge: {Keys: []}}", "Dest.Merge.Keys: must not be empty"),
+        ("Dest: {Table: d.t, Merge: {Keys: id}, Override: true}", "finds rows by key and Override replaces them all"),
+        ("Dest: {Table: d.t, Merge: {Keys: id}, Partition: $Date}", "leave Partition out"),
+        ("Dest: {Table: d.t, Merge: {Keys: id}, UniqueColumns: a}", "leave UniqueColumns out"),
+        ("Dest: {Table: d.t, Merge: {Keys: id, Update: ID}}", "id is a key, and a key is never updated"),
+        ("Dest: {Table: d.t, Merge: {Keys: id, Mode: insert, Update: a}}", "Mode: insert updates nothing"),
+        ("Dest: {Table: d.t, Merge: {Keys: id}, Transient: {Dataset: x, CopyMethod: COPY}}", "contradicts CopyMethod"),
+        ("Dest: {Table: d.t}\nEngine: bigquery\nMerge: {Format: avro}", "which Engine: bigquery does not do"),
+        ("Dest: {Table: d.t}\nEngine: bigquery\nOnBadData: quarantine rows", "it needs Engine: spark"),
+        ("Dest: {Table: d.t}\nMerge: {Format: avro, Compression: gzip}", "BigQuery does not read AVRO files with GZIP"),
         ("Dest: {Table: d.t}\nBatch: {Window: {MultiPath: true}}", "unknown key 'MultiPath'"),
         ("Dest: {Table: d.t}\nOnSucess: []", "r.yaml:2:1: OnSucess: unknown key 'OnSucess'; did you mean 'OnSuccess'?"),
         ("Dest: {Table: d.t}\nMaxReload: -1", "MaxReload: must be greater than or equal to 0"),
