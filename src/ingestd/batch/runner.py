@@ -241,7 +241,7 @@ class BatchRunner:
         """The canonical line: one per batch, with everything a person asks first."""
         now = self._parts.clock.now()
         BATCHES.labels(record.kind, record.phase).inc()
-        fates = _fates(record)
+        fates = fates_of(record)
         for fate, number in fates.items():
             FILES.labels(fate).inc(number)
         measure(record, fates, now)
@@ -299,7 +299,7 @@ def _unloaded(record: Record) -> str:
     return f"{len(failed)} of {len(record.files)} files: {record.progress.aside[failed[0]].why}" if failed else ""
 
 
-def _fates(record: Record) -> TallyOf[str]:
+def fates_of(record: Record) -> TallyOf[str]:
     """How many files ended how: set aside for a reason, or as the batch did."""
     aside = [str(one.fate) for one in record.progress.aside.values() if one.fate is not Fate.READ_EARLIER]
     return TallyOf([*aside, *[str(record.phase)] * (len(record.files) - len(aside))])
