@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ingestd.documents import DocumentError, Place, Problem, Severity, dotted, locate
@@ -19,6 +19,7 @@ from ingestd.rules.source import FolderSource, RuleSource
 _CSV_ONLY = ("field_delimiter", "quote", "skip_leading_rows", "allow_jagged_rows", "allow_quoted_newlines")
 _DAY_SECONDS = 86_400
 _LOADS_PER_DAY = 1_500  # BigQuery: modifications per table and day, failed ones included
+_COMPARED = 1_000  # rules that a running daemon compares with each other
 _DISCARDED = {
     "on_load": "OnLoad is accepted for compatibility and never runs; use OnSuccess",
     "counter_url": "CounterURL is accepted for compatibility and does nothing",
@@ -47,6 +48,18 @@ async def lint(source: RuleSource) -> list[Problem]:
 def lint_path(path: Path) -> list[Problem]:
     """Lint a folder or one file; for callers outside an event loop."""
     return asyncio.run(lint(FolderSource(path)))
+
+
+def warnings_by_rule(rules: Sequence[ParsedRule]) -> dict[tuple[str, int], list[Problem]]:
+    """The warnings of rules that were read already, by the rule's file and place in it.
+
+    Comparing every rule with every other takes too long for a daemon once there are thousands of them.
+    """
+    found = {(parsed.rule.url, parsed.rule.index): list(_warnings(parsed)) for parsed in rules}
+    if len(rules) <= _COMPARED:
+        for parsed, problem in _overlapping(rules):
+            found[parsed.rule.url, parsed.rule.index].append(problem)
+    return {key: problems for key, problems in found.items() if problems}
 
 
 def report(problems: Iterable[Problem]) -> str:
@@ -172,7 +185,11 @@ def _request_warnings(request: object) -> Iterator[str]:
         yield "Auth sends an identity token, and http:// sends it unencrypted; use https://"
 
 
-def _overlaps(rules: list[ParsedRule]) -> Iterator[Problem]:
+def _overlaps(rules: Sequence[ParsedRule]) -> Iterator[Problem]:
+    return (problem for _, problem in _overlapping(rules))
+
+
+def _overlapping(rules: Sequence[ParsedRule]) -> Iterator[tuple[ParsedRule, Problem]]:
     """Pairs of enabled rules without patterns where one's files are surely also the other's."""
     open_rules = [
         parsed
@@ -189,7 +206,7 @@ def _overlaps(rules: list[ParsedRule]) -> Iterator[Problem]:
         for suffix in sorted(suffixes & by_suffix.keys()):
             for other in by_suffix[suffix]:
                 if other is not parsed and _covers(other.rule, parsed.rule):
-                    yield _overlap(parsed, other)
+                    yield parsed, _overlap(parsed, other)
 
 
 def _covers(wide: Rule, narrow: Rule) -> bool:

@@ -19,7 +19,7 @@ from ingestd.documents import DocumentError, Problem
 from ingestd.model.clock import Clock, SystemClock
 from ingestd.model.errors import Throttled, Transient
 from ingestd.rules.matching import Routing, RuleIndex
-from ingestd.rules.parsing import ParsedFile, is_rule_file, parse_file
+from ingestd.rules.parsing import ParsedFile, ParsedRule, is_rule_file, parse_file
 from ingestd.rules.routes import Route
 from ingestd.rules.rule import Rule
 from ingestd.rules.source import RuleSource
@@ -88,6 +88,11 @@ class RuleLoader:
     def rule(self, content_hash: str) -> Rule | None:
         """A rule in force, or an older one that some batch still holds."""
         return self.book.by_hash.get(content_hash) or self._kept.get(content_hash)
+
+    @property
+    def parsed(self) -> list[ParsedRule]:
+        """The rules in force with the documents they were read from, for messages about them."""
+        return [rule for file in self._files.values() if file.good for rule in file.good.rules]
 
     async def refresh(self) -> RuleBook:
         """Look for edits and return the rules now in force. Never raises for what a rule file holds.
