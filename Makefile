@@ -27,10 +27,14 @@ setup: ## Prepare .venv with the ingestd command in it (done by the others when 
 
 ##@ Work on it
 .PHONY: test
-test: lint types imports pytest ## Everything CI checks: lint, types, layers and all tests with coverage
+test: lint types imports pytest ## Everything CI checks: lint, types, layers and all tests
 
 .PHONY: pytest
 pytest: setup ## The tests alone (ARGS="-k name -x" to choose)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+.PHONY: coverage
+coverage: setup ## The tests again, with what they reach (half as slow again)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --cov --cov-report=term $(ARGS)
 
 .PHONY: lint
