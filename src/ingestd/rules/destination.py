@@ -32,6 +32,8 @@ class Destination:
     table: TableName
     partition: str | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
+    branches: tuple[TableName, ...] = ()
+    """The tables of `Schema.Split`, one per mapping, with their partition."""
 
     @property
     def target(self) -> TableName:
@@ -96,7 +98,22 @@ def _expand(rule: Rule, file: FileVersion, known: Mapping[str, Any], groups: Seq
         table.partition(partition)
     except InvalidTableName as error:
         raise DestinationError(f"rule {rule.name}: Dest.Partition {dest.partition!r}: {error}") from error
-    return Destination(table.partition(None), partition, params)
+    return Destination(table.partition(None), partition, params, _branches(rule, scope, partition))
+
+
+def _branches(rule: Rule, scope: Scope, partition: str | None) -> tuple[TableName, ...]:
+    split = rule.spec.dest.schema_options.split
+    found = []
+    for mapping in split.mapping if split else ():
+        name = _filled(rule, "Split.Then", mapping.then, scope)
+        try:
+            table = parse_table(name)
+        except InvalidTableName as error:
+            raise DestinationError(
+                f"rule {rule.name}: Split.Then {mapping.then!r} becomes {name!r}: {error}"
+            ) from error
+        found.append(table if table.decorator else table.partition(partition))
+    return tuple(found)
 
 
 def _filled(rule: Rule, where: str, text: str, scope: Scope) -> str:
@@ -115,15 +132,17 @@ def _refuse_moved_borders(
 ) -> None:
     try:
         tame = expand_tame()
-        moved = (
-            actual.table.project != tame.table.project
-            or actual.table.dataset != tame.table.dataset
-            or (actual.partition is None) != (tame.partition is None)
+        tables, tame_tables = (actual.target, *actual.branches), (tame.target, *tame.branches)
+        moved = any(
+            one.project != two.project
+            or one.dataset != two.dataset
+            or (one.decorator is None) != (two.decorator is None)
+            for one, two in zip(tables, tame_tables, strict=True)
         )
     except DestinationError:
         # A function needs the separators (a time's colons, say); then they must not show up in the name as they are.
-        name = str(actual.target)
-        moved = any(group in name for group in groups if group.translate(_SEPARATORS) != group)
+        names = [str(table) for table in (actual.target, *actual.branches)]
+        moved = any(group in name for name in names for group in groups if group.translate(_SEPARATORS) != group)
     if moved:
         raise DestinationError(
             f"rule {rule.name}: the object's name would change the destination to {actual.target};"

@@ -2,7 +2,7 @@
 
 The author's SQL is scanned once, before any value is put in, so a value can never decide how the text around it is
 read: inside a string it is escaped, inside back-ticks it is an identifier's part, in a comment it is tamed, and
-elsewhere it becomes a literal or a quoted identifier. An object name therefore never turns into SQL.
+elsewhere it becomes a literal, a named parameter or a quoted identifier. An object name therefore never turns into SQL.
 """
 
 import json
@@ -41,10 +41,14 @@ def expand_sql(
     *,
     identifiers: Collection[str] = IDENTIFIER_VARIABLES,
     legacy: bool = False,
+    parameters: dict[str, Any] | None = None,
 ) -> str:
-    """`sql` with its known variables replaced by position; unknown ones stay. Raises UnsafeValue."""
+    """`sql` with its known variables replaced by position; unknown ones stay. Raises UnsafeValue.
+
+    Given `parameters`, what would become a literal becomes `@name` instead, and its value is added there.
+    """
     scope = values if isinstance(values, Scope) else Scope(values)
-    return _Writer(sql, scope, frozenset(identifiers), legacy).run()
+    return _Writer(sql, scope, frozenset(identifiers), legacy, parameters).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +79,12 @@ class _Filled:
 
 
 class _Writer:
-    def __init__(self, sql: str, scope: Scope, identifiers: frozenset[str], legacy: bool) -> None:
+    def __init__(
+        self, sql: str, scope: Scope, identifiers: frozenset[str], legacy: bool, parameters: dict[str, Any] | None
+    ) -> None:
         self._sql = sql
         self._legacy = legacy
+        self._parameters = parameters
         self._at = 0
         self._out: list[str] = []
         self._filled: dict[int, _Filled] = {}
@@ -233,11 +240,34 @@ class _Writer:
     def _value(self, filled: _Filled, start: int) -> str:
         if filled.owned and isinstance(filled.value, (str, TableName)) and not _is_number(str(filled.value)):
             return self._name([filled], whole=True)
-        text = literal(filled.value)
+        text = literal(filled.value) if self._parameters is None else self._parameter(filled)
         # Two literals that touch would be read as one token.
         before = " " if self._sql[max(0, start - 1) : start] in {"'", '"', "`", "@"} else ""
         after = " " if self._sql[filled.end : filled.end + 1] in {"'", '"', "`"} or self._word_follows() else ""
         return f"{before}{text}{after}"
+
+    def _parameter(self, filled: _Filled) -> str:
+        """`@name`, with the value noted; the same value under the same name is one parameter."""
+        assert self._parameters is not None
+        value = parameter_value(filled.value)
+        if value is None or value == []:
+            return literal(filled.value)  # nothing tells what type a parameter would have
+        name = "_".join([filled.reference.name or f"group{filled.reference.group}", *self._steps(filled)])
+        taken = {key.lower(): key for key in self._parameters}
+        number = 1
+        while True:
+            candidate = name if number == 1 else f"{name}_{number}"
+            known = taken.get(candidate.lower())
+            if known is None:
+                self._parameters[candidate] = value
+                return f"@{candidate}"
+            if type(self._parameters[known]) is type(value) and self._parameters[known] == value:
+                return f"@{known}"
+            number += 1
+
+    @staticmethod
+    def _steps(filled: _Filled) -> list[str]:
+        return [step.key for step in filled.reference.steps if step.end <= filled.end]
 
     def _word_follows(self) -> bool:
         return self._at < len(self._sql) and self._sql[self._at] in _WORD_CHARS
@@ -261,6 +291,20 @@ def literal(value: Any) -> str:
         return f"'{escape(json.dumps(value, default=render, ensure_ascii=False))}'"
     text = render(value)
     return text if _is_number(text) else f"'{escape(text)}'"
+
+
+def parameter_value(value: Any) -> Any:
+    """What a parameter holds instead of the literal of that value: INT64, FLOAT64, BOOL, STRING, or a list of one."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, (list, tuple)):
+        items = [parameter_value(item) for item in value]
+        kinds = {type(item) for item in items}
+        return items if len(kinds) == 1 else [render(item) for item in value]
+    if isinstance(value, Mapping):
+        return json.dumps(value, default=render, ensure_ascii=False)
+    text = render(value)
+    return int(text) if _is_number(text) else text
 
 
 def _is_number(text: str) -> bool:

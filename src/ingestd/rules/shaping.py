@@ -1,0 +1,141 @@
+"""From a rule's `Dest` to what shall happen to the rows, with the batch's variables filled in.
+
+Both engines start from the same `Shaping`, so both are asked for the same. Values reach it only as named parameters,
+or by position inside the author's own strings and names: no object's name ever becomes SQL.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ingestd.model.errors import BadInput
+from ingestd.model.preparation import Branch, Drift, Shaping, SideInput
+from ingestd.model.tables import InvalidTableName, TableName, parse_table
+from ingestd.rules.expansion import Scope, render
+from ingestd.rules.references import find_references
+from ingestd.rules.schema import Dest, SplitMatch
+from ingestd.rules.schema import SideInput as SideInputRule
+from ingestd.rules.sql import IDENTIFIER_VARIABLES, expand_sql
+
+_SEPARATORS = frozenset(".:`[]$")
+_TOKEN = re.compile(
+    r"""(?P<skip>(?:[rR][bB]?|[bB][rR]?)?(?:'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"
+        |'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")
+        |`[^`]*`|--[^\n]*|\#[^\n]*|/\*.*?\*/|@\w+)
+        |(?P<path>[A-Za-z_]\w*(?:\s*\.\s*[A-Za-z_]\w*)*)(?P<call>\s*\()?""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def shaping_of(dest: Dest, values: Mapping[str, Any] | Scope) -> Shaping:
+    """What the rule asks for, for a batch with these variables. Raises `BadInput` naming the field at fault."""
+    scope = values if isinstance(values, Scope) else Scope(values)
+    filler = _Filler(scope)
+    staging = dest.staging
+    shaping = Shaping(
+        alias=dest.alias,
+        side_inputs=tuple(filler.side_input(index, one) for index, one in enumerate(dest.side_inputs)),
+        transform={name: filler.sql(f"Dest.Transform.{name}", text) for name, text in dest.transform.items()},
+        criteria=filler.sql("Dest.Transient.Criteria", (staging and staging.criteria) or ""),
+        unique_columns=dest.unique_keys,
+        order_by=tuple(filler.sql("Dest.OrderBy", text) for text in dest.order_by),
+        parameters=filler.parameters,
+    )
+    split = dest.schema_options.split
+    if split is None:
+        return shaping
+    conditions = [filler.sql("Dest.Schema.Split", one.when) for one in split.mapping]
+    return replace(
+        shaping,
+        branches=tuple(Branch(lifted(condition, split.cluster_columns, dest.alias)) for condition in conditions),
+        every_branch=split.match is SplitMatch.ALL,
+        unmatched=split.unmatched,
+    )
+
+
+def upsert_conditions(dest: Dest, values: Mapping[str, Any] | Scope, parameters: dict[str, Any]) -> tuple[str, str]:
+    """`UpdateWhen` and `DeleteWhen` of `Dest.Merge`, filled in; their values are added to `parameters`."""
+    if dest.merge is None:
+        return "", ""
+    filler = _Filler(values if isinstance(values, Scope) else Scope(values), parameters)
+    update = filler.sql("Dest.Merge.UpdateWhen", dest.merge.update_when or "")
+    return update, filler.sql("Dest.Merge.DeleteWhen", dest.merge.delete_when or "")
+
+
+def absent_policy(dest: Dest) -> Drift:
+    """What becomes of columns that a transient table has and the destination has not.
+
+    Where the rule does not say, columns of a landing template or ones that expressions may use are input: they are
+    dropped, as in bqtail. Otherwise they are drift, and refused.
+    """
+    explicit = dest.schema_options.drift is not None or dest.allow_field_addition or dest.ignore_unknown_values
+    declared = dest.transforms or (dest.staging is not None and dest.staging.template is not None)
+    return Drift.DISCARD_VALUE if declared and not explicit else dest.drift
+
+
+def mentioned(shaping: Shaping, names: Collection[str]) -> set[str]:
+    """Those of the columns that some expression may use: input that need not be in the destination."""
+    texts = [
+        *shaping.transform.values(),
+        *(side.on for side in shaping.side_inputs),
+        *(branch.condition for branch in shaping.branches),
+        *shaping.order_by,
+        *shaping.unique_columns,
+        shaping.criteria,
+    ]
+    words = {word.lower() for text in texts for word in re.findall(r"\w+", text)}
+    return {name for name in names if name.lower() in words}
+
+
+def lifted(condition: str, columns: Sequence[str], alias: str) -> str:
+    """`condition` where the last name of a nested `ClusterColumns` entry stands for the whole.
+
+    bqtail copies such a column to the top level, so its rules may call `info.key` just `key`.
+    """
+    nested = {column.rpartition(".")[2].lower(): column for column in columns if "." in column}
+    if not nested:
+        return condition
+
+    def whole(match: re.Match[str]) -> str:
+        if match["path"] is None or match["call"]:
+            return match[0]
+        parts = [part.strip() for part in match["path"].split(".")]
+        names = parts[1:] if len(parts) > 1 and parts[0].lower() == alias.lower() else parts
+        column = nested.get(names[0].lower()) if len(names) == 1 else None
+        return f"{alias}.{column}" if column else match[0]
+
+    return _TOKEN.sub(whole, condition)
+
+
+class _Filler:
+    def __init__(self, scope: Scope, parameters: dict[str, Any] | None = None) -> None:
+        self._scope = scope
+        self.parameters: dict[str, Any] = {} if parameters is None else parameters
+
+    def sql(self, where: str, text: str) -> str:
+        try:
+            return expand_sql(text, self._scope, parameters=self.parameters)
+        except ValueError as error:
+            raise BadInput(f"{where}: {error}") from error
+
+    def side_input(self, index: int, one: SideInputRule) -> SideInput:
+        where = f"Dest.SideInputs[{index}]"
+        on = self.sql(f"{where}.On", one.on)
+        if one.table:
+            return SideInput(one.alias, on, table=self._table(f"{where}.Table", one.table), inner=one.inner)
+        return SideInput(one.alias, on, select=self.sql(f"{where}.From", one.from_ or ""), inner=one.inner)
+
+    def _table(self, where: str, text: str) -> TableName:
+        for reference in find_references(text):
+            resolved = self._scope.resolve(text, reference)
+            if resolved is None:
+                continue
+            value = resolved.value
+            ours = reference.name in IDENTIFIER_VARIABLES or isinstance(value, TableName)
+            if not ours and not _SEPARATORS.isdisjoint(render(value)):
+                raise BadInput(f"{where}: {reference.label} is {render(value)!r}, which would name another table")
+        try:
+            return parse_table(render(self._scope.expand_text(text)))
+        except InvalidTableName as error:
+            raise BadInput(f"{where}: {error}") from error
