@@ -1,0 +1,105 @@
+"""What went wrong in Spark, as one of the four kinds: mapped here once.
+
+- The session is gone (dead JVM, broken gateway or channel): `SessionLost`, a `Transient`: another session may do it.
+- The statement or the data under it is wrong (analysis, cast, arithmetic): `BadInput`. Trying again changes nothing.
+- No room on disk: `Throttled`, since room comes back when others finish.
+- Anything else (lost executors, memory, failed fetches, cancelled jobs): `Transient`, bounded by the batch's attempts.
+"""
+
+import errno
+from typing import Any
+
+from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient
+
+
+class SessionLost(Transient):
+    """The session died or was given up under the call."""
+
+
+# SQLSTATE classes of statements and values that are wrong: cardinality, data, syntax and access rules, not supported.
+_WRONG = ("21", "22", "42", "0A")
+_WRONG_NAMES = (
+    "AnalysisException",
+    "ParseException",
+    "ArithmeticException",
+    "ArrayIndexOutOfBoundsException",
+    "DateTimeException",
+    "NumberFormatException",
+    "SparkUpgradeException",
+    "UnsupportedOperationException",
+)
+_GONE = ("ConnectionRefusedError", "ConnectionResetError", "BrokenPipeError", "EOFError", "Py4JNetworkError")
+_STOPPED = ("SparkContext was shut down", "stopped SparkContext", "SparkContext is stopped", "has been stopped")
+_GRPC_GONE = ("UNAVAILABLE", "INVALID_HANDLE.SESSION", "SESSION_CLOSED", "SESSION_NOT_FOUND", "SESSION_CHANGED")
+_NO_ROOM = ("No space left on device", "Disk quota exceeded")
+_STACKS = ("\n\tat ", "\nDriver stacktrace", "\nJVM stacktrace")
+_LONGEST = 2000
+
+
+def translate(error: BaseException) -> IngestError:
+    """The failure of a call as the daemon speaks of it."""
+    if isinstance(error, IngestError):
+        return error
+    text = explain(error)
+    name = type(error).__name__
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Throttled(f"no room for Spark's files: {text}")
+    if name in _GONE or is_lost(error, text):
+        return SessionLost(f"the Spark session is gone: {text}")
+    if any(sign in text for sign in _NO_ROOM):
+        return Throttled(f"no room for Spark's files: {text}")
+    if _from_spark(error):
+        if _wrong(error, name):
+            return BadInput(text)
+        return Transient(f"Spark: {text}")
+    return Fatal(f"{name}: {text}")
+
+
+def is_lost(error: BaseException, text: str) -> bool:
+    """Whether the session itself is no more."""
+    if isinstance(error, ConnectionError | EOFError) or type(error).__name__ == "Py4JNetworkError":
+        return True
+    if type(error).__name__ == "Py4JError" and "Answer from Java side is empty" in text:
+        return True
+    if isinstance(error, AttributeError | AssertionError) and "_jsc" in text:
+        return True  # PySpark's own view of a session that was taken down meanwhile
+    return any(sign in text for sign in (*_STOPPED, *_GRPC_GONE)) and _from_spark(error)
+
+
+def explain(error: BaseException) -> str:
+    """The first lines of the message: the rest is Java's stack."""
+    text = getattr(error, "_desc", None) or getattr(error, "_message", None)
+    if not text:
+        try:
+            text = str(error)
+        except Exception:  # noqa: BLE001 - PySpark asks the JVM for parts of the text, which may be gone
+            text = type(error).__name__
+    for mark in _STACKS:
+        text = text.partition(mark)[0]
+    return " ".join(text.split())[:_LONGEST] or type(error).__name__
+
+
+def _from_spark(error: BaseException) -> bool:
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j", "grpc")
+
+
+def _wrong(error: BaseException, name: str) -> bool:
+    if name in _WRONG_NAMES:
+        return True
+    state = _sql_state(error)
+    return state is not None and state[:2] in _WRONG
+
+
+def _sql_state(error: Any) -> str | None:
+    """The SQLSTATE of the error or of what caused it: a failed stage only wraps what went wrong in it."""
+    for _ in range(8):
+        try:
+            state = error.getSqlState()
+        except Exception:  # noqa: BLE001 - not every error has one, and asking may need a JVM that is gone
+            state = None
+        if state and state[:2] != "XX":
+            return str(state)
+        error = getattr(error, "_cause", None) or getattr(error, "__cause__", None)
+        if error is None:
+            return None
+    return None

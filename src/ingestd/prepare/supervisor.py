@@ -1,0 +1,291 @@
+"""Keeps one Spark session up: starts it when wanted, notices when it is dead or hung, replaces it.
+
+    off ──wanted──► starting ──up and warm──► ready ──dead, hung, stopped──► broken ──pause──► starting
+                       └──────────── did not come up ────────────────────────┘
+    any ──close──► closed
+
+A session is given up in one order only: first `lost` is set (calls that wait for it end with `SessionLost`), then the
+process is killed (which frees their threads), then PySpark's memory of it is cleared, then the next one may start: two
+sessions never live at once. Pauses double up to a bound and start over after a session that was ready. Nothing of
+a session outlives it but files: attempts under way start again in a new folder.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+import structlog
+
+from ingestd.model.errors import Fatal, IngestError, Transient
+from ingestd.prepare import progress
+from ingestd.prepare.engine import Engine, Work
+from ingestd.prepare.failures import translate
+
+log = structlog.get_logger(__name__)
+
+_LOOK_EVERY = 0.25  # seconds; only asks the kernel whether the process is there
+
+
+class State(StrEnum):
+    OFF = "off"
+    STARTING = "starting"
+    READY = "ready"
+    BROKEN = "broken"
+    CLOSED = "closed"
+
+
+class Living:
+    """A session that is up, and the news of its end."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.lost = asyncio.Event()
+        self.why = ""
+        self.suspect = asyncio.Event()  # a call found it dead: look at once
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="spark:control")
+
+    async def ask(self, fn: Callable[[], None]) -> None:
+        """A short question to the session, beside the calls' own threads."""
+        await asyncio.get_running_loop().run_in_executor(self._threads, fn)
+
+    async def work(self) -> Work:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.engine.work)
+
+    def release(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class Supervisor:
+    def __init__(
+        self,
+        open_engine: Callable[[], Engine],
+        warm_up: Callable[[Engine], None] | None = None,
+        *,
+        heartbeat: timedelta,
+        heartbeat_timeout: timedelta,
+        restart_first: timedelta,
+        restart_longest: timedelta,
+    ) -> None:
+        self._open = open_engine
+        self._warm_up = warm_up
+        self._heartbeat = heartbeat.total_seconds()
+        self._heartbeat_timeout = heartbeat_timeout.total_seconds()
+        self._restart_first = restart_first.total_seconds()
+        self._restart_longest = restart_longest.total_seconds()
+        self._wanted = asyncio.Event()
+        self._changed = asyncio.Condition()
+        self._stopping = asyncio.Event()
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="spark:start")
+        self.state = State.OFF
+        self.problem = ""
+        self.living: Living | None = None
+        self.work = Work()
+
+    @classmethod
+    def over(cls, engine: Engine) -> "Supervisor":
+        """A session that somebody else keeps: ready from the start, not watched, and not ended by us."""
+        hour = timedelta(hours=1)
+        kept = cls(lambda: engine, heartbeat=hour, heartbeat_timeout=hour, restart_first=hour, restart_longest=hour)
+        kept.state = State.READY
+        kept.living = Living(engine)
+        kept.want()
+        return kept
+
+    def want(self) -> None:
+        """Somebody needs Spark: start it in the background."""
+        self._wanted.set()
+
+    @property
+    def wanted(self) -> bool:
+        return self._wanted.is_set()
+
+    async def ready(self, patience: timedelta) -> Living:
+        """The living session, waiting for it to come up; an error that says what keeps it from that."""
+        self.want()
+        if self.state is State.READY and self.living is not None:
+            return self.living
+        async with self._changed:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience.total_seconds()):
+                    await self._changed.wait_for(lambda: self.state in (State.READY, State.CLOSED) or self._hopeless)
+        if self.state is State.READY and self.living is not None:
+            return self.living
+        if self.state is State.CLOSED:
+            raise Transient("the daemon is stopping")
+        if self._hopeless:
+            raise Fatal(self.problem)
+        raise Transient(f"no Spark session yet ({self.state}){': ' if self.problem else ''}{self.problem}")
+
+    @property
+    def _hopeless(self) -> bool:
+        """Starting failed in a way that only a person can mend."""
+        return self.state is State.BROKEN and self._fatal
+
+    _fatal = False
+
+    async def run(self) -> None:
+        """The root task: ends after `close`, with nothing left behind."""
+        try:
+            failures = 0
+            while await self._either(self._wanted):
+                living = await self._start()
+                if living is None:
+                    failures += 1
+                else:
+                    failures = 0
+                    reason = await self._watch(living)
+                    await self._give_up(living, reason)
+                    if self._stopping.is_set():
+                        break
+                    failures = 1
+                pause = min(self._restart_first * 2.0 ** (failures - 1), self._restart_longest)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._stopping.wait()
+                        break
+        finally:
+            if self.living is not None:
+                await asyncio.shield(self._give_up(self.living, "stopped"))
+            await self._enter(State.CLOSED)
+            self._starter.shutdown(wait=False)
+
+    def close(self) -> None:
+        """End the session in an orderly way; `run` returns when that is done."""
+        self._stopping.set()
+
+    async def _either(self, event: asyncio.Event) -> bool:
+        """Wait for the event; False when the supervisor is closed instead."""
+        if self._stopping.is_set():
+            return False
+        waits = [asyncio.create_task(event.wait()), asyncio.create_task(self._stopping.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waits:
+                task.cancel()
+        return not self._stopping.is_set()
+
+    async def _start(self) -> Living | None:
+        await self._enter(State.STARTING)
+        began = time.monotonic()
+        loop = asyncio.get_running_loop()
+        try:
+            opening = loop.run_in_executor(self._starter, self._open)
+            try:
+                engine = await asyncio.shield(opening)
+            except asyncio.CancelledError:
+                opening.add_done_callback(_kill_late)
+                raise
+            living = Living(engine)
+            self.living = living
+            if self._warm_up is not None:
+                await self._warm(living)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the next try may do
+            failure = error if isinstance(error, IngestError) else translate(error)
+            self._fatal = isinstance(failure, Fatal)
+            self.problem = str(failure)
+            progress.LOST.labels("not started").inc()
+            log.error("spark.not_started", error=self.problem, seconds=_since(began))  # noqa: TRY400
+            if self.living is not None:
+                await self._end(self.living, orderly=False)
+            await self._enter(State.BROKEN)
+            return None
+        seconds = time.monotonic() - began
+        self.problem = ""
+        progress.STARTED.inc()
+        progress.START_SECONDS.set(seconds)
+        log.info("spark.ready", application=engine.application, seconds=round(seconds, 1))
+        await self._enter(State.READY)
+        return living
+
+    async def _warm(self, living: Living) -> None:
+        """Warm-up ends early when the session dies or the daemon stops under it."""
+        assert self._warm_up is not None
+        loop = asyncio.get_running_loop()
+        warming = loop.run_in_executor(self._starter, self._warm_up, living.engine)
+        watching = asyncio.create_task(self._watch(living))
+        both: set[asyncio.Future[Any]] = {warming, watching}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            warming.add_done_callback(lambda done: done.cancelled() or done.exception())
+            raise Transient(f"the session {watching.result()} while it warmed up: {living.engine.last_words()}")
+        watching.cancel()
+        await warming
+
+    async def _watch(self, living: Living) -> str:
+        """Returns the reason when the session has to be given up: stopped, died, hung."""
+        loop = asyncio.get_running_loop()
+        answered = loop.time()
+        beat: asyncio.Task[None] | None = None
+        next_beat = loop.time() + self._heartbeat
+        try:
+            while not self._stopping.is_set():
+                if not living.engine.alive:
+                    return "died"
+                if living.suspect.is_set():
+                    living.suspect.clear()
+                    next_beat = loop.time()
+                if beat is not None and beat.done():
+                    if beat.exception() is not None:
+                        living.why = str(beat.exception())
+                        return "died"
+                    beat = None
+                    answered = loop.time()
+                if beat is None and loop.time() >= next_beat:
+                    next_beat = loop.time() + self._heartbeat
+                    answered = loop.time()
+                    beat = asyncio.create_task(self._beat(living))
+                if beat is not None and loop.time() - answered > self._heartbeat_timeout:
+                    return "hung"
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_EVERY):
+                        await living.suspect.wait()
+            return "stopped"
+        finally:
+            if beat is not None:
+                beat.cancel()
+
+    async def _beat(self, living: Living) -> None:
+        await living.ask(living.engine.beat)
+        self.work = await living.work()
+        progress.show(self.work)
+
+    async def _give_up(self, living: Living, reason: str) -> None:
+        living.why = reason + (f": {living.why}" if living.why else "")
+        if reason != "stopped":
+            progress.LOST.labels(reason).inc()
+            log.error("spark.lost", reason=living.why, last_words=living.engine.last_words())
+            self.problem = f"the session {living.why}"
+            self._fatal = False
+            await self._enter(State.BROKEN)
+        await self._end(living, orderly=reason == "stopped")
+
+    async def _end(self, living: Living, *, orderly: bool) -> None:
+        living.lost.set()
+        self.living = None
+        self.work = Work()
+        progress.show(self.work)
+        end = living.engine.close if orderly else living.engine.kill
+        await asyncio.get_running_loop().run_in_executor(None, end)
+        living.release()
+
+    async def _enter(self, state: State) -> None:
+        async with self._changed:
+            self.state = state
+            progress.UP.set(1 if state is State.READY else 0)
+            self._changed.notify_all()
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 1)
+
+
+def _kill_late(opening: "asyncio.Future[Engine]") -> None:
+    """A session that came up after its supervisor was cancelled."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().kill()

@@ -1,0 +1,55 @@
+"""One warm Spark session for all tests here: a JVM costs seconds and memory, so a single worker runs them all.
+
+`session` is PySpark's own, for what only needs rows; `spark` is the daemon's way to it, for what awaits.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ingestd.prepare.engine import Engine
+from ingestd.prepare.session import Spark
+from ingestd.prepare.start import open_engine
+from ingestd.prepare.warmup import warm_up
+from ingestd.settings import Spark as SparkSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Unless a test has a group of its own, it shares this folder's session, and so its worker."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> SparkSettings:
+    return SparkSettings(master="local[2]", heap=1536 * 1024**2, scratch=tmp_path_factory.mktemp("scratch"))
+
+
+@pytest.fixture(scope="session")
+def engine(spark_settings: SparkSettings) -> Iterator[Engine]:
+    """A session that is up and warm until the last test here is done."""
+    opened = open_engine(spark_settings)
+    try:
+        warm_up(opened)
+        yield opened
+    finally:
+        opened.close()
+
+
+@pytest.fixture
+def session(engine: Engine) -> "SparkSession":
+    """A session with views and SQL settings of its own."""
+    return engine.session.newSession()
+
+
+@pytest.fixture
+def spark(engine: Engine) -> Spark:
+    """The daemon's Spark on the shared session."""
+    return Spark.over(engine)

@@ -1,0 +1,133 @@
+"""Running work on the session: from the event loop, in turn, cancellable, with errors of four kinds."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from ingestd.model.errors import BadInput, Fatal, Throttled, Transient
+from ingestd.prepare.engine import Engine
+from ingestd.prepare.session import Spark
+
+
+def slow_rows(session: SparkSession, seconds: float) -> int:
+    """A job of two tasks that takes about that long and burns nothing."""
+    wait = F.expr(f"java_method('java.lang.Thread', 'sleep', {int(seconds * 1000)}L)")
+    return session.range(0, 2, 1, 2).select(wait.alias("slept")).write.format("noop").mode("overwrite").save() or 2
+
+
+async def test_work_runs_off_the_loop_with_its_pool_and_tag(spark: Spark) -> None:
+    loop_thread = threading.get_ident()
+
+    def look(session: SparkSession) -> tuple[int, str | None, set[str], int]:
+        context = session.sparkContext
+        return (
+            threading.get_ident(),
+            context.getLocalProperty("spark.scheduler.pool"),
+            set(map(str, context.getJobTags())),
+            session.range(10).count(),
+        )
+
+    thread, pool, tags, rows = await spark.run(look, tag="batch 7", pool="rule, one")
+    assert thread != loop_thread
+    assert pool == "rule_one"
+    assert len(tags) == 1
+    assert tags.pop().startswith("batch_7-")
+    assert rows == 10
+
+
+async def test_views_of_one_call_are_unknown_to_another(spark: Spark) -> None:
+    await spark.run(lambda session: session.range(3).createOrReplaceTempView("batch"), tag="a")
+    with pytest.raises(BadInput, match="batch"):
+        await spark.run(lambda session: session.table("batch").count(), tag="b")
+
+
+async def test_at_most_so_many_at_once_and_the_others_wait(engine: Engine) -> None:
+    spark = Spark.over(engine, max_jobs=2)
+    running, most = 0, 0
+    lock = threading.Lock()
+
+    def work(_session: SparkSession) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.05)
+        with lock:
+            running -= 1
+
+    await asyncio.gather(*(spark.run(work, tag=f"t{n}") for n in range(6)))
+    assert most == 2
+
+
+async def test_cancelling_stops_the_jobs_also_those_that_start_later(spark: Spark, engine: Engine) -> None:
+    started = threading.Event()
+    ended: list[str] = []
+
+    def two_jobs(session: SparkSession) -> None:
+        started.set()
+        try:
+            slow_rows(session, 30)
+        except Exception:  # noqa: BLE001 - of whatever kind
+            ended.append("first")
+        slow_rows(session, 30)
+
+    task = asyncio.create_task(spark.run(two_jobs, tag="cancel-me"))
+    bystander = asyncio.create_task(spark.run(lambda session: session.range(100).count(), tag="cancel-me"))
+    await asyncio.to_thread(started.wait, 10)
+    await asyncio.sleep(0.5)
+    began = time.monotonic()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert time.monotonic() - began < 5
+    assert ended == ["first"]
+    assert await bystander == 100
+    assert engine.work().jobs == 0
+
+
+async def test_progress_is_told_while_work_runs(spark: Spark, engine: Engine) -> None:
+    task = asyncio.create_task(spark.run(lambda session: slow_rows(session, 1), tag="look"))
+    work = engine.work()
+    while not work.tasks and not task.done():
+        await asyncio.sleep(0.02)
+        work = engine.work()
+    assert (work.jobs, work.stages, work.tasks) == (1, 1, 2)
+    (call,) = spark.status()["calls"]
+    assert call["tag"].startswith("look-")
+    await task
+    assert spark.status()["calls"] == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind", "words"),
+    [
+        ("SELECT nothing FROM range(3)", BadInput, "nothing"),
+        ("SELEC 1", BadInput, "SELEC"),
+        ("SELECT sum(CAST(concat('x', id) AS INT)) FROM range(3)", BadInput, "x"),
+        ("SELECT sum(1 / (id - 1)) FROM range(3)", BadInput, "zero"),
+        ("SELECT sum(raise_error('No space left on device')) FROM range(3)", Throttled, "room"),
+    ],
+)
+async def test_failures_of_statements_have_their_kind(
+    spark: Spark, statement: str, kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words) as caught:
+        await spark.run(lambda session: session.sql(statement).collect(), tag="wrong")
+    assert "\tat " not in str(caught.value)
+
+
+async def test_a_bug_in_the_work_is_fatal_and_a_known_kind_stays_itself(spark: Spark) -> None:
+    def bug(_session: SparkSession) -> None:
+        raise KeyError("column")
+
+    def known(_session: SparkSession) -> None:
+        raise Transient("try again")
+
+    with pytest.raises(Fatal, match="KeyError"):
+        await spark.run(bug, tag="bug")
+    with pytest.raises(Transient, match="try again"):
+        await spark.run(known, tag="known")
