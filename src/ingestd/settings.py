@@ -3,14 +3,18 @@
 Unknown keys are errors with a suggestion; every default has its reason beside it.
 """
 
+from collections.abc import Mapping
 from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+import re2
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from ingestd.model.objects import ObjectRef
 from ingestd.model.quantities import ByteSize, Duration
+from ingestd.model.tables import parse_table
 
 
 class _Section(BaseModel):
@@ -85,6 +89,116 @@ class Windows(_Section):
     late_patience: Duration = Field(timedelta(seconds=60), description="How long a window for late files collects.")
 
 
+class LoadState(_Section):
+    enabled: bool = Field(True, description="Keep a table of what became of every batch; see docs/ledger.md.")
+    table: str = Field(
+        "bigquery_loads.serverless_bq_loads",
+        description="`[project.]dataset.table`, made on first use; `BQ_LOAD_STATE_TABLE` is honoured.",
+    )
+    flush_every: Duration = Field(
+        timedelta(seconds=5), ge=timedelta(milliseconds=50), description="At most one write to the table in this time."
+    )
+
+    @field_validator("table")
+    @classmethod
+    def _is_a_table(cls, value: str) -> str:
+        parse_table(value)
+        return value
+
+
+class Sweep(_Section):
+    prefixes: tuple[str, ...] = Field(
+        (), description="`gs://bucket/prefix` to look through for files nobody announced; none: no sweep."
+    )
+    every: Duration = Field(timedelta(hours=1), description="How often; a look costs a list call per 1,000 objects.")
+    older_than: Duration = Field(
+        timedelta(minutes=15), description="Files younger than this may still be announced by themselves."
+    )
+    max_files: int = Field(10_000, ge=1, description="Files delivered per look; the others wait for the next.")
+
+    @field_validator("prefixes")
+    @classmethod
+    def _gs_urls(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for one in value:
+            ObjectRef.parse(one)
+        return value
+
+
+class Late(StrEnum):
+    """What becomes of an ordered batch that comes after one that should have followed it."""
+
+    APPLY = "apply"  # it is loaded now
+    HOLD = "hold"  # the table waits until a person decides
+    REJECT = "reject"  # it fails, and the table goes on
+
+
+class SuccessOptions(_Section):
+    """What may be said for all conventions, and by each of them differently."""
+
+    success_filename: str = Field("_SUCCESS", min_length=1, description="The file that says a directory is complete.")
+    destination_regex: str = Field(
+        "", description="RE2 with groups dataset, table, partition, yyyy, mm, dd, hh, batch; empty: the usual layout."
+    )
+    nested: Literal["separate", "include"] = Field(
+        "separate", description="Directories below that have a success file of their own are batches of their own."
+    )
+    job_project: str = Field("", description="Runs (and pays for) the jobs; empty: `project`.")
+    storage_project: str = Field("", description="Has the tables, unless path or config say; empty: `job_project`.")
+    job_prefix: str = Field("gcf-ingest-", pattern=r"^[A-Za-z0-9_-]{0,64}$", description="Job ids start with it.")
+    function_name: str = Field("", description="Label `cloud-function-name` of the jobs, for those who filter by it.")
+    fail_on_zero_dml_rows: bool = Field(True, description="A transformation's DML that changes no row is a failure.")
+    order_per_table: bool = Field(False, description="Order the batches of every table, not only where ORDERME lies.")
+    order_grace: Duration = Field(
+        timedelta(seconds=5), description="An ordered batch waits this long for earlier ones that are on their way."
+    )
+    late: Late = Field(Late.APPLY, description="An ordered batch that comes after a later one: apply, hold or reject.")
+    start_backfill_filename: str = Field("", description="Ordered tables wait until this file is in their folder.")
+    wait_for_validation: bool = Field(False, description="Ordered tables stop after each batch until told to go on.")
+    transform_sql: bool = Field(True, description="Whether `_config/*.sql` is run at all.")
+    destination_overrides: bool = Field(True, description="Whether load.json may name another table or regex.")
+    allowed_datasets: tuple[str, ...] = Field(
+        (), description="`dataset` or `project.dataset`: where batches may go; empty: anywhere."
+    )
+    config_url: str = Field(
+        "", description="`gs://bucket/prefix` whose `_config/` folders count instead of those beside the data."
+    )
+
+    @field_validator("destination_regex")
+    @classmethod
+    def _is_re2(cls, value: str) -> str:
+        if value:
+            options = re2.Options()
+            options.log_errors = False
+            try:
+                re2.compile(value, options)
+            except re2.error as error:
+                raise ValueError(f"no RE2 pattern: {error}") from None
+        return value
+
+
+class Convention(SuccessOptions):
+    bucket: str = Field(min_length=1, description="The bucket; `*` is every bucket.")
+    prefix: str = Field("", description="Only objects whose names start with it.")
+    root: str = Field("", description="The folder whose subfolders are datasets; empty: the bucket.")
+
+    @field_validator("root")
+    @classmethod
+    def _is_a_folder(cls, value: str) -> str:
+        return f"{value.strip('/')}/" if value.strip("/") else ""
+
+
+class Success(SuccessOptions):
+    conventions: tuple[Convention, ...] = Field((), description="Buckets in which success files make batches.")
+
+    def effective(self) -> tuple[Convention, ...]:
+        """The conventions, with what they leave open taken from here."""
+        common = {name: getattr(self, name) for name in SuccessOptions.model_fields}
+        return tuple(
+            Convention.model_validate(common | {name: getattr(one, name) for name in one.model_fields_set})
+            for one in self.conventions
+        )
+
+
 class Actions(_Section):
     allowed_hosts: tuple[str, ...] = Field(
         (), description="Hosts `call` may reach; empty: none. `*.example.com` works."
@@ -140,6 +254,22 @@ class Logging(_Section):
 
 class Settings(_Section):
     """Everything the daemon can be told."""
+
+    other_variables: ClassVar[Mapping[str, str]] = {
+        "SUCCESS_FILENAME": "success.success_filename",
+        "DESTINATION_REGEX": "success.destination_regex",
+        "MAX_BATCH_BYTES": "jobs.max_bytes",
+        "JOB_PREFIX": "success.job_prefix",
+        "BQ_PROJECT": "success.job_project",
+        "BQ_STORAGE_PROJECT": "success.storage_project",
+        "K_SERVICE": "success.function_name",
+        "FAIL_ON_ZERO_DML_ROWS_AFFECTED": "success.fail_on_zero_dml_rows",
+        "ORDER_PER_TABLE": "success.order_per_table",
+        "START_BACKFILL_FILENAME": "success.start_backfill_filename",
+        "WAIT_FOR_VALIDATION": "success.wait_for_validation",
+        "BQ_LOAD_STATE_TABLE": "load_state.table",
+    }
+    """Variables of gcs_ocn_bq_ingest, honoured under their own names; `INGESTD_…` comes before them."""
 
     project: str = Field(
         min_length=1,
@@ -212,6 +342,9 @@ class Settings(_Section):
     quotas: Quotas = Quotas()
     recovery: Recovery = Recovery()
     windows: Windows = Windows()
+    success: Success = Success()
+    load_state: LoadState = LoadState()
+    sweep: Sweep = Sweep()
     actions: Actions = Actions()
     spark: Spark = Spark()
     http: Http = Http()

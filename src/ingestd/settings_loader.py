@@ -1,8 +1,9 @@
 """Settings from a YAML file, overlaid by environment variables, into any pydantic model.
 
-`INGESTD_INTAKE__MAX_BYTES=64MiB` sets `intake.max_bytes`. Keys may be written `journal_url`, `journalUrl` or
-`JournalURL`. Whatever is unknown is refused with the place (file and line, or the variable's name) and a suggestion:
-a setting that silently does nothing is worse than none. Messages do not repeat texts, which may be secret.
+`INGESTD_INTAKE__MAX_BYTES=64MiB` sets `intake.max_bytes`; a model's `other_variables` are honoured under their own
+names, after the file and before `INGESTD_…`. Keys may be written `journal_url`, `journalUrl` or `JournalURL`. Whatever
+is unknown is refused with the place (file and line, or the variable's name) and a suggestion: a setting that silently
+does nothing is worse than none. Messages do not repeat texts, which may be secret.
 """
 
 from collections.abc import Collection, Mapping
@@ -42,6 +43,7 @@ def load_settings(
     root = str(file) if file else "environment"
     data = _read(file) if file else LocatedDict(Place(root))
     problems: list[Problem] = []
+    _overlay_others(data, environ, getattr(model, "other_variables", {}))
     _overlay(data, environ, prefix, frozenset(ignore), problems)
     fitted = _fit(model, data, [], problems)
     if problems:
@@ -88,6 +90,13 @@ def _overlay(
             _put(data, path, _environment_value(environ[name], name), place)
         except DocumentError as error:
             problems += error.problems
+
+
+def _overlay_others(data: LocatedDict, environ: Mapping[str, str], variables: Mapping[str, str]) -> None:
+    """Variables that the model knows under names of their own; an empty one is not set."""
+    for name, path in variables.items():
+        if environ.get(name):
+            _put(data, tuple(path.split(".")), PlainText(environ[name]), Place(name))
 
 
 def _environment_value(text: str, name: str) -> Any:
