@@ -244,7 +244,17 @@ class Spark(_Section):
 
 class Http(_Section):
     host: str = Field("0.0.0.0", description="Kubernetes probes come from outside the pod's loopback.")  # noqa: S104
-    port: int = Field(9090, ge=0, le=65535, description="/metrics, /healthz, /readyz, /status; 0 picks a free port.")
+    port: int = Field(
+        9090, ge=0, le=65535, description="The console, /metrics, /healthz, /readyz, /status; 0 picks a free port."
+    )
+    token: SecretStr | None = Field(
+        None, description="What whoever opens the console, its API or /status must know; better from a file."
+    )
+    token_file: Path | None = Field(
+        None, description="File that holds that token (a mounted secret); read again when it changes."
+    )
+    protect_metrics: bool = Field(False, description="Ask for the token on /metrics too; probes are always open.")
+    remember: int = Field(5_000, ge=100, description="Ended batches, and troubles, that the console shows.")
 
 
 class Logging(_Section):
