@@ -24,6 +24,8 @@ from ingestd.batch.loading import Destinations
 from ingestd.batch.parts import Parts
 from ingestd.batch.runner import BatchRunner
 from ingestd.batch.tasks import DeferredTasks
+from ingestd.console.views import ConsoleViews
+from ingestd.console.wiring import console, console_token
 from ingestd.dispatch.dispatcher import Dispatcher
 from ingestd.dispatch.reconciler import Reconciler
 from ingestd.dispatch.routes import RouteBook
@@ -71,6 +73,7 @@ class App:
     clock: Clock
     governor: QuotaGovernor
     pacing: Pacing
+    console: ConsoleViews | None = None
     ops: OpsServer | None = None
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _running: bool = False
@@ -98,6 +101,8 @@ class App:
                     roots.create_task(self.reconciler.run(), name="reconciler"),
                     roots.create_task(self.rules.watch(self.settings.rules.check_every), name="rules"),
                 ]
+                if self.console is not None:
+                    steady.append(roots.create_task(self.console.feed.run(), name="console"))
                 pulling = [
                     roots.create_task(puller.run(), name=f"intake:{puller.desk.name}") for puller in self.pullers
                 ]
@@ -282,7 +287,32 @@ def assemble(settings: Settings, clients: Clients, clock: Clock, preparer: Prepa
     pullers[0].desk.on_full = windows.hurry
     reconciler = Reconciler(journal, tasks, runner, dispatcher, clock, settings)
     app = App(settings, rules, pullers, reconciler, windows, sweep, replicas, clock, governor, pacing)
-    app.ops = OpsServer(settings.http.host, settings.http.port, ready=app.missing, status=app.status)
+    app.console = console(
+        settings,
+        clock,
+        store=clients.store,
+        warehouse=clients.warehouse,
+        journal=journal,
+        runner=runner,
+        rules=rules,
+        windows=windows,
+        reconciler=reconciler,
+        pullers=pullers,
+        refusals=refusals,
+        dead_letters=dead_letters,
+        pacing=pacing,
+        status=app.status,
+        replica=owner,
+    )
+    app.ops = OpsServer(
+        settings.http.host,
+        settings.http.port,
+        ready=app.missing,
+        status=app.status,
+        views=app.console,
+        token=console_token(settings),
+        protect_metrics=settings.http.protect_metrics,
+    )
     return app
 
 

@@ -1,24 +1,44 @@
-"""The daemon's own HTTP face: `/metrics`, `/healthz`, `/readyz`, `/status`.
+"""The daemon's own HTTP face: `/metrics`, `/healthz`, `/readyz`, `/status`, the console at `/` and its API.
 
 `/healthz` answers whether the event loop still turns, and nothing else: a struggling BigQuery must not get the pod
-killed. `/readyz` answers whether the daemon takes work.
+killed. `/readyz` answers whether the daemon takes work. The page has no assets from elsewhere, and a policy that lets
+it load none.
 """
 
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ingestd.ops import api
+from ingestd.ops.access import Guard, Token
 
 Status = Callable[[], Awaitable[dict[str, Any]]]
+
+PAGE = Path(__file__).with_name("page")
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+        " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 
 class _Server(uvicorn.Server):
@@ -36,6 +56,9 @@ class OpsServer:
         *,
         ready: Callable[[], list[str]],
         status: Status,
+        views: api.Views | None = None,
+        token: Token | None = None,
+        protect_metrics: bool = False,
         registry: CollectorRegistry = REGISTRY,
     ) -> None:
         self._ready = ready
@@ -47,12 +70,16 @@ class OpsServer:
             Route("/readyz", self._readyz),
             Route("/status", self._show_status),
         ]
+        if views is not None:
+            routes += [Route("/", _page), Route("/page/{name}", _asset), *api.routes(views)]
         self._address = (host, port)
+        app = _Headers(Guard(Starlette(routes=routes), token, login=_login_page, metrics=protect_metrics))
         config = uvicorn.Config(
-            Starlette(routes=routes),
+            app,
             lifespan="off",
             access_log=False,
             log_config=None,
+            server_header=False,
             timeout_graceful_shutdown=2,
         )
         self._server = _Server(config)
@@ -92,4 +119,40 @@ class OpsServer:
         return PlainTextResponse("ready\n")
 
     async def _show_status(self, _request: Request) -> Response:
-        return JSONResponse(await self._status())
+        return api.answer(await self._status())
+
+
+class _Headers:
+    """Every answer tells the browser how little it may do."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
+
+
+async def _page(_request: Request) -> Response:
+    return FileResponse(PAGE / "index.html", media_type="text/html", headers={"Cache-Control": "no-cache"})
+
+
+async def _asset(request: Request) -> Response:
+    name = request.path_params["name"]
+    file = PAGE / name
+    if Path(name).name != name or file.suffix not in _TYPES or not file.is_file():
+        return PlainTextResponse("there is no such page\n", 404)
+    return FileResponse(file, media_type=_TYPES[file.suffix], headers={"Cache-Control": "no-cache"})
+
+
+def _login_page(refused: bool) -> Response:
+    text = (PAGE / "login.html").read_text()
+    if refused:
+        text = text.replace(" hidden>", ">")
+    return HTMLResponse(text, 401)

@@ -1,0 +1,175 @@
+"""From the daemon's work to the console's memory: batches that end or wait, refused files, dead letters, samples.
+
+The runner and the intake tell; nothing here asks Cloud Storage or BigQuery anything.
+"""
+
+from collections import Counter, OrderedDict
+from datetime import datetime, timedelta
+
+from prometheus_client import Gauge
+
+from ingestd.batch.by_rule import RULES
+from ingestd.batch.journal import Journal
+from ingestd.batch.record import Phase, Record
+from ingestd.batch.runner import BatchRunner, fates_of
+from ingestd.dispatch.reconciler import Reconciler
+from ingestd.intake.puller import Puller
+from ingestd.model.clock import Clock
+from ingestd.model.objects import FileVersion
+from ingestd.ops.history import Ended, History, Level, Trouble, TroubleKind
+from ingestd.windows.manager import Windows
+
+RULE_WINDOWS = Gauge("ingestd_rule_windows_open", "Windows this process is tending, by rule.", ["rule"])
+RULE_WINDOW_AGE = Gauge(
+    "ingestd_rule_window_age_seconds", "Age of the oldest window this process is tending, by rule; 0: none.", ["rule"]
+)
+
+EVERY = timedelta(seconds=5)
+_AWAITING = 2_000
+_SHOWN_FILES = 20  # set aside in one batch; its record has them all
+_REASON = 2_000  # characters
+
+
+class Feed:
+    def __init__(
+        self,
+        history: History,
+        clock: Clock,
+        *,
+        journal: Journal,
+        runner: BatchRunner,
+        windows: Windows,
+        reconciler: Reconciler,
+        pullers: tuple[Puller, ...],
+    ) -> None:
+        self.history = history
+        self._clock = clock
+        self._journal = journal
+        self._runner = runner
+        self._windows = windows
+        self._reconciler = reconciler
+        self._pullers = pullers
+        self._awaiting: OrderedDict[str, tuple[Record, datetime]] = OrderedDict()
+        self._gauged: set[str] = set()
+        runner.endings.append(self._ended)
+        runner.watchers.append(self._released)
+
+    async def run(self) -> None:
+        """Root task: samples for the plots."""
+        while True:
+            self.look()
+            await self._clock.sleep(EVERY)
+
+    def look(self) -> None:
+        """Take a sample now."""
+        now = self._clock.now()
+        windows = self._windows.open_windows
+        oldest: dict[str, float] = {}
+        counts: Counter[str] = Counter()
+        for window in windows:
+            rule = RULES.of(window.head.rule_name)
+            counts[rule] += 1
+            oldest[rule] = min(oldest.get(rule, window.window.start), window.window.start)
+        for rule in self._gauged | counts.keys():
+            RULE_WINDOWS.labels(rule).set(counts[rule])
+            age = now.timestamp() - oldest[rule] if rule in oldest else 0.0
+            RULE_WINDOW_AGE.labels(rule).set(max(0.0, age))
+        self._gauged |= counts.keys()
+        self.history.tick(
+            now,
+            Level(
+                windows=len(windows),
+                waiting=sum(window.files for window in windows),
+                active=len(self._runner.active),
+                in_flight=sum(puller.desk.in_flight for puller in self._pullers),
+            ),
+        )
+        self._prune()
+
+    def awaiting(self) -> list[Record]:
+        """Batches this process has let go of that have not ended: their job runs, or they wait for a retry."""
+        self._prune()
+        return [record for record, _ in self._awaiting.values()]
+
+    def refused(self, file: FileVersion, reason: str, rules: list[str]) -> None:
+        self._trouble(TroubleKind.REFUSED, file.ref.url, reason, rule=", ".join(rules))
+
+    def dead_letter(self, subscription: str, message_id: str, reason: str) -> None:
+        self._trouble(TroubleKind.DEAD_LETTER, f"message {message_id} of {subscription}", reason)
+
+    async def _ended(self, record: Record) -> None:
+        now = self._clock.now()
+        fates = fates_of(record)
+        loaded = record.loaded_files
+        self.history.ended(
+            Ended(
+                event_id=record.event_id,
+                kind=record.kind,
+                phase=record.phase,
+                rule=record.rule_name,
+                dest=record.dest,
+                files=len(record.files),
+                rows=record.progress.rows if record.rows is None else record.rows,
+                size=record.progress.size,
+                attempts=record.attempt,
+                created=record.created,
+                ended=now,
+                source=record.files[0].ref.url if record.files else str(record.trigger_job or ""),
+                window=record.window.name if record.window else "",
+                error=record.error[:_REASON],
+                record=self._journal.done(record).url,
+                fates=dict(fates),
+                newest=max((file.event_time for file in loaded), default=None),
+            ),
+            (file.ref.url for file in record.files),
+            (max(0.0, (now - file.event_time).total_seconds()) for file in loaded),
+        )
+        for index in record.progress.wrong[:_SHOWN_FILES]:
+            aside = record.progress.aside[index]
+            self._trouble(
+                TroubleKind.QUARANTINED, record.files[index].ref.url, f"{aside.fate}: {aside.why}", record=record
+            )
+        if record.phase is Phase.FAILED:
+            self._trouble(TroubleKind.FAILED, _subject(record), record.error, record=record)
+
+    def _released(self, record: Record) -> None:
+        self._awaiting.pop(record.event_id, None)
+        if record.phase.final:
+            return
+        self._awaiting[record.event_id] = (record, self._clock.now())
+        if len(self._awaiting) > _AWAITING:
+            self._awaiting.popitem(last=False)
+        if record.retry_at is not None:
+            self._trouble(TroubleKind.BLOCKED, _subject(record), record.error, record=record)
+
+    def _prune(self) -> None:
+        """Forget what another replica has brought to its end: it is not under `Running/` any more."""
+        swept, running = self._reconciler.swept_at, self._reconciler.running
+        if swept is None or len(running) >= _AWAITING:
+            return
+        gone = [key for key, (_, since) in self._awaiting.items() if since < swept and key not in running]
+        for key in gone:
+            del self._awaiting[key]
+
+    def _trouble(
+        self, kind: TroubleKind, subject: str, reason: str, *, rule: str = "", record: Record | None = None
+    ) -> None:
+        self.history.trouble(
+            Trouble(
+                at=self._clock.now(),
+                kind=kind,
+                subject=subject,
+                reason=reason[:_REASON],
+                rule=record.rule_name if record else rule,
+                dest=record.dest if record else "",
+                event_id=record.event_id if record else "",
+                retry_at=record.retry_at if record else None,
+            )
+        )
+
+
+def _subject(record: Record) -> str:
+    if not record.files:
+        return str(record.trigger_job or record.event_id)
+    more = f" and {len(record.files) - 1:,} more" if len(record.files) > 1 else ""
+    return f"{record.files[0].ref.url}{more}"

@@ -1,0 +1,136 @@
+"""A batch's record as a story: what happened, in order, with names and numbers a person can look up."""
+
+from datetime import datetime
+from typing import Any
+
+from ingestd.actions.plan import plan
+from ingestd.batch.record import Kind, Record
+from ingestd.model.errors import IngestError
+from ingestd.model.objects import FileVersion, ObjectRef
+
+_SHOWN_FILES = 200
+
+
+def batch_story(record: Record, url: str) -> dict[str, Any]:
+    """Everything about a batch, its first files included."""
+    return {
+        "event_id": record.event_id,
+        "kind": record.kind,
+        "phase": record.phase,
+        "dest": record.dest,
+        "rule": record.rule_name,
+        "rule_url": record.rule_url,
+        "rule_hash": record.rule_hash[:12],
+        "created": record.created,
+        "updated": record.updated,
+        "owner": record.owner,
+        "retry_at": record.retry_at,
+        "error": record.error,
+        "rows": record.rows,
+        "record": url,
+        "steps": _steps(record, None, url),
+        "file_count": len(record.files),
+        "files": [_file(record, index, file) for index, file in enumerate(record.files[:_SHOWN_FILES])],
+    }
+
+
+def file_story(record: Record, ref: ObjectRef, url: str) -> list[dict[str, Any]]:
+    """How far each generation of an object got in this batch."""
+    return [
+        {
+            "generation": str(file.generation),
+            "phase": record.phase,
+            "event_id": record.event_id,
+            "record": url,
+            "error": record.error,
+            "retry_at": record.retry_at,
+            "rows": record.rows,
+            "steps": _steps(record, index, url),
+        }
+        for index, file in enumerate(record.known_files)
+        if file.ref == ref
+    ]
+
+
+def _file(record: Record, index: int, file: FileVersion) -> dict[str, Any]:
+    aside = record.progress.aside.get(index)
+    return {
+        "url": file.ref.url,
+        "generation": str(file.generation),
+        "size": file.size,
+        "time": file.event_time,
+        "fate": aside.fate if aside else ("loaded" if index in record.progress.loaded else "pending"),
+        "why": aside.why if aside else "",
+    }
+
+
+def _steps(record: Record, index: int | None, url: str) -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = []
+    if index is not None and index < len(record.files):
+        file = record.files[index]
+        text = f"{file.size:,} bytes, generation {file.generation}"
+        steps.append(_step("uploaded", "ok", text, at=file.event_time))
+    steps.append(_step("rule", "ok", f"{record.rule_name} ({record.rule_url}), version {record.rule_hash[:12]}"))
+    if record.window:
+        began = datetime.fromtimestamp(record.window.start, record.created.tzinfo)
+        shards = len(record.window.shards)
+        steps.append(_step("window", "ok", f"{record.window.name}, {shards} shard{'s' * (shards != 1)}", at=began))
+    count = len(record.files)
+    together = f"{count:,} files" if count != 1 else "one file"
+    steps.append(_step("batch", "ok", f"{record.event_id}: {together} for {record.dest}", at=record.created, link=url))
+    steps += _jobs(record)
+    if index is not None and (aside := record.progress.aside.get(index)):
+        wrong = "bad" if aside.fate.wrong else "ok"
+        steps.append(_step("set aside", wrong, f"{aside.fate}: {aside.why}" + _where(aside.row, aside.column)))
+    steps += _actions(record)
+    steps.append(_end(record))
+    return steps
+
+
+def _jobs(record: Record) -> list[dict[str, Any]]:
+    if record.kind is not Kind.LOAD:
+        return [_step("job", "ok", str(record.trigger_job))] if record.trigger_job else []
+    found = []
+    for load in record.progress.loads:
+        text = f"{record.load_job(load.job).job_id}: {load.rows:,} rows from {len(load.files):,} files"
+        found.append(_step("load job", "ok", f"{text}, {load.size:,} bytes"))
+    for chunk in record.progress.chunks:
+        text = f"{record.load_job(chunk.job).job_id}: {len(chunk.files):,} files"
+        found.append(_step("load job", "now", text + (f", {chunk.failures} failures so far" * bool(chunk.failures))))
+    if record.staged and record.progress.publishing:
+        found.append(_step("publish", "ok" if record.rows is not None else "now", record.publish_job().job_id))
+    return found
+
+
+def _actions(record: Record) -> list[dict[str, Any]]:
+    try:
+        planned = plan(record.rule.get("OnSuccess") or (), record.rule.get("OnFailure") or ())
+        names = {action.step: action.name for action in planned.walk()}
+    except IngestError:
+        names = {}
+    return [
+        _step(
+            f"action {names.get(step, step)}", "bad" if "fail" in one.outcome else "ok", f"step {step}: {one.outcome}"
+        )
+        for step, one in sorted(record.steps.items())
+    ]
+
+
+def _end(record: Record) -> dict[str, Any]:
+    if record.phase.final:
+        good = record.phase not in ("failed", "missing")
+        rows = f", {record.rows:,} rows" if record.rows is not None else ""
+        text = f"{record.phase}{rows}" + (f": {record.error}" if record.error else "")
+        return _step("end", "ok" if good else "bad", text, at=record.updated)
+    if record.retry_at:
+        return _step("waits", "bad", f"{record.error}; tried again by itself", at=record.retry_at)
+    doing = f"being worked on by {record.owner}" if record.owner else "its job runs; the completion continues it"
+    return _step("now", "now", f"{record.phase}, {doing}", at=record.updated)
+
+
+def _where(row: int | None, column: str) -> str:
+    return (f", row {row}" if row is not None else "") + (f", column {column}" if column else "")
+
+
+def _step(what: str, state: str, text: str, *, at: datetime | None = None, link: str = "") -> dict[str, Any]:
+    return {"what": what, "state": state, "text": text, "at": at, "link": link}
