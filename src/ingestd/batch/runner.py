@@ -45,6 +45,7 @@ ROWS = Counter("ingestd_rows_loaded", "Rows loaded and proven.")
 BYTES = Counter("ingestd_bytes_loaded", "Source bytes loaded and proven.")
 FILES = Counter("ingestd_files", "Files whose batch ended, by what became of them.", ["phase"])
 BLOCKED = Counter("ingestd_batches_blocked", "Times a batch had to wait for its surroundings, by kind.", ["error"])
+LEASES_LOST = Counter("ingestd_leases_lost", "Batches that another replica took over while this one worked on them.")
 ACTIVE = Gauge("ingestd_batches_active", "Batches this process is working on.")
 LATENCY = Histogram(
     "ingestd_file_latency_seconds",
@@ -118,6 +119,7 @@ class BatchRunner:
                 with ACTIVE.track_inprogress():
                     await self._advance(held, fresh=fresh)
         except* LeaseLost:
+            LEASES_LOST.inc()
             log.info("batch.lease_lost", event_id=event_id)
         finally:
             del self._active[event_id], self._held[event_id]
