@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ingestd.localcloud.bigquery.files.columns import Doubt, values_array
 from ingestd.localcloud.bigquery.files.problems import Tally
-from ingestd.localcloud.bigquery.files.staging import FEW_ROWS, Staging
 from ingestd.localcloud.bigquery.types import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ingestd.localcloud.bigquery.files.staging import Staging
+
 BATCH_ROWS = 20_000
 BATCH_TABLES = 500
+FEW_ROWS = 16  # fewer are not worth a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def with_constants(table: "pa.Table", constants: Schema, runs: Sequence[tuple[So
 class TableWriter:
     """Collects the tables of small files and writes them together."""
 
-    def __init__(self, staging: Staging, constants: Schema) -> None:
+    def __init__(self, staging: "Staging", constants: Schema) -> None:
         self._staging = staging
         self._constants = constants
         self._tables: list[pa.Table] = []
@@ -104,7 +106,7 @@ class TableWriter:
 class RowLoader:
     """Collects parts into batches and writes them."""
 
-    def __init__(self, staging: Staging, codec: Codec, constants: Schema, tally: Tally) -> None:
+    def __init__(self, staging: "Staging", codec: Codec, constants: Schema, tally: Tally) -> None:
         self._staging = staging
         self._codec = codec
         self._constants = constants

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from ingestd.localcloud.bigquery.files.columns import has_interval, values_array
+from ingestd.localcloud.bigquery.files.rowload import FEW_ROWS
 from ingestd.localcloud.bigquery.types import Schema, quote
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FEW_ROWS = 16
 _VIEW = "_staged_arrow"
 
 
