@@ -1,0 +1,182 @@
+"""Alerts and dashboards, tried on a real Prometheus that scrapes a real daemon.
+
+Debian's `prometheus` package brings the server and promtool. Where it is not installed, it is unpacked into a folder of
+the test's own; without apt the tests that need it are skipped.
+"""
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from tests.e2e.daemon.processes import eventually
+from tests.e2e.daemon.world import World, rule
+
+ROOT = Path(__file__).parents[3]
+ALERTS = yaml.safe_load((ROOT / "k8s/monitoring/alerts/alerts.yaml").read_text())["spec"]
+DASHBOARDS = ROOT / "k8s/monitoring/dashboards"
+PANELS = {
+    (file.stem, panel["title"], target["refId"]): target["expr"]
+    for file in sorted(DASHBOARDS.glob("*.json"))
+    for panel in json.loads(file.read_text())["panels"]
+    for target in panel.get("targets", [])
+}
+
+
+@pytest.fixture(scope="session")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`prometheus` and `promtool`, from the machine or from the package, unpacked."""
+    unpacked: list[Path] = []
+
+    def find(name: str) -> Path:
+        if found := shutil.which(name):
+            return Path(found)
+        if not unpacked:
+            folder = tmp_path_factory.mktemp("prometheus")
+            if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+                pytest.skip(f"{name} is not installed, and there is no apt to fetch it with")
+            fetched = subprocess.run(
+                ["apt-get", "download", "prometheus"], cwd=folder, capture_output=True, check=False
+            )
+            packages = list(folder.glob("*.deb"))
+            if fetched.returncode or not packages:
+                pytest.skip(f"{name} is not installed, and apt cannot fetch it: run apt-get update first")
+            subprocess.run(["dpkg", "-x", packages[0], folder], check=True)
+            unpacked.append(folder / "usr/bin")
+        return unpacked[0] / name
+
+    return find
+
+
+@pytest.fixture
+def alerts(tmp_path: Path) -> Path:
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(ALERTS))
+    return tmp_path / "rules.yaml"
+
+
+def test_every_alert_is_rehearsed_and_fires_as_promised(tools: Callable[[str], Path], alerts: Path) -> None:
+    rehearsal = alerts.parent / "rehearsal.yaml"
+    shutil.copy(ROOT / "tests/e2e/deploy/alerts_rehearsal.yaml", rehearsal)
+    checked = subprocess.run([tools("promtool"), "check", "rules", alerts], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    played = subprocess.run(
+        [tools("promtool"), "test", "rules", rehearsal], capture_output=True, text=True, check=False
+    )
+    assert played.returncode == 0, played.stdout + played.stderr
+    names = {one["alert"] for group in ALERTS["groups"] for one in group["rules"]}
+    tests = yaml.safe_load(rehearsal.read_text())["tests"]
+    fired = {one["alertname"] for test in tests for one in test["alert_rule_test"] if one["exp_alerts"]}
+    assert fired == names
+
+
+def test_every_alert_has_its_page_in_the_runbook() -> None:
+    page = (ROOT / "docs/operations.md").read_text()
+    anchors = {
+        re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.+)$", page, re.M)
+    }
+    for group in ALERTS["groups"]:
+        for one in group["rules"]:
+            file, _, anchor = one["annotations"]["runbook_url"].partition("#")
+            assert file == "docs/operations.md"
+            assert anchor in anchors, one["alert"]
+
+
+def test_the_dashboards_are_what_their_list_of_panels_says(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, ROOT / "tools/dashboards", tmp_path], check=True)
+    for file in DASHBOARDS.glob("*.json"):
+        assert file.read_text() == (tmp_path / file.name).read_text(), f"run tools/dashboards: {file.name}"
+        places = [panel["gridPos"] for panel in json.loads(file.read_text())["panels"]]
+        assert all(place["x"] + place["w"] <= 24 for place in places)
+
+
+@pytest.fixture
+def scraped(world: World, tools: Callable[[str], Path], alerts: Path, tmp_path: Path) -> Iterator[str]:
+    """A daemon under load: files that load, one that does not, actions, a message that nobody can read."""
+    server = tools("prometheus")
+    world.table()
+    world.rule({**rule(Async=False), "Info": {"Workflow": "orders"}})
+    windowed = {"When": {"Prefix": "/windowed/"}, "Dest": {"Table": "bqtail.dummy"}}
+    world.rule({**windowed, "Batch": {"Window": {"DurationInSec": 3600}}}, "windowed.json")
+    daemon = world.start()
+    port, target = unused_port(), daemon.url.removeprefix("http://")
+    config = {
+        "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "1s"},
+        "rule_files": [str(alerts)],
+        "scrape_configs": [
+            {"job_name": "ingestd", "static_configs": [{"targets": [target], "labels": {"namespace": "play"}}]}
+        ],
+    }
+    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(config))
+    command = [server, f"--config.file={tmp_path}/prometheus.yaml", f"--storage.tsdb.path={tmp_path}/data"]
+    with (tmp_path / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        eventually(lambda: answers(url), lambda: (tmp_path / "prometheus.log").read_text()[-2000:])
+        time.sleep(1.2)  # every counter is scraped at zero before it moves
+        for number in range(6):
+            world.upload(f"data/case002/file{number}.json")
+        world.upload("data/case002/bad.json", "this is no JSON")
+        world.upload("windowed/waits.json")
+        world.publisher.publish(topic=world.topic, messages=[{"data": b"nobody can read this"}])
+        world.until(lambda: len(world.records()) == 7)
+        time.sleep(1.2)
+        yield url
+    finally:
+        process.kill()
+        process.wait()
+
+
+def unused_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/-/ready", trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def ask(url: str, query: str) -> list[Any]:
+    answer = httpx.get(f"{url}/api/v1/query", params={"query": query}, trust_env=False).json()
+    assert answer["status"] == "success", (query, answer)
+    found: list[Any] = answer["data"]["result"]
+    return found
+
+
+def test_every_panel_and_every_alert_finds_its_data_in_a_real_prometheus(scraped: str) -> None:
+    names = [one["metric"]["rule"] for one in ask(scraped, "ingestd_rule_files_total") if "case002" not in one]
+    filled = {"$namespace": "play", "$__rate_interval": "10s", "$rule": sorted(names)[0]}
+    empty = []
+    for place, query in PANELS.items():
+        for variable, value in filled.items():
+            query = query.replace(variable, value)
+        if not ask(scraped, query):
+            empty.append((*place, query))
+    assert empty == []
+    for group in ALERTS["groups"]:
+        for one in group["rules"]:
+            measured = re.sub(r"^absent\((.*)\)$", r"\1", re.sub(r" [<>] [\d.]+$", "", one["expr"]))
+            # A gauge of moments is 0 while nothing is pending, and then there is nothing to measure.
+            assert ask(scraped, re.sub(r"\((\w+) > 0\)", r"\1", measured)), one["alert"]
+
+
+def test_prometheus_itself_raises_the_alerts_of_what_went_wrong(scraped: str) -> None:
+    def firing() -> set[str]:
+        listed = httpx.get(f"{scraped}/api/v1/alerts", trust_env=False).json()["data"]["alerts"]
+        return {one["labels"]["alertname"] for one in listed if one["state"] == "firing"}
+
+    eventually(lambda: {"IngestdBatchFailed", "IngestdDeadLetters"} <= firing(), lambda: firing())
