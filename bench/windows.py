@@ -157,6 +157,7 @@ class Deployment:
             "subscriptions": {"notifications": "notifications", "completions": "completions"},
             "replica": "replica-0",
             "quotas": {"enabled": False},
+            "load_state": {"enabled": False},
         }
         bigquery = PlainBigQuery(
             project=PROJECT,

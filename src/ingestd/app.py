@@ -37,7 +37,10 @@ from ingestd.intake.puller import Puller, PullLimits
 from ingestd.intake.receipts import Receipt
 from ingestd.intake.refusals import Refusals
 from ingestd.intake.router import Router, Work
+from ingestd.ledger.table import LoadStateTable
+from ingestd.ledger.writer import LoadStateWriter
 from ingestd.model.clock import Clock, SystemClock
+from ingestd.model.tables import parse_table
 from ingestd.ops.http import OpsServer
 from ingestd.ops.logging import configure
 from ingestd.ports import Preparer
@@ -73,6 +76,7 @@ class App:
     clock: Clock
     governor: QuotaGovernor
     pacing: Pacing
+    load_state: LoadStateWriter | None = None
     console: ConsoleViews | None = None
     ops: OpsServer | None = None
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -101,6 +105,8 @@ class App:
                     roots.create_task(self.reconciler.run(), name="reconciler"),
                     roots.create_task(self.rules.watch(self.settings.rules.check_every), name="rules"),
                 ]
+                if self.load_state is not None:
+                    steady.append(roots.create_task(self.load_state.run(), name="load-state"))
                 if self.console is not None:
                     steady.append(roots.create_task(self.console.feed.run(), name="console"))
                 pulling = [
@@ -114,6 +120,8 @@ class App:
                 await self._drain([*pulling, collecting])
                 for task in steady:
                     task.cancel()
+            if self.load_state is not None:
+                await self.load_state.close()
         finally:
             if self.ops is not None:
                 await self.ops.stop()
@@ -287,6 +295,8 @@ def assemble(settings: Settings, clients: Clients, clock: Clock, preparer: Prepa
     pullers[0].desk.on_full = windows.hurry
     reconciler = Reconciler(journal, tasks, runner, dispatcher, clock, settings)
     app = App(settings, rules, pullers, reconciler, windows, sweep, replicas, clock, governor, pacing)
+    app.load_state = _load_state(settings, clients, clock, owner)
+    journal.witness = app.load_state
     app.console = console(
         settings,
         clock,
@@ -314,6 +324,20 @@ def assemble(settings: Settings, clients: Clients, clock: Clock, preparer: Prepa
         protect_metrics=settings.http.protect_metrics,
     )
     return app
+
+
+def _load_state(settings: Settings, clients: Clients, clock: Clock, owner: str) -> LoadStateWriter | None:
+    if not settings.load_state.enabled:
+        return None
+    name = parse_table(settings.load_state.table)
+    return LoadStateWriter(
+        LoadStateTable(clients.warehouse, name, location=settings.jobs.location),
+        clients.store,
+        clock,
+        put_away=settings.journal / "LoadState",
+        replica=owner,
+        flush_every=settings.load_state.flush_every,
+    )
 
 
 def _governor(settings: Settings, clock: Clock) -> QuotaGovernor:

@@ -541,6 +541,7 @@ class Universe:
         return {
             "project": PROJECT,
             "rules": {"url": f"gs://{PROJECT}-config/rules", "check_every": "6h"},
+            "load_state": {"enabled": False},
             "recovery": {"lease": "30s", "sweep_every": "15s", "retry_first": "5s", "retry_longest": "60s"},
             "subscriptions": {
                 "notifications": self.names.subscription(self.names.notifications_subscription),

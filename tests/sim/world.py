@@ -225,6 +225,7 @@ class World:
             "rules": {"url": f"gs://{PROJECT}-config/rules"},
             "recovery": {"lease": timedelta(seconds=20), "sweep_every": timedelta(seconds=5)},
             "jobs": {"poll_every": timedelta(seconds=30)},
+            "load_state": {"enabled": False},
             "subscriptions": {
                 "notifications": self.names.subscription(self.names.notifications_subscription),
                 "completions": self.names.subscription(self.names.completions_subscription),

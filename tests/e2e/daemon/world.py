@@ -44,6 +44,7 @@ QUICK: dict[str, Any] = {
     "intake": {"concurrent_pulls": 1, "ack_deadline": "10s"},
     "http": {"host": "127.0.0.1", "port": 0},
     "logging": {"format": "json"},
+    "load_state": {"enabled": False},  # tests/e2e/ledger is about it; elsewhere effects are counted
     "drain": "5s",
 }
 
