@@ -63,6 +63,7 @@ class Dispatcher:
         self._completions = completions
         self._routes = routes
         self._dead_letters = dead_letters
+        dead_letters.expect(subscription)
         self._clock = clock
         self._handled: OrderedDict[str, None] = OrderedDict()
 

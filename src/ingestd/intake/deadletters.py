@@ -35,6 +35,10 @@ class DeadLetters:
         self._folder = folder
         self.watchers: list[Callable[[str, str, str], None]] = []  # told subscription, message id and reason
 
+    def expect(self, subscription: str) -> None:
+        """Show the subscription's counter from the start: a rise is only seen from a zero that was there before."""
+        DEAD_LETTERS.labels(subscription)
+
     async def bury(self, receipt: Receipt, subscription: str, reason: str) -> None:
         message = receipt.message
         try:

@@ -47,6 +47,7 @@ class Router:
         self._route = route
         self._deliver = deliver
         self._dead_letters = dead_letters
+        dead_letters.expect(subscription)
         self._refusals = refusals
 
     def handle(self, message: Message, receipt: Receipt) -> Work | None:
