@@ -53,9 +53,13 @@ class ObjectStore(Protocol):
         ...
 
     def list(
-        self, prefix: ObjectRef, *, delimiter: str = "", start: str = "", end: str = ""
+        self, prefix: ObjectRef, *, delimiter: str = "", start: str = "", end: str = "", glob: str = ""
     ) -> AsyncIterator[ObjectInfo]:
-        """Objects whose name starts with the prefix, in name order: from `start` on, and before `end`."""
+        """Objects whose name starts with the prefix, in name order: from `start` on, and before `end`.
+
+        `glob`: only names that match (`*` stops at a slash, `{a,b}` is either), as one call; `TooWide` when the store
+        does not answer in one.
+        """
         ...
 
 
@@ -79,6 +83,10 @@ class Warehouse(Protocol):
         ...
 
     async def get_job(self, ref: JobRef) -> JobState | None: ...
+
+    async def child_jobs(self, ref: JobRef) -> list[JobState]:
+        """The jobs of a script's statements, oldest first; none when it is no script."""
+        ...
 
     async def cancel_job(self, ref: JobRef) -> None: ...
 

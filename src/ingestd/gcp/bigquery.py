@@ -63,6 +63,15 @@ class BigQueryWarehouse:
     async def get_job(self, ref: JobRef) -> JobState | None:
         return await self._call("get_job", str(ref), lambda: self._fetch(ref))
 
+    async def child_jobs(self, ref: JobRef) -> list[JobState]:
+        def listed() -> list[JobState]:
+            found = self._client.list_jobs(
+                project=ref.project, parent_job=ref.job_id, retry=None, timeout=self._timeout
+            )
+            return [job_state(_resource(job)) for job in reversed(list(found))]
+
+        return await self._call("child_jobs", str(ref), listed)
+
     async def cancel_job(self, ref: JobRef) -> None:
         def cancel() -> None:
             self._client.cancel_job(

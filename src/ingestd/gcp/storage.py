@@ -15,7 +15,7 @@ from google.cloud.storage import Blob, Client
 
 from ingestd.gcp.errors import translated
 from ingestd.gcp.threads import Threads
-from ingestd.model.errors import NotFound, PreconditionFailed, Transient
+from ingestd.model.errors import NotFound, PreconditionFailed, TooWide, Transient
 from ingestd.model.objects import Generation, ObjectInfo, ObjectRef
 from ingestd.retry import Retrier
 
@@ -158,7 +158,7 @@ class GcsStore:
             tries = 0
 
     async def list(
-        self, prefix: ObjectRef, *, delimiter: str = "", start: str = "", end: str = ""
+        self, prefix: ObjectRef, *, delimiter: str = "", start: str = "", end: str = "", glob: str = ""
     ) -> AsyncIterator[ObjectInfo]:
         """One page is fetched at a time, and only when the caller gets there."""
         token: str | None = None
@@ -170,6 +170,7 @@ class GcsStore:
                 delimiter=delimiter or None,
                 start_offset=start or None,
                 end_offset=end or None,
+                match_glob=glob or None,
                 page_token=after,
                 fields=_PAGE_FIELDS if not delimiter else f"prefixes,{_PAGE_FIELDS}",
                 timeout=self._timeout,
@@ -180,6 +181,8 @@ class GcsStore:
 
         while True:
             blobs, token = await self._call("list", prefix, partial(page, token))
+            if glob and token:
+                raise TooWide(f"listing {prefix} by pattern takes several calls")
             for blob in blobs:
                 yield _info(ObjectRef(prefix.bucket, blob.name), blob)
             if not token:

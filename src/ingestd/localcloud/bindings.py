@@ -22,7 +22,7 @@ from ingestd.localcloud.storage.core import StorageCore
 from ingestd.localcloud.storage.errors import StorageError
 from ingestd.localcloud.storage.model import ListQuery, ObjectMetadata, ObjectVersion, Preconditions
 from ingestd.model.clock import Clock
-from ingestd.model.errors import BadInput, Fatal, IngestError, NotFound, Transient
+from ingestd.model.errors import BadInput, Fatal, IngestError, NotFound, TooWide, Transient
 from ingestd.model.jobs import JobRef, JobRequest, JobState
 from ingestd.model.objects import Generation, ObjectInfo, ObjectRef
 from ingestd.model.tables import TableName
@@ -203,12 +203,17 @@ class CoreStore:
         return await self._call("objects.rewrite", _name(target), copy, shown=target.url)
 
     async def list(
-        self, prefix: ObjectRef, *, delimiter: str = "", start: str = "", end: str = ""
+        self, prefix: ObjectRef, *, delimiter: str = "", start: str = "", end: str = "", glob: str = ""
     ) -> AsyncIterator[ObjectInfo]:
         token = ""
         while True:
             query = ListQuery(
-                prefix=prefix.name, delimiter=delimiter, start_offset=start, end_offset=end, page_token=token
+                prefix=prefix.name,
+                delimiter=delimiter,
+                start_offset=start,
+                end_offset=end,
+                page_token=token,
+                match_glob=glob,
             )
             page = await self._call(
                 "objects.list",
@@ -216,9 +221,11 @@ class CoreStore:
                 lambda query=query: self._core.objects.list(prefix.bucket, query),  # type: ignore[misc]
                 shown=prefix.url,
             )
+            token = page.next_page_token
+            if glob and token:
+                raise TooWide(f"listing {prefix} by pattern takes several calls")
             for version in page.items:
                 yield _info(version)
-            token = page.next_page_token
             if not token:
                 return
 
@@ -297,6 +304,13 @@ class CoreWarehouse:
 
         self._move_on()
         return await self._call("jobs.get", f"{ref.project}/{ref.job_id}", get)
+
+    async def child_jobs(self, ref: JobRef) -> list[JobState]:
+        def listed() -> list[JobState]:
+            page = self._core.jobs.list_jobs(ref.project, {"parentJobId": ref.job_id, "projection": "full"}, [])
+            return [job_state(item) for item in reversed(page.get("jobs", ()))]
+
+        return await self._call("jobs.list", f"{ref.project}/{ref.job_id}", listed)
 
     async def cancel_job(self, ref: JobRef) -> None:
         name = f"{ref.project}/{ref.job_id}"

@@ -41,3 +41,7 @@ class NotFound(Fatal):
 
 class PreconditionFailed(IngestError):  # noqa: N818
     """A generation precondition did not hold: somebody else was first. A verdict, not a failure."""
+
+
+class TooWide(IngestError):  # noqa: N818
+    """A listing by pattern takes more than one call: ask for the folders one by one. A verdict, not a failure."""

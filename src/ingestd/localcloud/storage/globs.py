@@ -23,6 +23,14 @@ def literal_prefix(glob: str) -> str:
     return glob
 
 
+def alternatives(glob: str) -> list[str]:
+    """The patterns of a glob that is a list of them in braces, else the glob itself: each bounds a scan of its own."""
+    inner = glob[1:-1]
+    if not (glob.startswith("{") and glob.endswith("}")) or set("{}[\\") & set(inner):
+        return [glob]
+    return inner.split(",")
+
+
 @lru_cache(maxsize=256)
 def glob_matcher(glob: str) -> Matcher:
     """`*` and `?` stop at a slash, `**` does not; `[a-z]`, `[!a]` and `{a,b}` as in a shell."""

@@ -6,13 +6,13 @@ bucket costs as much as the top level has entries.
 
 import base64
 import binascii
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 
 from ingestd.localcloud.storage.database import Database
 from ingestd.localcloud.storage.errors import invalid
-from ingestd.localcloud.storage.globs import glob_matcher, literal_prefix
+from ingestd.localcloud.storage.globs import alternatives, glob_matcher, literal_prefix
 from ingestd.localcloud.storage.model import ListPage, ListQuery, ObjectVersion
 
 MAX_PAGE = 1000
@@ -58,6 +58,18 @@ class _Position:
 
 
 def list_page(database: Database, bucket: str, query: ListQuery) -> ListPage:
+    """One page. A few patterns in braces are looked for one by one, instead of in every name of the bucket."""
+    patterns = alternatives(query.match_glob)
+    if len(patterns) > 1 and not (query.delimiter or query.page_token):
+        pages = [_list_page(database, bucket, replace(query, match_glob=pattern)) for pattern in patterns]
+        items = {(item.name, item.generation): item for page in pages for item in page.items}
+        limit = min(query.max_results or MAX_PAGE, MAX_PAGE)
+        if len(items) <= limit and not any(page.next_page_token for page in pages):
+            return ListPage([items[key] for key in sorted(items)], [])
+    return _list_page(database, bucket, query)
+
+
+def _list_page(database: Database, bucket: str, query: ListQuery) -> ListPage:
     limit = min(query.max_results or MAX_PAGE, MAX_PAGE)
     matcher = glob_matcher(query.match_glob) if query.match_glob else None
     prefix = query.prefix
