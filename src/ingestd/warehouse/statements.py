@@ -133,8 +133,7 @@ def _publish(plan: Publication, target: TableShape, branch: int) -> Statement:
     columns = rows.columns(target, every=not plan.append and target.exists)
     select = rows.select(columns, branch)
     if method is CopyMethod.DML:
-        listed = ", ".join(quoted(name) for name, _ in columns)
-        sql = f"INSERT INTO {target.name.sql} ({listed})\n{select}"
+        sql = _insert(target, columns, select) if plan.append else _replace(plan, target, columns, select)
         return Statement(JobKind.QUERY, target.name, _query(sql, plan.shaping), branch)
     configuration = _query(select, plan.shaping) | {
         "destinationTable": target.name.rest,
@@ -148,14 +147,12 @@ def _publish(plan: Publication, target: TableShape, branch: int) -> Statement:
 
 def _method(plan: Publication, target: TableShape) -> CopyMethod:
     """The rule's own choice where it can do the job; a copy can only copy, and only a query replaces or partitions."""
-    if not plan.append or target.name.decorator:
-        if plan.method in {None, CopyMethod.COPY} and _copyable(plan, target):
-            return CopyMethod.COPY
-        return CopyMethod.QUERY
-    if plan.method is CopyMethod.DML and target.exists:
-        return CopyMethod.DML
     if plan.method in {None, CopyMethod.COPY} and _copyable(plan, target):
         return CopyMethod.COPY
+    if target.name.decorator:
+        return CopyMethod.QUERY
+    if plan.method is CopyMethod.DML and target.exists and plan.append:
+        return CopyMethod.DML
     # A query's result has no REQUIRED columns, and a table that has some would refuse it.
     return CopyMethod.DML if any(required(column) for column in target.fields) else CopyMethod.QUERY
 
@@ -176,6 +173,27 @@ def _copy(plan: Publication, target: TableShape) -> Statement:
         "createDisposition": "CREATE_IF_NEEDED",
     }
     return Statement(JobKind.COPY, target.name, configuration)
+
+
+def _insert(target: TableShape, columns: Sequence[tuple[str, str]], select: str) -> str:
+    listed = ", ".join(quoted(name) for name, _ in columns)
+    return f"INSERT INTO {target.name.sql} ({listed})\n{select}"
+
+
+def _replace(plan: Publication, target: TableShape, columns: Sequence[tuple[str, str]], select: str) -> str:
+    """Every row of the table for every row of the batch, in one statement: a MERGE in which nothing matches."""
+    alias = plan.shaping.alias
+    listed = ", ".join(quoted(name) for name, _ in columns)
+    values = ", ".join(f"{alias}.{quoted(name)}" for name, _ in columns)
+    return "\n".join(
+        [
+            f"MERGE INTO {target.name.sql} AS {DESTINATION_ALIAS}",
+            f"USING (\n{select}\n) AS {alias}",
+            "ON FALSE",
+            "WHEN NOT MATCHED BY SOURCE THEN DELETE",
+            f"WHEN NOT MATCHED BY TARGET THEN INSERT ({listed}) VALUES ({values})",  # noqa: S608 - quoted
+        ]
+    )
 
 
 def _disposition(plan: Publication, target: TableShape) -> str:
@@ -286,8 +304,8 @@ class _Rows:
         shaped = f"(\n{_indented(f'SELECT{chr(10)}  {listed}{chr(10)}{self._source()}')}\n) AS {self._alias}"
         if not self._shaping.unique_columns:
             return shaped
-        window = f"PARTITION BY {', '.join(self._keys())} ORDER BY {', '.join(self._order())}"
-        select = f"SELECT *\nFROM {shaped}\nWHERE TRUE\nQUALIFY ROW_NUMBER() OVER ({window}) = 1"
+        window = f"PARTITION BY {', '.join(self._keys())}\n  ORDER BY {', '.join(self._order())}"
+        select = f"SELECT *\nFROM {shaped}\nWHERE TRUE\nQUALIFY ROW_NUMBER() OVER (\n  {window}\n) = 1"
         return f"(\n{_indented(select)}\n) AS {self._alias}"
 
     def _source(self) -> str:
@@ -382,7 +400,10 @@ def _text(expression: str) -> str:
 
 
 def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.split("\n"))
+    """Easier to read in a job's history; not where a string may span lines, which would change."""
+    if "'''" in text or '"""' in text:
+        return text
+    return "\n".join(f"  {line}".rstrip() for line in text.split("\n"))
 
 
 def _query(sql: str, shaping: Shaping) -> dict[str, Any]:
