@@ -1,0 +1,125 @@
+"""What is deployed around the manifests: the image's recipe, the wheel in it, pinned versions, the Google side."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import threading
+import venv
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+BIN = Path(sys.executable).parent
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+
+
+def test_the_dockerfile_follows_good_practice() -> None:
+    if not (BIN / "hadolint").exists():
+        pytest.skip("hadolint is not installed for this platform")
+    checked = subprocess.run([BIN / "hadolint", ROOT / "Dockerfile"], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The image's steps in a new environment: the wheel is built from what the image copies, and installed.
+
+    Its dependencies are borrowed from the environment of the tests instead of being fetched once more.
+    """
+    folder = tmp_path_factory.mktemp("image")
+    build = folder / "build"
+    build.mkdir()
+    for line in re.findall(r"^COPY (?!--)(.+) \S+$", DOCKERFILE, re.M):
+        for name in line.split():
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, build / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, build / name)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    wheels = folder / "wheels"
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", wheels, "."], cwd=build, check=True)
+    venv.create(folder / "env", with_pip=False)
+    packages = next((folder / "env").glob("lib/*/site-packages"))
+    [wheel] = wheels.glob("*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--target", packages, wheel], check=True)
+    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
+    return folder / "env"
+
+
+def test_the_image_holds_the_command_and_everything_it_serves(installed: Path) -> None:
+    python = installed / "bin/python"
+    run = [python, "-P", "-c", "import ingestd, sys; sys.stdout.write(ingestd.__file__)"]
+    where = subprocess.run(run, capture_output=True, text=True, check=True, cwd=installed).stdout
+    package = Path(where).parent
+    assert installed in package.parents
+    data = {file.relative_to(ROOT / "src/ingestd") for file in (ROOT / "src/ingestd").rglob("*") if file.is_file()}
+    wanted = {str(name) for name in data if name.suffix != ".pyc"}
+    held = {str(file.relative_to(package)) for file in package.rglob("*") if file.is_file()}
+    assert wanted <= held
+    shown = [python, "-m", "ingestd", "--version"]
+    assert "ingestd" in subprocess.run(shown, capture_output=True, text=True, check=True, cwd=installed).stdout
+
+
+@pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])
+def test_the_health_check_tells_a_healthy_daemon_from_a_sick_one(status: int, healthy: bool) -> None:
+    found = re.search(r"^HEALTHCHECK .*CMD (\[.*\])$", DOCKERFILE, re.M)
+    assert found is not None
+    _, *arguments = json.loads(found.group(1))
+
+    class Daemon(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status if self.path == "/healthz" else 404)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Daemon) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        command = [one.replace("9090", str(server.server_port)) for one in arguments]
+        checked = subprocess.run([sys.executable, *command], check=False)
+        server.shutdown()
+    assert (checked.returncode == 0) is healthy
+
+
+@pytest.mark.sdk
+def test_the_google_side_is_well_formed_terraform() -> None:
+    if shutil.which("terraform") is None:
+        pytest.skip("terraform is not installed")
+    command = ["terraform", "fmt", "-check", "-diff", ROOT / "k8s/terraform"]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_google_side_names_what_the_settings_default_to() -> None:
+    from ingestd.settings import Settings
+
+    module = "\n".join(file.read_text() for file in sorted((ROOT / "k8s/terraform").glob("*.tf")))
+    declared = set(re.findall(r'^resource "(\w+)" "(\w+)"', module, re.M))
+    declared |= {(f"data.{kind}", name) for kind, name in re.findall(r'^data "(\w+)" "(\w+)"', module, re.M)}
+    used = set(re.findall(r"(?<![\w.\"/])((?:data\.)?google_\w+)\.(\w+)", module))
+    assert used <= declared
+    assert set(re.findall(r"\bvar\.(\w+)", module)) == set(re.findall(r'^variable "(\w+)"', module, re.M))
+    defaults = Settings(project="play").subscriptions
+    assert {defaults.notifications, defaults.completions} == {"ingestd-notifications", "ingestd-completions"}
+    assert 'name                       = "ingestd-${each.key}"' in module
+
+
+def test_no_package_index_is_named_anywhere() -> None:
+    """Everybody installs from the index of their own machine."""
+    for name in ("Makefile", "Dockerfile", "pyproject.toml", "constraints.txt", "tools/setup", ".ci/run"):
+        text = (ROOT / name).read_text()
+        assert "index-url" not in text, name
+        assert "://" not in text.replace("gs://", ""), name
+
+
+def test_every_constraint_is_an_exact_version() -> None:
+    lines = (ROOT / "constraints.txt").read_text().split()
+    assert lines
+    assert all(line.count("==") == 1 for line in lines)
+    assert lines == sorted(lines, key=str.lower)
