@@ -139,8 +139,10 @@ def test_an_upsert_is_one_merge() -> None:
         "ON dest.`id` = t.`id`",
         "WHEN MATCHED AND (t.name = @Gone) THEN DELETE",
         "WHEN MATCHED AND (t.type_id > dest.type_id) THEN UPDATE SET `type_id` = t.`type_id`, `name` = t.`name`",
-        "WHEN NOT MATCHED AND (t.name = @Gone) IS NOT TRUE"
-        + " THEN INSERT (`id`, `type_id`, `name`) VALUES (t.`id`, t.`type_id`, t.`name`)",
+        (
+            "WHEN NOT MATCHED AND (t.name = @Gone) IS NOT TRUE"
+            " THEN INSERT (`id`, `type_id`, `name`) VALUES (t.`id`, t.`type_id`, t.`name`)"
+        ),
     ]
     assert [one["name"] for one in statement.configuration["queryParameters"]] == ["Gone"]
 
