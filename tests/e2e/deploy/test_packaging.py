@@ -66,6 +66,21 @@ def test_the_image_holds_the_command_and_everything_it_serves(installed: Path) -
     assert "ingestd" in subprocess.run(shown, capture_output=True, text=True, check=True, cwd=installed).stdout
 
 
+@pytest.mark.timeout(1800)
+def test_the_image_builds() -> None:
+    if shutil.which("buildah") is None:
+        pytest.skip("buildah is not installed; it builds images without an engine")
+    bases = set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.M))
+    for base in bases:
+        pulled = subprocess.run(
+            ["buildah", "pull", "-q", base], capture_output=True, text=True, check=False, timeout=300
+        )
+        if pulled.returncode:
+            pytest.skip(f"buildah cannot fetch {base} here: {pulled.stderr.strip()[-200:]}")
+    built = subprocess.run(["buildah", "bud", "-t", "ingestd:test", ROOT], capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr[-4000:]
+
+
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])
 def test_the_health_check_tells_a_healthy_daemon_from_a_sick_one(status: int, healthy: bool) -> None:
     found = re.search(r"^HEALTHCHECK .*CMD (\[.*\])$", DOCKERFILE, re.M)
