@@ -7,6 +7,7 @@ raises only the kinds of `ingestd.model.errors`; preconditions that do not hold 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Protocol
 
 from ingestd.model.jobs import JobRef, JobRequest, JobState
@@ -60,6 +61,23 @@ class ObjectStore(Protocol):
         `glob`: only names that match (`*` stops at a slash, `{a,b}` is either), as one call; `TooWide` when the store
         does not answer in one.
         """
+        ...
+
+
+class FileStore(ObjectStore, Protocol):
+    """An object store that moves content as it is stored, in parts and to and from files: for data, not for records."""
+
+    async def fetch(
+        self, ref: ObjectRef, *, generation: Generation, start: int = 0, end: int | None = None
+    ) -> bytes | None:
+        """The bytes from `start` to before `end`, never decoded; None when that generation is gone.
+
+        A whole object is checked against its checksum; of a part, the caller knows when it is complete.
+        """
+        ...
+
+    async def upload(self, ref: ObjectRef, path: Path, *, content_type: str = "application/octet-stream") -> Generation:
+        """Write the object from a file, which is not held in memory."""
         ...
 
 

@@ -8,6 +8,7 @@ of its own, and finding that mark on the object means the write was ours.
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from google.api_core import exceptions as api
@@ -91,6 +92,38 @@ class GcsStore:
                 return Generation(int(found.generation))
 
         return await self._retrier.call(attempt, "storage.create", resource=ref.url)
+
+    async def fetch(
+        self, ref: ObjectRef, *, generation: Generation, start: int = 0, end: int | None = None
+    ) -> bytes | None:
+        whole = start == 0 and end is None
+
+        def download() -> bytes | None:
+            try:
+                content: bytes = self._blob(ref, generation).download_as_bytes(
+                    start=None if whole else start,
+                    end=None if end is None else end - 1,
+                    raw_download=True,
+                    timeout=self._timeout,
+                    checksum="crc32c" if whole else None,
+                    retry=None,
+                )
+            except api.NotFound as error:
+                _refuse_missing_bucket(error)
+                return None
+            return content
+
+        return await self._call("fetch", ref, download)
+
+    async def upload(self, ref: ObjectRef, path: Path, *, content_type: str = "application/octet-stream") -> Generation:
+        def send() -> Generation:
+            blob = self._blob(ref)
+            blob.upload_from_filename(
+                str(path), content_type=content_type, timeout=self._timeout, checksum="crc32c", retry=None
+            )
+            return Generation(int(blob.generation))
+
+        return await self._call("upload", ref, send)
 
     async def delete(self, ref: ObjectRef, *, if_generation: Generation | None = None) -> bool:
         def remove() -> bool:

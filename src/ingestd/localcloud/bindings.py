@@ -10,6 +10,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ingestd.localcloud.bigquery.core import BigQueryCore
@@ -140,6 +141,19 @@ class CoreStore:
             return Generation(version.generation)
 
         return await self._call("objects.insert", _name(ref), insert, shown=ref.url)
+
+    async def fetch(
+        self, ref: ObjectRef, *, generation: Generation, start: int = 0, end: int | None = None
+    ) -> bytes | None:
+        def read() -> bytes | None:
+            if self._found(ref, generation) is None:
+                return None
+            return self._core.objects.open(ref.bucket, ref.name, generation).read()[start:end]
+
+        return await self._call("objects.get", _name(ref), read, shown=ref.url)
+
+    async def upload(self, ref: ObjectRef, path: Path, *, content_type: str = "application/octet-stream") -> Generation:
+        return await self.create(ref, path.read_bytes(), content_type=content_type)  # noqa: ASYNC240
 
     async def delete(self, ref: ObjectRef, *, if_generation: Generation | None = None) -> bool:
         def delete() -> bool:
