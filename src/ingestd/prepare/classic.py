@@ -1,41 +1,57 @@
 """A session with a JVM of our own: `local[*]`, or the driver of a cluster (`spark://`, `yarn`, `k8s://`)."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
+from ingestd.prepare.class_archive import ClassArchive
 from ingestd.prepare.engine import Work
 from ingestd.prepare.gateway import Jvm, forget_session, launch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PATIENCE = 10.0
+log = structlog.get_logger(__name__)
+
+_PATIENCE = 5.0
+_WRITING_PATIENCE = 20.0  # the archive is a few hundred megabytes
+
+
+def _untold(record: logging.LogRecord) -> bool:
+    """py4j prints the stack of what it tells us anyway, through the root logger."""
+    return record.msg != "Exception while sending command."
 
 
 class ClassicEngine:
-    def __init__(self, jvm: Jvm, session: "SparkSession") -> None:
+    def __init__(self, jvm: Jvm, session: "SparkSession", archive: ClassArchive | None = None) -> None:
         self._jvm = jvm
+        self._archive = archive
         self._session = session
         self._context = session.sparkContext
         self._beating: Any = session.sparkContext._jvm
         self.application = str(self._context.applicationId)
 
     @classmethod
-    def open(cls, conf: Mapping[str, str], java_home: Path, timeout: float) -> "ClassicEngine":
+    def open(
+        cls, conf: Mapping[str, str], java_home: Path, timeout: float, archive: ClassArchive | None = None
+    ) -> "ClassicEngine":
         """Start a JVM and a session in it; what was there before is forgotten."""
         from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
 
         forget_session()
+        logging.getLogger().addFilter(_untold)
         jvm, gateway = launch(conf, java_home, timeout)
         try:
             wanted = SparkConf(loadDefaults=False)
             for name, value in conf.items():
                 wanted.set(name, value)
             context = SparkContext(conf=wanted, gateway=gateway)
-            return cls(jvm, SparkSession(context))
+            return cls(jvm, SparkSession(context), archive)
         except BaseException:
             jvm.kill()
             forget_session()
@@ -95,9 +111,16 @@ class ClassicEngine:
         if self._jvm.alive:
             with suppress(Exception):
                 self._session.stop()
-        self._jvm.end(_PATIENCE)
+        writing = self._archive is not None and self._archive.wanted
+        if writing:
+            log.info("spark.keeping_classes", why="so that the next start takes half the time")
+        code = self._jvm.end(_WRITING_PATIENCE if writing else _PATIENCE)
+        if self._archive is not None:
+            self._archive.settle(code)
         forget_session()
 
     def kill(self) -> None:
         self._jvm.kill()
+        if self._archive is not None:
+            self._archive.settle(None)
         forget_session()

@@ -89,12 +89,10 @@ class Jvm:
 
 def launch(conf: Mapping[str, str], java_home: Path, timeout: float) -> tuple[Jvm, Any]:
     """A JVM that waits for Spark's commands, and the gateway to it; `Transient` when it does not come up."""
-    from pyspark.find_spark_home import _find_spark_home
-
     folder = Path(tempfile.mkdtemp(prefix="ingestd-gateway-"))
     try:
         address = folder / "address"
-        command = [str(Path(_find_spark_home()) / "bin" / "spark-submit")]
+        command = [str(spark_home() / "bin" / "spark-submit")]
         for name, value in conf.items():
             command += ["--conf", f"{name}={value}"]
         environ = {
@@ -122,6 +120,13 @@ def launch(conf: Mapping[str, str], java_home: Path, timeout: float) -> tuple[Jv
             raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def spark_home() -> Path:
+    """PySpark's own, or the one SPARK_HOME names."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    return Path(_find_spark_home())
 
 
 def _await_address(jvm: Jvm, address: Path, deadline: float) -> tuple[int, str]:

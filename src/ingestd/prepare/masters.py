@@ -13,6 +13,7 @@ from ingestd.model.errors import Fatal
 from ingestd.settings import Spark as SparkSettings
 
 _GIB = 1024**3
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 class Files(StrEnum):
@@ -72,7 +73,7 @@ def configuration(settings: SparkSettings, scratch: Path) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.scheduler.mode": "FAIR",
-        "spark.driver.extraJavaOptions": " ".join(java_options()),
+        _JAVA_OPTIONS: " ".join(java_options()),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(partitions),
         # A listing as a Spark job costs more than the listing; so do many tasks for many small files.
@@ -98,7 +99,8 @@ def configuration(settings: SparkSettings, scratch: Path) -> dict[str, str]:
             "spark.local.dir": str(scratch / "spill"),
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         }
-    return conf | settings.conf
+    theirs = settings.conf.get(_JAVA_OPTIONS, "")
+    return conf | settings.conf | {_JAVA_OPTIONS: f"{conf[_JAVA_OPTIONS]} {theirs}".strip()}
 
 
 def java_options() -> list[str]:

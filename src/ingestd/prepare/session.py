@@ -37,6 +37,7 @@ T = TypeVar("T")
 
 _CANCEL_EVERY = 0.1  # seconds: a job that starts after the first cancel is cancelled, too
 _CANCEL_PATIENCE = 60.0
+_END_PATIENCE = 10.0
 
 
 @dataclass(slots=True)
@@ -101,6 +102,7 @@ class Spark:
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if not future.done():
                 await _settled(future)
+                await _ended(living)
             result = _result(future, living)
         except asyncio.CancelledError:
             outcome = "cancelled"
@@ -112,11 +114,11 @@ class Spark:
             raise
         except Exception as error:
             failure = translate(error)
-            if living.lost.is_set() and not isinstance(failure, SessionLost):
-                failure = SessionLost(f"the Spark session {living.why}")
-            if isinstance(failure, SessionLost):
+            if living.lost.is_set() or isinstance(failure, SessionLost):
                 outcome = "lost"
                 living.suspect.set()
+                await _ended(living)
+                failure = SessionLost(f"the Spark session {living.why}") if living.lost.is_set() else failure
             elif isinstance(failure, Fatal):
                 log.exception("spark.call_broke", tag=call.tag)
             raise failure from error
@@ -197,6 +199,13 @@ async def _settled(future: "asyncio.Future[Any]") -> None:
     """Wait a little for a thread whose session was taken from it; its result does not matter any more."""
     future.add_done_callback(lambda done: done.cancelled() or done.exception())
     await asyncio.wait({future}, timeout=5)
+
+
+async def _ended(living: Living) -> None:
+    """Wait until nothing of a lost session runs any more: the caller will do its work again elsewhere."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_END_PATIENCE):
+            await living.ended.wait()
 
 
 def _plain(text: str) -> str:

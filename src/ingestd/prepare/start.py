@@ -4,10 +4,13 @@ import os
 import tempfile
 from pathlib import Path
 
+from ingestd.prepare.class_archive import ClassArchive
 from ingestd.prepare.classic import ClassicEngine
+from ingestd.prepare.connect import ConnectEngine
 from ingestd.prepare.engine import Engine
+from ingestd.prepare.gateway import spark_home
 from ingestd.prepare.java import find_java, runnable_home
-from ingestd.prepare.masters import configuration
+from ingestd.prepare.masters import Kind, configuration, master
 from ingestd.prepare.session import Spark
 from ingestd.prepare.supervisor import Supervisor
 from ingestd.prepare.warmup import warm_up
@@ -34,9 +37,19 @@ def spark_for(settings: SparkSettings) -> Spark:
 
 def open_engine(settings: SparkSettings) -> Engine:
     """A session, up but cold. Blocks for many seconds."""
-    java = find_java(os.environ)
+    where = master(settings)
     conf = configuration(settings, scratch_folder(settings))
-    return ClassicEngine.open(conf, runnable_home(java, cache_folder(settings)), settings.start_timeout.total_seconds())
+    if where.kind is Kind.CONNECT:
+        return ConnectEngine.open(where.url, conf)
+    java = find_java(os.environ)
+    cache = cache_folder(settings)
+    archive = None
+    if where.kind is Kind.LOCAL and not cache.is_relative_to(tempfile.gettempdir()):
+        # In a temporary folder (a pod's) it would be written at every exit and never be read.
+        archive = ClassArchive.of(java, spark_home(), cache)
+        options = [conf.get("spark.driver.extraJavaOptions", ""), *archive.options()]
+        conf["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
+    return ClassicEngine.open(conf, runnable_home(java, cache), settings.start_timeout.total_seconds(), archive)
 
 
 def scratch_folder(settings: SparkSettings) -> Path:

@@ -45,6 +45,7 @@ class Living:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.lost = asyncio.Event()
+        self.ended = asyncio.Event()  # its process is gone, too
         self.why = ""
         self.suspect = asyncio.Event()  # a call found it dead: look at once
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="spark:control")
@@ -256,10 +257,12 @@ class Supervisor:
         progress.show(self.work)
 
     async def _give_up(self, living: Living, reason: str) -> None:
-        living.why = reason + (f": {living.why}" if living.why else "")
+        last_words = living.engine.last_words()
+        details = "out of memory" if "OutOfMemoryError" in last_words else living.why
+        living.why = reason + (f": {details}" if details else "")
         if reason != "stopped":
             progress.LOST.labels(reason).inc()
-            log.error("spark.lost", reason=living.why, last_words=living.engine.last_words())
+            log.error("spark.lost", reason=living.why, last_words=last_words)
             self.problem = f"the session {living.why}"
             self._fatal = False
             await self._enter(State.BROKEN)
@@ -271,8 +274,11 @@ class Supervisor:
         self.work = Work()
         progress.show(self.work)
         end = living.engine.close if orderly else living.engine.kill
-        await asyncio.get_running_loop().run_in_executor(None, end)
-        living.release()
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, end)
+        finally:
+            living.release()
+            living.ended.set()
 
     async def _enter(self, state: State) -> None:
         async with self._changed:
