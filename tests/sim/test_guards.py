@@ -12,7 +12,7 @@ import pytest
 from tests.sim.scenario import Features
 from tests.sim.seeds import FEATURES, run_seeds
 
-from ingestd.batch import attempts
+from ingestd.batch import attempts, publishing
 from ingestd.batch.journal import Journal
 from ingestd.intake.receipts import Receipt
 from ingestd.localcloud.bindings import CoreStore, CoreWarehouse
@@ -104,7 +104,8 @@ def delete_without_proof(patch: pytest.MonkeyPatch) -> None:
     """A job that has ended counts as loaded, whatever became of it."""
     patch.setattr(attempts, "job_failure", lambda job: None)
     patch.setattr(attempts, "prove", lambda job, files: None)
-    patch.setattr(attempts, "prove_published", lambda job, rows: None)
+    patch.setattr(publishing, "job_failure", lambda job: None)
+    patch.setattr(publishing, "prove_published", lambda job, rows: rows)
 
 
 def forget_what_is_done(patch: pytest.MonkeyPatch) -> None:

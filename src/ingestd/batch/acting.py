@@ -13,6 +13,7 @@ from ingestd.actions.plan import Plan, plan
 from ingestd.batch.journal import Held, Journal
 from ingestd.batch.quarantine import Quarantine
 from ingestd.batch.record import Kind, Record, StepOutcome
+from ingestd.batch.variables import batch_variables
 from ingestd.model.errors import Fatal, IngestError
 from ingestd.model.jobs import JobState
 from ingestd.model.objects import FileVersion
@@ -119,33 +120,11 @@ class PostActions:
         )
 
     def _values(self, record: Record, files: tuple[FileVersion, ...]) -> dict[str, Any]:
-        """The batch's variables; named parameters of the rule override built-ins of the same name."""
-        first = (files or record.files or (None,))[0]
-        urls = [file.ref.url for file in files]
-        moment = first.event_time if first else record.created
-        values: dict[str, Any] = {
-            "EventID": record.event_id,
-            "DestTable": record.dest,
-            "TempTable": "",
-            "URLs": ",".join(urls),
-            "LoadURIs": urls,
-            "SourceURI": first.ref.url if first else "",
-            "Source": {"URL": first.ref.url if first else "", "Time": moment.isoformat(), "Status": "pending"},
-            "RuleURL": record.rule_url,
-            "TriggerBucket": first.ref.bucket if first else "",
-            "ProjectID": record.project or self._settings.project,
-            "Region": record.location,
-            "Date": moment.strftime("%Y%m%d"),
-            "Hour": moment.strftime("%H"),
-            "Async": record.asynchronous,
+        places = {
             "ProcessURL": self._journal.running(record).url,
             "DoneProcessURL": self._journal.done(record).url,
-            "FailedURL": self._settings.errors.url,
-            "Params": record.values,
         }
-        if record.kind is Kind.LOAD:
-            values["JobID"] = record.load_job().job_id
-        return values | record.values
+        return places | batch_variables(record, files, self._settings)
 
 
 def _plan(record: Record) -> Plan:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
+from ingestd.batch.pinned import Pinned, Published
+
 Members = tuple[int, ...]
 
 
@@ -115,12 +117,19 @@ class Progress:
     aside: Mapping[int, SetAside] = field(default_factory=dict)
     jobs: int = 0  # the highest job number given out
     reloads: int = 0  # loads that were needed because others were refused
-    publishing: int = 1  # the attempt at publishing what was staged
+    publishing: int = 1  # the attempt at publishing what was landed, over all targets: no number is used twice
+    published: tuple[Published, ...] = ()  # targets that have their rows
+    preparing: int = 0  # the highest attempt at preparing that may have begun
+    pinned: Pinned | None = None  # what the attempt that counts has prepared
 
     @property
     def begun(self) -> bool:
         """Whether it is decided which jobs load the files that are not set aside."""
-        return bool(self.chunks or self.loads)
+        return bool(self.chunks or self.loads or self.pinned)
+
+    def has(self, branch: int) -> bool:
+        """Whether that target has its rows."""
+        return any(one.branch == branch for one in self.published)
 
     @property
     def loaded(self) -> Members:
@@ -169,6 +178,9 @@ class Progress:
             "Jobs": self.jobs,
             "Reloads": self.reloads,
             "Publishing": self.publishing,
+            **({"Published": [one.to_json() for one in self.published]} if self.published else {}),
+            **({"Preparing": self.preparing} if self.preparing else {}),
+            **({"Prepared": self.pinned.to_json()} if self.pinned else {}),
         }
 
     @classmethod
@@ -192,6 +204,9 @@ class Progress:
             jobs=document["Jobs"],
             reloads=document["Reloads"],
             publishing=document["Publishing"],
+            published=tuple(Published.from_json(item) for item in document.get("Published", ())),
+            preparing=document.get("Preparing", 0),
+            pinned=Pinned.from_json(document["Prepared"]) if document.get("Prepared") else None,
         )
 
 

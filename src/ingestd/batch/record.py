@@ -5,7 +5,7 @@ configuration, so that an edited rule never changes a batch under way. Phases mo
 stands is in `progress`.
 
 Version 1 of the stored form has one file. Several files make it version 2, which a daemon that knows only single files
-refuses rather than misreads.
+refuses rather than misreads; a batch of a success file's directory makes it version 3.
 """
 
 from dataclasses import dataclass, field, replace
@@ -17,10 +17,11 @@ import orjson
 
 from ingestd.batch.content import Chunk, Fate, Load, Progress, SetAside
 from ingestd.batch.manifest import file_from_json, file_json
+from ingestd.batch.pinned import HOME, UNMATCHED
 from ingestd.model.jobs import JobRef, Mode, job_id
-from ingestd.model.objects import FileVersion, generation_time
+from ingestd.model.objects import FileVersion, Generation, ObjectRef, generation_time
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 class Kind(StrEnum):
@@ -36,6 +37,27 @@ class WindowMark:
     start: int
     shards: tuple[str, ...] = ()
     group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SuccessMark:
+    """The success file whose directory the batch is, and what its `_config/` says beyond the load itself.
+
+    Until `resolved`, only the success file is known: destination, files and load are filled in before any job.
+    """
+
+    url: str
+    generation: Generation
+    resolved: bool = False
+    table_prefix: str = ""  # the folder of its table, `gs://bucket/dataset/table`
+    order: str = ""  # its place among the ordered batches of the table; empty: they are not ordered
+    job_prefix: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    sql: str = ""  # rows come in by this query over `temp_ext`
+    spark: bool = False  # the query is Spark's, and what it selects is loaded
+    external: dict[str, Any] = field(default_factory=dict)  # how `temp_ext` reads the files
+    zero_rows_fail: bool = True
+    config: tuple[str, ...] = ()  # the `_config/` files (with generations) that went into it
 
 
 class Phase(StrEnum):
@@ -98,9 +120,12 @@ class Record:
     values: dict[str, Any] = field(default_factory=dict)  # variables pinned with the batch
     trigger_job: JobRef | None = None  # a route's job
     window: WindowMark | None = None
+    success: SuccessMark | None = None
     files_url: str = ""  # where the list of files is kept when it is too long for the record
     progress: Progress = field(default_factory=Progress)
     staged: bool = False  # loaded into a table of its own first, and published from there
+    engine: str = ""  # who prepares its rows, where the rule leaves that open
+    settled: bool = False  # engine and project were chosen for it, and stay
     steps: dict[int, StepOutcome] = field(default_factory=dict)
     rows: int | None = None
     error: str = ""
@@ -128,13 +153,22 @@ class Record:
         """What the event id stands for: the window, the file's generation, or the job and the route."""
         if self.window:
             return f"window:{self.window.name}"
+        if self.success:
+            return f"success:{self.success.url}#{self.success.generation}"
         return self.files[0].key if self.files else f"{self.trigger_job}|{self.rule_hash}"
+
+    @property
+    def home(self) -> str:
+        """The journal's folder for it: the destination's, or, where that may follow later, the success file's."""
+        return f"_success.{ObjectRef.parse(self.success.url).bucket}" if self.success else self.dest
 
     @property
     def day(self) -> str:
         """Part of the record's path, so it derives from the identity alone: redelivery finds the same record."""
         if self.window:
             return datetime.fromtimestamp(self.window.start, UTC).strftime("%Y-%m-%d")
+        if self.success:
+            return generation_time(self.success.generation).strftime("%Y-%m-%d")
         moment = generation_time(self.files[0].generation) if self.files else self.created
         return moment.strftime("%Y-%m-%d")
 
@@ -154,16 +188,20 @@ class Record:
         return tuple(self.files[index] for index in wrong)
 
     def load_job(self, number: int | None = None) -> JobRef:
-        return self._job("load", number or self.attempt)
+        step = "query" if self.success and self.success.sql and not self.success.spark else "load"
+        return self._job(step, number or self.attempt)
 
-    def publish_job(self, attempt: int | None = None) -> JobRef:
-        return self._job("publish", attempt or self.progress.publishing)
+    def publish_job(self, branch: int = HOME, attempt: int | None = None) -> JobRef:
+        """The job that brings landed rows to the destination, or to the table of a split's branch."""
+        step = {HOME: "publish", UNMATCHED: "unmatched"}.get(branch, f"publish{branch + 1}")
+        return self._job(step, attempt or self.progress.publishing)
 
     def own_job(self, job_id: str) -> JobRef:
         return JobRef(self.project, self.location, job_id)
 
     def _job(self, step: str, attempt: int) -> JobRef:
-        return self.own_job(job_id(self.dest, self.event_id, 1, step, self.mode, attempt))
+        prefix = self.success.job_prefix if self.success else ""
+        return self.own_job(job_id(f"{prefix}{self.dest}", self.event_id, 1, step, self.mode, attempt))
 
     def leased(self, now: datetime) -> bool:
         return self.lease_until is not None and self.lease_until > now
@@ -191,12 +229,24 @@ class Record:
             for index in load.files
         }
         kept = {index: one for index, one in progress.aside.items() if index not in again}
-        progress = Progress(aside=kept | before, jobs=progress.jobs, publishing=progress.publishing + 1)
+        progress = Progress(
+            aside=kept | before,
+            jobs=progress.jobs,
+            publishing=progress.publishing + 1,
+            # A target that got its rows before another one failed must not get them again.
+            published=() if before else progress.published,
+            preparing=progress.preparing,
+        )
         return replace(fresh, phase=Phase.ACCEPTED, progress=progress, staged=False, rows=None, steps={})
+
+    def _version(self) -> int:
+        if self.success:
+            return SCHEMA_VERSION
+        return 1 if len(self.files) <= 1 else 2
 
     def to_json(self) -> bytes:
         document = {
-            "schema_version": 1 if len(self.files) <= 1 else SCHEMA_VERSION,
+            "schema_version": self._version(),
             "EventID": self.event_id,
             "Kind": self.kind,
             "Status": self.phase,
@@ -216,10 +266,12 @@ class Record:
             "Params": self.values,
             "TriggerJob": _job_json(self.trigger_job),
             "Window": _window_json(self.window),
+            "Success": _success_json(self.success),
             "Overwrote": str(self.files[0].overwrote) if len(self.files) == 1 and self.files[0].overwrote else None,
             "Attempt": self.attempt,
             "Progress": self.progress.to_json(),
             "Staged": self.staged,
+            **({"Engine": self.engine, "Settled": True} if self.settled else {}),
             "Steps": {str(step): {"outcome": o.outcome, "response": o.response} for step, o in self.steps.items()},
             "Rows": self.rows,
             "Error": self.error,
@@ -239,7 +291,7 @@ class Record:
         """Read a stored record (without its files, if those are kept apart); one from the future is refused."""
         document = orjson.loads(data)
         version = document.get("schema_version")
-        if version not in (1, SCHEMA_VERSION):
+        if version not in range(1, SCHEMA_VERSION + 1):
             raise ValueError(f"journal record has schema_version {version!r}; this ingestd reads {SCHEMA_VERSION}")
         files = tuple(file_from_json(item, document.get("Overwrote")) for item in document["Files"])
         progress = document.get("Progress")
@@ -263,8 +315,11 @@ class Record:
             values=document["Params"],
             trigger_job=_job_from_json(document["TriggerJob"]),
             window=_window_from_json(document.get("Window")),
+            success=_success_from_json(document.get("Success")),
             progress=Progress.from_json(progress) if progress else _progress_of(document, len(files)),
             staged=document.get("Staged", False),
+            engine=document.get("Engine", ""),
+            settled=document.get("Settled", False),
             steps={int(k): StepOutcome(v["outcome"], v["response"]) for k, v in document["Steps"].items()},
             rows=document["Rows"],
             error=document["Error"],
@@ -315,3 +370,41 @@ def _window_json(mark: WindowMark | None) -> dict[str, Any] | None:
 
 def _window_from_json(item: dict[str, Any] | None) -> WindowMark | None:
     return WindowMark(item["Name"], item["Start"], tuple(item["Shards"]), item["Group"]) if item else None
+
+
+def _success_json(mark: SuccessMark | None) -> dict[str, Any] | None:
+    if mark is None:
+        return None
+    return {
+        "URL": mark.url,
+        "Generation": str(mark.generation),
+        "Resolved": mark.resolved,
+        "TablePrefix": mark.table_prefix,
+        "Order": mark.order,
+        "JobPrefix": mark.job_prefix,
+        "Labels": mark.labels,
+        "SQL": mark.sql,
+        "Spark": mark.spark,
+        "External": mark.external,
+        "ZeroRowsFail": mark.zero_rows_fail,
+        "Config": mark.config,
+    }
+
+
+def _success_from_json(item: dict[str, Any] | None) -> SuccessMark | None:
+    if not item:
+        return None
+    return SuccessMark(
+        url=item["URL"],
+        generation=Generation(int(item["Generation"])),
+        resolved=item["Resolved"],
+        table_prefix=item["TablePrefix"],
+        order=item["Order"],
+        job_prefix=item["JobPrefix"],
+        labels=item["Labels"],
+        sql=item["SQL"],
+        spark=item["Spark"],
+        external=item["External"],
+        zero_rows_fail=item["ZeroRowsFail"],
+        config=tuple(item["Config"]),
+    )

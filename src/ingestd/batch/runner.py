@@ -11,7 +11,8 @@ generations. So each method may be interrupted anywhere and run again by anyone:
 | job inserted          | record, task, job        | completion or sweep: adopts the job (409), goes on            |
 | job done              | the same                 | completion, poll or sweep: proves it, runs the actions        |
 | files set aside       | record, jobs             | the same: jobs' ends and record lead to the same decisions    |
-| staged, not published | the same, staging table  | the same: adopts or submits the publishing copy               |
+| prepared, not pinned  | record, prepared files   | the same: prepares again, in another folder                   |
+| landed, not published | the same, landed rows    | the same: adopts or submits the next publishing step          |
 | some actions done     | the same, their effects  | sweep after the lease: repeats what is not recorded, in vain  |
 | `Done/` written       | both records             | sweep: removes `Running/`                                     |
 | `Running/` removed    | task                     | poll: finds the batch finished, removes the task              |
@@ -26,14 +27,14 @@ from dataclasses import replace
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
-from ingestd.batch.attempts import abandoned, job_document
 from ingestd.batch.by_rule import measure
 from ingestd.batch.content import Fate
+from ingestd.batch.driving import abandoned, job_document, submitted_jobs
 from ingestd.batch.journal import Held, LeaseLost
+from ingestd.batch.landing import Landing, lands_apart
 from ingestd.batch.loaders import loader_for
 from ingestd.batch.parts import Parts
 from ingestd.batch.record import Kind, Phase, Record
-from ingestd.batch.staging import Staging
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient
 from ingestd.model.jobs import JobState
 from ingestd.model.objects import ObjectRef, event_id
@@ -215,18 +216,17 @@ class BatchRunner:
         if record.kind is Kind.LOAD and record.asynchronous and job is not None and record.window is None:
             note = parts.journal.beside(record, "dispatch-job.json", job.ref.job_id)
             await parts.journal.note(note, job_document(job))
-        if record.staged:
-            await Staging(parts).drop(record)
+        if record.load and lands_apart(record):
+            await Landing(parts).drop(record)
+        if record.progress.preparing and parts.preparer is not None:
+            await parts.preparer.discard(parts.settings.staging / record.event_id)
         if record.phase is Phase.FAILED:
             await parts.store.create(
                 parts.settings.errors / f"{record.dest}/{record.event_id}.err", record.error.encode()
             )
         await parts.journal.finish(held)
         if record.kind is Kind.LOAD and record.asynchronous:
-            jobs = [record.load_job(number) for number in range(1, record.attempt + 1)]
-            if record.staged:
-                jobs += [record.publish_job(attempt) for attempt in range(1, record.progress.publishing + 1)]
-            for one in jobs:
+            for one in submitted_jobs(record):
                 await parts.tasks.drop(one.job_id)
         self._report(record)
         await self._tell(record)

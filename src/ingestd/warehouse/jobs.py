@@ -13,10 +13,11 @@ import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
 from ingestd.model.clock import Clock
-from ingestd.model.errors import Throttled, Transient
+from ingestd.model.errors import IngestError, Throttled, Transient
 from ingestd.model.jobs import JobRequest, JobState
 from ingestd.ports import Warehouse
 from ingestd.warehouse.errors import job_failure
+from ingestd.warehouse.slots import JobSlots
 
 log = structlog.get_logger(__name__)
 
@@ -74,6 +75,7 @@ class JobRunner:
         max_attempts: int = 5,
         pause: timedelta = timedelta(seconds=5),
         throttle_pause: timedelta = timedelta(seconds=30),
+        slots: JobSlots | None = None,
     ) -> None:
         self._warehouse = warehouse
         self._completions = completions
@@ -82,12 +84,13 @@ class JobRunner:
         self._max_attempts = max_attempts
         self._pause = pause
         self._throttle_pause = throttle_pause
+        self.slots = slots or JobSlots(warehouse, clock)
 
     async def run(self, make: Callable[[int], JobRequest]) -> JobState:
         """The job of the last attempt, `DONE`: succeeded, or failed for good (look at its `error`)."""
         attempt = 1
         while True:
-            job = await self.wait(await self._warehouse.insert_job(make(attempt)))
+            job = await self.wait(await self.submit(make(attempt)))
             problem = job_failure(job)
             retriable = isinstance(problem, Transient) or (isinstance(problem, Throttled) and not problem.quota)
             if not retriable or attempt >= self._max_attempts:
@@ -96,6 +99,22 @@ class JobRunner:
             log.warning("job.retried", job=str(job.ref), attempt=attempt, error=str(problem), pause=pause)
             await self._clock.sleep(pause * attempt)
             attempt += 1
+
+    async def submit(self, request: JobRequest) -> JobState:
+        """Submit the job (or adopt it, if its id is taken) as soon as its project has room for it."""
+        await self.slots.take(request.ref, request.kind)
+        try:
+            job = await self._warehouse.insert_job(request)
+        except IngestError:
+            self.slots.release(request.ref, request.kind)
+            raise
+        self.seen(job)
+        return job
+
+    def seen(self, job: JobState) -> None:
+        """Somebody has learnt the job's state: one that is done makes room."""
+        if job.done:
+            self.slots.release(job.ref, job.kind)
 
     async def wait(self, job: JobState) -> JobState:
         """Wait until the job is done: by wake-up, or by polls that grow slower."""
@@ -108,6 +127,7 @@ class JobRunner:
                 if fresh is None:
                     raise Transient(f"job {job.ref} was submitted but BigQuery does not know it")
                 job = fresh
+        self.seen(job)
         count(job)
         return job
 

@@ -29,12 +29,17 @@ def prove(job: JobState, files: Sequence[FileVersion]) -> None:
         raise Fatal(f"job {job.ref} read {read} files, but was given {len(files)}")
 
 
-def prove_published(job: JobState, rows: int) -> None:
-    """Raise `Fatal` when a copy published another number of rows than the loads had staged."""
-    copy = job.statistics.get("copy")
-    copied = copy.get("copiedRows") if isinstance(copy, dict) else None
-    if copied is not None and int(copied) != rows:
-        raise Fatal(f"job {job.ref} published {copied} rows, but the loads had staged {rows}")
+def prove_published(job: JobState, rows: int | None) -> int | None:
+    """The rows that a job has brought to its target, where it tells; `Fatal` when they should be `rows` and are not."""
+    copy, query = job.statistics.get("copy"), job.statistics.get("query")
+    moved = copy.get("copiedRows") if isinstance(copy, dict) else None
+    if moved is None and isinstance(query, dict):
+        moved = query.get("numDmlAffectedRows")
+    if moved is None:
+        return rows
+    if rows is not None and int(moved) != rows:
+        raise Fatal(f"job {job.ref} published {moved} rows, but the loads had landed {rows}")
+    return int(moved)
 
 
 def missing_source(job: JobState) -> bool:

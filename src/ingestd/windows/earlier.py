@@ -9,9 +9,9 @@ from itertools import count
 from urllib.parse import unquote
 
 from ingestd.batch.journal import Journal
+from ingestd.batch.landing import destination
 from ingestd.batch.record import Record, WindowMark
 from ingestd.batch.sources import SingleFileBatches
-from ingestd.batch.staging import destination
 from ingestd.model.errors import Transient
 from ingestd.model.objects import FileVersion, generation_time
 from ingestd.rules.schema import RuleSpec

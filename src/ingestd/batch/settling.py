@@ -1,0 +1,49 @@
+"""What is chosen for a batch before its first job, once: which project runs its jobs, and who prepares its rows.
+
+Most batches have no choice. Where the rule leaves one (a balancer, or no `Engine` where it matters), the choice is in
+the saved record before the first job is submitted: job ids live in a project, and two engines would load twice.
+"""
+
+import random
+from dataclasses import replace
+
+from ingestd.batch.landing import transient_of
+from ingestd.batch.record import Kind, Record
+from ingestd.batch.steps import Way, engine_matters, rule_of, way_of
+from ingestd.model.jobs import JobKind
+from ingestd.rules.schema import Balancer, BalancerStrategy
+from ingestd.warehouse.slots import JobSlots
+
+
+def settle(record: Record, engine: str, slots: JobSlots) -> Record:
+    """The record with its project and engine."""
+    if record.kind is not Kind.LOAD:
+        return record
+    spec = rule_of(record)
+    transient = transient_of(record)
+    chosen = False
+    if transient is not None:
+        balancer = transient.balancer
+        if balancer is not None and len(balancer.project_ids) > 1:
+            record, chosen = replace(record, project=choose(balancer, slots, record.event_id)), True
+        else:
+            given = transient.project_id or (balancer.project_ids[0] if balancer and balancer.project_ids else "")
+            record = replace(record, project=given or record.project)
+    if spec.engine is None and engine_matters(spec, record.load):
+        record, chosen = replace(record, engine=engine), True
+    if way_of(record, engine) is Way.STATEMENTS and transient is None:
+        record = replace(record, staged=True)  # statements need a table to read from
+    return replace(record, settled=chosen)
+
+
+def choose(balancer: Balancer, slots: JobSlots, seed: str) -> str:
+    """The project whose turn it is, by the load jobs that run there as far as this process knows.
+
+    `rand` draws one, and keeps it unless it is full and another is not; `fallback` takes the first that is not full.
+    """
+    projects, most = balancer.project_ids, balancer.max_load_jobs
+    free = [one for one in projects if not most or slots.in_flight(one, JobKind.LOAD) < most]
+    drawn = random.Random(seed).choice(projects)  # noqa: S311 - any spread will do, and the same batch draws the same
+    if balancer.strategy is BalancerStrategy.FALLBACK:
+        return free[0] if free else drawn
+    return drawn if drawn in free or not free else free[0]

@@ -1,0 +1,109 @@
+"""Which way a batch's rows take, and in which steps: functions of the record alone, so that everyone sees the same."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from ingestd.batch.landing import destination
+from ingestd.batch.pinned import HOME, UNMATCHED
+from ingestd.batch.record import Record
+from ingestd.model.preparation import BadData, Drift, Unmatched
+from ingestd.model.tables import TableName
+from ingestd.rules.destination import expand_destination
+from ingestd.rules.rule import Rule
+from ingestd.rules.schema import Engine, RuleSpec
+
+_SELF_DESCRIBING = frozenset({"AVRO", "PARQUET", "ORC"})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One job that brings landed rows to one target."""
+
+    branch: int  # the split's mapping, `HOME`, or `UNMATCHED`
+    target: TableName
+    source: int = HOME  # the landed table it reads: rows that were prepared apart lie apart
+
+    @property
+    def counts(self) -> bool:
+        """Whether it only counts the rows that no mapping of the split takes."""
+        return self.branch == UNMATCHED
+
+
+class Way(StrEnum):
+    """How a batch's rows get from its files into tables."""
+
+    DIRECT = "direct"  # its files are loaded as they are
+    PREPARED = "prepared"  # a preparer reads them first, and its files are loaded
+    STATEMENTS = "statements"  # its files are loaded into a table of the batch's own, and SQL does the rest
+
+
+def rule_of(record: Record) -> RuleSpec:
+    return _parsed(orjson.dumps(record.rule))
+
+
+@lru_cache(maxsize=256)
+def _parsed(rule: bytes) -> RuleSpec:
+    return RuleSpec.model_validate(orjson.loads(rule))
+
+
+def shapes(spec: RuleSpec) -> bool:
+    """Whether the rows are not the files' own any more."""
+    criteria = spec.dest.staging.criteria if spec.dest.staging else None
+    return bool(spec.dest.transforms or spec.dest.unique_keys or criteria)
+
+
+def engine_matters(spec: RuleSpec, load: dict[str, Any]) -> bool:
+    """Whether it makes a difference which engine works for the batch."""
+    return _way(spec, load, Engine.SPARK) is not _way(spec, load, Engine.BIGQUERY)
+
+
+def way_of(record: Record, default: str) -> Way:
+    """The batch's way: by its pinned engine, the rule's, or the default."""
+    spec = rule_of(record)
+    return _way(spec, record.load, Engine(record.engine or spec.engine or default))
+
+
+def _way(spec: RuleSpec, load: dict[str, Any], engine: Engine) -> Way:
+    if engine is Engine.BIGQUERY:
+        return Way.STATEMENTS if shapes(spec) else Way.DIRECT
+    infers = spec.dest.drift is Drift.EVOLVE and load.get("sourceFormat") not in _SELF_DESCRIBING
+    by_row = spec.dest.drift is Drift.DISCARD_ROW or spec.on_bad_data is BadData.QUARANTINE_ROWS
+    return Way.PREPARED if shapes(spec) or spec.merge is not None or infers or by_row else Way.DIRECT
+
+
+def branch_tables(record: Record) -> tuple[TableName, ...]:
+    """The tables of the rule's split, by mapping: named like the destination, after the batch's first file."""
+    spec = rule_of(record)
+    split = spec.dest.schema_options.split
+    if split is None:
+        return ()
+    tables = []
+    home = destination(record)
+    for mapping in split.mapping:
+        dest = spec.dest.model_copy(update={"table": mapping.then})
+        rule = Rule.of(spec.model_copy(update={"dest": dest}), record.rule_url, name=record.rule_name)
+        values = {**record.values, "EventID": record.event_id, "ProjectID": record.project}
+        tables.append(expand_destination(rule, record.files[0], values).target.in_project(str(home.project)))
+    return tuple(tables)
+
+
+def steps_of(record: Record) -> tuple[Step, ...]:
+    """The steps in their order: count what fits nowhere, a split's mappings as written, the destination itself."""
+    branches = branch_tables(record)
+    home = Step(HOME, destination(record))
+    if not branches:
+        return (home,)
+    pinned = record.progress.pinned
+    if pinned is not None:
+        there = {output.branch for output in pinned.prepared.outputs}
+        apart = [Step(branch, table, branch) for branch, table in enumerate(branches) if branch in there]
+        return (*apart, *((home,) if HOME in there else ()))
+    split = rule_of(record).dest.schema_options.split
+    apart = [Step(branch, table) for branch, table in enumerate(branches)]
+    if split is not None and split.unmatched is Unmatched.KEEP:
+        return (*apart, home)
+    return (Step(UNMATCHED, home.target), *apart)

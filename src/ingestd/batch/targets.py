@@ -1,0 +1,134 @@
+"""The tables that rows are published to: there, wide enough, and the job that fills each of them."""
+
+from dataclasses import replace
+
+import structlog
+
+from ingestd.batch.landing import APPEND, destination, landing_table, transient_of, truncates
+from ingestd.batch.loading import shape
+from ingestd.batch.parts import Parts
+from ingestd.batch.record import Record
+from ingestd.batch.steps import Step, branch_tables, rule_of, shapes
+from ingestd.batch.variables import batch_variables
+from ingestd.model.errors import NotFound
+from ingestd.model.jobs import JobKind
+from ingestd.model.preparation import Shaping
+from ingestd.model.tables import TableName, parse_table
+from ingestd.ports import TableInfo
+from ingestd.rules.shaping import absent_policy, shaping_of, upsert_conditions
+from ingestd.warehouse.statements import (
+    Publication,
+    Statement,
+    TableShape,
+    UpsertPlan,
+    publish_statements,
+    unmatched_statement,
+)
+
+log = structlog.get_logger(__name__)
+
+
+class Targets:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def statement(self, record: Record, step: Step) -> Statement:
+        """The step's job, after what has to be true of its target is."""
+        spec = rule_of(record)
+        if transient_of(record) is None and not shapes(spec):
+            return await self._copy(record, step)
+        plan = await self._publication(record, step)
+        found = unmatched_statement(plan) if step.counts else None
+        if found is None:
+            found = next(one for one in publish_statements(plan) if one.branch == step.branch or not plan.branches)
+        return replace(found, configuration=_as_asked(record, found))
+
+    async def ensure(self, record: Record, table: TableName) -> TableInfo | None:
+        """The split's table, made like the rule's template or the destination if it is missing."""
+        whole = table.partition(None)
+        found = await self._parts.warehouse.table(whole)
+        if found is not None or (model := await self._model(record)) is None:
+            return found
+        log.info("table.created", table=str(whole), template=str(model.name))
+        return await self._parts.warehouse.create_table(whole, shape(model))
+
+    async def _publication(self, record: Record, step: Step) -> Publication:
+        """What decides about the job. Rows that were prepared are shaped already: they only have to move."""
+        dest = rule_of(record).dest
+        values = batch_variables(record, record.loaded_files, self._parts.settings)
+        shaping = shaping_of(dest, values)
+        parameters = dict(shaping.parameters)
+        update_when, delete_when = upsert_conditions(dest, values, parameters)
+        branches = branch_tables(record)
+        if record.progress.pinned is not None:
+            shaping, branches = Shaping(alias=shaping.alias), ()
+        landed = landing_table(record, step.source).partition(None)
+        found = await self._parts.warehouse.table(landed)
+        if found is None:
+            raise NotFound(f"{landed} does not exist")
+        apart = step.branch >= 0
+        target = await self.ensure(record, step.target) if apart else await self._table(step.target)
+        shown = _shape(step.target, target)
+        return Publication(
+            landed=_shape(landed, found),
+            target=shown,
+            shaping=replace(shaping, parameters=parameters),
+            branches=tuple(replace(shown, name=one) for one in branches),  # only this step's statement is used
+            append=not truncates(record),
+            method=dest.staging.copy_method if dest.staging else None,
+            absent=absent_policy(dest),
+            upsert=UpsertPlan(dest.merge, update_when, delete_when) if dest.merge else None,
+        )
+
+    async def _copy(self, record: Record, step: Step) -> Statement:
+        """What was staged is published as it is, partition by partition if need be."""
+        landed = landing_table(record, step.source)
+        if step.branch >= 0:
+            await self.ensure(record, step.target)
+        if record.load.get("schemaUpdateOptions") or _evolved(record):
+            await self._widen(step.target.partition(None), landed.partition(None))
+        configuration = {
+            "sourceTables": [landed.rest],
+            "destinationTable": step.target.rest,
+            "writeDisposition": "WRITE_TRUNCATE" if truncates(record) else record.load.get("writeDisposition", APPEND),
+            "createDisposition": record.load.get("createDisposition", "CREATE_IF_NEEDED"),
+        }
+        return Statement(JobKind.COPY, step.target, configuration, step.branch)
+
+    async def _table(self, name: TableName) -> TableInfo | None:
+        return await self._parts.warehouse.table(name.partition(None))
+
+    async def _model(self, record: Record) -> TableInfo | None:
+        """What a split's tables are made like: the rule's template, or the destination."""
+        template = rule_of(record).dest.schema_options.template
+        if not template:
+            return await self._table(destination(record))
+        name = parse_table(template).in_project(self._parts.settings.project)
+        if (found := await self._table(name)) is None:
+            raise NotFound(f"template table {name} does not exist; create it or correct Schema.Template")
+        return found
+
+    async def _widen(self, target: TableName, landed: TableName) -> None:
+        """Columns that the loads were allowed to add: a copy cannot add them, so the target gets them first."""
+        wide, narrow = await self._table(landed), await self._table(target)
+        if wide is not None and narrow is not None and wide.resource.get("schema") != narrow.resource.get("schema"):
+            await self._parts.warehouse.patch_table(target, {"schema": wide.resource["schema"]})
+
+
+def _shape(name: TableName, info: TableInfo | None) -> TableShape:
+    return TableShape.of(name, info.resource if info else None)
+
+
+def _evolved(record: Record) -> bool:
+    pinned = record.progress.pinned
+    return pinned is not None and bool(pinned.prepared.added or pinned.prepared.relaxed)
+
+
+def _as_asked(record: Record, statement: Statement) -> dict[str, object]:
+    """The job's configuration, with the dispositions that the rule gives explicitly."""
+    configuration = dict(statement.configuration)
+    if "destinationTable" in configuration:
+        if record.load.get("writeDisposition") == "WRITE_EMPTY":
+            configuration["writeDisposition"] = "WRITE_EMPTY"
+        configuration["createDisposition"] = record.load.get("createDisposition", "CREATE_IF_NEEDED")
+    return configuration

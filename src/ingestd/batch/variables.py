@@ -1,0 +1,37 @@
+"""A batch's variables: what `$…` stands for in its expressions and post-actions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ingestd.batch.landing import landing_table, transient_of
+from ingestd.batch.record import Kind, Record
+from ingestd.model.objects import FileVersion
+from ingestd.settings import Settings
+
+
+def batch_variables(record: Record, files: Sequence[FileVersion], settings: Settings) -> dict[str, Any]:
+    """The variables for these of its files; named parameters of the rule override built-ins of the same name."""
+    first = next(iter((*files, *record.files)), None)
+    urls = [file.ref.url for file in files]
+    moment = first.event_time if first else record.created
+    values: dict[str, Any] = {
+        "EventID": record.event_id,
+        "DestTable": record.dest,
+        "TempTable": landing_table(record).dotted if transient_of(record) else "",
+        "URLs": ",".join(urls),
+        "LoadURIs": urls,
+        "SourceURI": first.ref.url if first else "",
+        "Source": {"URL": first.ref.url if first else "", "Time": moment.isoformat(), "Status": "pending"},
+        "RuleURL": record.rule_url,
+        "TriggerBucket": first.ref.bucket if first else "",
+        "ProjectID": record.project or settings.project,
+        "Region": record.location,
+        "Date": moment.strftime("%Y%m%d"),
+        "Hour": moment.strftime("%H"),
+        "Async": record.asynchronous,
+        "FailedURL": settings.errors.url,
+        "Params": record.values,
+    }
+    if record.kind is Kind.LOAD:
+        values["JobID"] = record.load_job().job_id
+    return values | record.values
