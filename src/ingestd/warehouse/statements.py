@@ -103,14 +103,17 @@ def publish_statements(plan: Publication) -> tuple[Statement, ...]:
     With a split, the destination itself is written only when unmatched rows are kept. `Unmatched.REFUSE` and
     `Unmatched.DROP` need the answer of `unmatched_statement` first and besides.
     """
+    numbers = list(range(len(plan.shaping.branches)))
+    if not numbers or plan.shaping.unmatched is Unmatched.KEEP:
+        numbers.append(HOME)
+    return tuple(publish_statement(plan, number) for number in numbers)
+
+
+def publish_statement(plan: Publication, branch: int = HOME) -> Statement:
+    """The job for one target alone; nothing has to be known of the others."""
     if len(plan.branches) != len(plan.shaping.branches):
         raise ValueError("a table is needed for each branch")
-    if not plan.shaping.branches:
-        return (_publish(plan, plan.target, HOME),)
-    found = [_publish(plan, table, number) for number, table in enumerate(plan.branches)]
-    if plan.shaping.unmatched is Unmatched.KEEP:
-        found.append(_publish(plan, plan.target, HOME))
-    return tuple(found)
+    return _publish(plan, plan.target if branch == HOME else plan.branches[branch], branch)
 
 
 def unmatched_statement(plan: Publication) -> Statement | None:

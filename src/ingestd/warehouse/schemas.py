@@ -1,0 +1,154 @@
+"""Schemas: what a table is made like, which columns it may get, and how a load is told about new ones.
+
+Pure functions over columns in REST form. A table only ever becomes wider: columns are added (NULLABLE or REPEATED) and
+REQUIRED ones relaxed, never dropped, renamed or given another type.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from ingestd.model.errors import BadInput
+from ingestd.model.preparation import Drift
+from ingestd.rules.schema import Dest
+from ingestd.warehouse.columns import Field, by_name, kind, members, repeated, required
+
+SELF_DESCRIBING = frozenset({"AVRO", "PARQUET", "ORC"})
+"""Formats whose files bring their schema."""
+
+_UPDATES = ["ALLOW_FIELD_ADDITION", "ALLOW_FIELD_RELAXATION"]
+
+
+class LandedLike(StrEnum):
+    """What a batch's own (transient) table is made like."""
+
+    TEMPLATE = "template"  # the table that `Transient.Template` names
+    LOAD = "load"  # the load makes it from its own schema: given, detected, or brought by the files
+    DESTINATION = "destination"  # the destination
+
+
+def landed_like(dest: Dest, load: Mapping[str, Any]) -> LandedLike:
+    """What the batch's own table is made like. `load` is the batch's load configuration.
+
+    Files that describe themselves keep their own columns where expressions may use ones the destination has not;
+    everything else is held to the destination's schema while it is loaded.
+    """
+    if dest.staging is not None and dest.staging.template:
+        return LandedLike.TEMPLATE
+    if load.get("schema") or load.get("autodetect"):
+        return LandedLike.LOAD
+    open_to_more = dest.transforms or dest.drift in {Drift.EVOLVE, Drift.DISCARD_VALUE}
+    if load.get("sourceFormat") in SELF_DESCRIBING and open_to_more:
+        return LandedLike.LOAD
+    return LandedLike.DESTINATION
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """A table's columns, made wide enough."""
+
+    fields: tuple[Field, ...]
+    added: tuple[str, ...] = ()  # dotted names
+    relaxed: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        return bool(self.added or self.relaxed)
+
+
+def evolve(table: Sequence[Field], data: Sequence[Field], *, complete: bool = True) -> Evolution:
+    """`table` with every column of `data`. Raises `BadInput` when a column has another type in the data.
+
+    `complete`: the data's columns are all it has, so REQUIRED columns it leaves out (or may leave empty) are relaxed.
+    """
+    return _merged(table, data, "", complete=complete)
+
+
+def patched(table: Sequence[Field], template: Sequence[Field]) -> Evolution | None:
+    """`table` with the columns that a template has besides; None when they contradict, and the table stays as it is.
+
+    As in bqtail: a template with fewer columns, or with other types, changes nothing.
+    """
+    try:
+        found = evolve(table, template, complete=False)
+    except BadInput:
+        return None
+    return found if _covers(template, table) else None
+
+
+def _merged(table: Sequence[Field], data: Sequence[Field], inside: str, *, complete: bool) -> Evolution:
+    known, brought = by_name(table), by_name(data)
+    fields: list[Field] = []
+    added: list[str] = []
+    relaxed: list[str] = []
+    for column in table:
+        name = f"{inside}{column['name']}"
+        other = brought.get(str(column["name"]).lower())
+        kept = dict(column)
+        if other is None:
+            if required(column) and complete:
+                kept["mode"], relaxed = "NULLABLE", [*relaxed, name]
+            fields.append(kept)
+            continue
+        if kind(other) != kind(column) or repeated(other) != repeated(column):
+            raise BadInput(f"column {name} is {_words(other)} in the data and {_words(column)} in the table")
+        if required(column) and not required(other):
+            kept["mode"], relaxed = "NULLABLE", [*relaxed, name]
+        if kind(column) == "RECORD":
+            inner = _merged(members(column), members(other), f"{name}.", complete=complete)
+            kept["fields"] = [dict(one) for one in inner.fields]
+            added += inner.added
+            relaxed += inner.relaxed
+        fields.append(kept)
+    for column in data:
+        if str(column["name"]).lower() not in known:
+            fields.append(_optional(column))
+            added.append(f"{inside}{column['name']}")
+    return Evolution(tuple(fields), tuple(added), tuple(relaxed))
+
+
+def _optional(column: Field) -> Field:
+    """A column as it may be added to a table that has rows: nothing in it is REQUIRED."""
+    kept = {key: value for key, value in column.items() if key != "mode" or repeated(column)}
+    if members(column):
+        kept["fields"] = [dict(_optional(one)) for one in members(column)]
+    return kept
+
+
+def _covers(wide: Sequence[Field], narrow: Sequence[Field]) -> bool:
+    """Whether `wide` has every column of `narrow`, nested ones included."""
+    known = by_name(wide)
+    return all(
+        (other := known.get(str(column["name"]).lower())) is not None and _covers(members(other), members(column))
+        for column in narrow
+    )
+
+
+def drift_options(dest: Dest, load: Mapping[str, Any], *, whole_table: bool = True) -> dict[str, Any]:
+    """What a load job that reads the files itself is told about columns the table has not.
+
+    `Drift.EVOLVE` lets BigQuery add them: text formats need its detection for that, and only a load that appends (or
+    replaces one partition, `whole_table=False`) may add columns; one that replaces the table brings its own schema.
+    Options that the rule gives itself stay.
+    """
+    found: dict[str, Any] = {}
+    if dest.drift is Drift.DISCARD_VALUE:
+        found["ignoreUnknownValues"] = True
+    if dest.drift is Drift.EVOLVE:
+        text = load.get("sourceFormat") not in SELF_DESCRIBING
+        if text and not load.get("schema"):
+            found["autodetect"] = True
+        if not (whole_table and str(load.get("writeDisposition", "")).startswith("WRITE_TRUNCATE")):
+            found["schemaUpdateOptions"] = _UPDATES
+    return {key: value for key, value in found.items() if load.get(key) is None}
+
+
+def expiration_time(expiry: timedelta, start: datetime) -> str:
+    """A table's `expirationTime`: that long after the batch began, in milliseconds as the REST API writes them."""
+    return str(int((start + expiry).timestamp() * 1000))
+
+
+def _words(column: Field) -> str:
+    return f"repeated {kind(column)}" if repeated(column) else kind(column)
