@@ -12,10 +12,11 @@ Invariants:
   `closed`. Listing is strongly consistent, so one of the two sees the other.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
+from urllib.parse import quote
 
 import orjson
 
@@ -97,6 +98,8 @@ class Found:
     lock: ObjectInfo | None = None
     closed: bool = False
     shards: tuple[str, ...] = ()
+    files: int = 0  # in its shards
+    size: int = 0
     newest_shard: datetime | None = None
 
 
@@ -160,10 +163,12 @@ class WindowStore:
             return False
         return True
 
-    async def add_shard(self, head: WindowHead, shard: str, arrivals: Iterable[Arrival]) -> None:
+    async def add_shard(self, head: WindowHead, shard: str, arrivals: Sequence[Arrival]) -> None:
         document = {**head.to_json(), "Files": [arrival.to_json() for arrival in arrivals]}
         ref = self._root / f"{head.window.name}/{shard}"
-        await self._store.create(ref, orjson.dumps(document), if_generation=ABSENT)
+        # A listing then tells how much waits without reading any shard.
+        metadata = {"ingestd-files": str(len(arrivals)), "ingestd-bytes": str(sum(one.size for one in arrivals))}
+        await self._store.create(ref, orjson.dumps(document), if_generation=ABSENT, metadata=metadata)
 
     async def is_closed(self, name: str) -> bool:
         return await self._store.stat(self._root / f"{name}/closed") is not None
@@ -222,11 +227,18 @@ class WindowStore:
                 window.closed = True
             else:
                 window.shards = (*window.shards, tail)
+                window.files += int(info.metadata.get("ingestd-files", 0))
+                window.size += int(info.metadata.get("ingestd-bytes", 0))
                 window.newest_shard = max(window.newest_shard or info.created, info.created)
         return Everything(list(found.values()), groups)
 
     async def _write_lock(self, head: WindowHead, generation: Generation) -> None:
-        metadata = {"ingestd-owner": head.owner, "ingestd-due": head.due.isoformat()}
+        metadata = {
+            "ingestd-owner": head.owner,
+            "ingestd-due": head.due.isoformat(),
+            "ingestd-rule": quote(head.rule_name, safe="/.:-_ "),  # header-safe
+            "ingestd-dest": quote(head.window.key.dest, safe=".:$-_"),
+        }
         if head.group:
             metadata["ingestd-group"] = head.group.name
         data = orjson.dumps(head.to_json(), option=orjson.OPT_INDENT_2)
