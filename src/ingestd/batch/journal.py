@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import structlog
 
@@ -55,6 +55,9 @@ class Entry:
     retry_at: datetime | None
     created: datetime
     group: str = ""
+    files: int = 0
+    rule: str = ""  # empty in records from before it was noted
+    dest: str = ""
 
 
 class Witness(Protocol):
@@ -264,6 +267,10 @@ def _metadata(record: Record) -> dict[str, str]:
         # Header-safe: object names may hold anything.
         metadata["ingestd-source"] = quote(record.files[0].key, safe="/#:.=@ ")
         metadata["ingestd-files"] = len(record.files)
+    if record.rule_name:
+        metadata["ingestd-rule"] = quote(record.rule_name, safe="/.:-_ ")
+    if record.dest:
+        metadata["ingestd-dest"] = quote(record.dest, safe=".:$-_")
     if record.window and record.window.group:
         metadata["ingestd-group"] = record.window.group
     if record.lease_until:
@@ -289,4 +296,7 @@ def _entry(info: ObjectInfo) -> Entry:
         retry_at=instant("ingestd-retry-at"),
         created=info.created,
         group=meta.get("ingestd-group", ""),
+        files=int(meta.get("ingestd-files", 0)),
+        rule=unquote(meta.get("ingestd-rule", "")),
+        dest=unquote(meta.get("ingestd-dest", "")),
     )
