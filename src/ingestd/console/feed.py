@@ -51,8 +51,8 @@ class Feed:
         self._pullers = pullers
         self._awaiting: OrderedDict[str, tuple[Record, datetime]] = OrderedDict()
         self._gauged: set[str] = set()
-        runner.endings.append(self._ended)
-        runner.watchers.append(self._released)
+        runner.endings.append(self.ended)
+        runner.watchers.append(self.released)
 
     async def run(self) -> None:
         """Root task: samples for the plots."""
@@ -97,33 +97,11 @@ class Feed:
     def dead_letter(self, subscription: str, message_id: str, reason: str) -> None:
         self._trouble(TroubleKind.DEAD_LETTER, f"message {message_id} of {subscription}", reason)
 
-    async def _ended(self, record: Record) -> None:
+    async def ended(self, record: Record) -> None:
+        """A batch has ended: what the runner tells."""
         now = self._clock.now()
-        fates = fates_of(record)
-        loaded = record.loaded_files
-        self.history.ended(
-            Ended(
-                event_id=record.event_id,
-                kind=record.kind,
-                phase=record.phase,
-                rule=record.rule_name,
-                dest=record.dest,
-                files=len(record.files),
-                rows=record.progress.rows if record.rows is None else record.rows,
-                size=record.progress.size,
-                attempts=record.attempt,
-                created=record.created,
-                ended=now,
-                source=record.files[0].ref.url if record.files else str(record.trigger_job or ""),
-                window=record.window.name if record.window else "",
-                error=record.error[:_REASON],
-                record=self._journal.done(record).url,
-                fates=dict(fates),
-                newest=max((file.event_time for file in loaded), default=None),
-            ),
-            (file.ref.url for file in record.files),
-            (max(0.0, (now - file.event_time).total_seconds()) for file in loaded),
-        )
+        latencies = (max(0.0, (now - file.event_time).total_seconds()) for file in record.loaded_files)
+        self.history.ended(self.describe(record), record.sources, latencies)
         for index in record.progress.wrong[:_SHOWN_FILES]:
             aside = record.progress.aside[index]
             self._trouble(
@@ -132,7 +110,28 @@ class Feed:
         if record.phase is Phase.FAILED:
             self._trouble(TroubleKind.FAILED, _subject(record), record.error, record=record)
 
-    def _released(self, record: Record) -> None:
+    def describe(self, record: Record) -> Ended:
+        return Ended(
+            event_id=record.event_id,
+            kind=record.kind,
+            phase=record.phase,
+            rule=record.rule_name,
+            dest=record.dest,
+            files=len(record.files),
+            rows=record.progress.rows if record.rows is None else record.rows,
+            size=record.progress.size,
+            attempts=record.attempt,
+            created=record.created,
+            ended=self._clock.now(),
+            source=record.files[0].ref.url if record.files else str(record.trigger_job or ""),
+            window=record.window.name if record.window else "",
+            error=record.error[:_REASON],
+            record=self._journal.done(record).url,
+            fates=dict(fates_of(record)),
+            newest=max((file.event_time for file in record.loaded_files), default=None),
+        )
+
+    def released(self, record: Record) -> None:
         self._awaiting.pop(record.event_id, None)
         if record.phase.final:
             return
