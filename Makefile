@@ -69,6 +69,10 @@ sim: setup ## Whole deployments with all their troubles, on virtual time, one pe
 bench: setup ## Every benchmark, each ending in one line of JSON (ARGS="localcloud" to choose)
 	@$(BIN)/python -m bench $(ARGS)
 
+.PHONY: browser
+browser: setup ## A Chromium for the console's tests: Debian's with root, else Playwright's own download
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install -y --no-install-recommends chromium; } || $(BIN)/playwright install chromium
+
 .PHONY: clean
 clean: ## Remove the environment, the local cloud's state and every cache
 	@rm -rf $(VENV) $(STATE) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov dist build
