@@ -17,10 +17,12 @@ from ingestd.batch.loading import creatable, shape
 from ingestd.batch.parts import Parts
 from ingestd.batch.pinned import HOME
 from ingestd.batch.record import Kind, Record
+from ingestd.batch.rule import rule_of
 from ingestd.model.errors import Fatal, NotFound
 from ingestd.model.tables import TableName, parse_table
 from ingestd.ports import TableInfo
 from ingestd.rules.schema import Transient
+from ingestd.warehouse.schemas import LandedLike, drift_options, landed_like
 
 log = structlog.get_logger(__name__)
 
@@ -78,15 +80,17 @@ def truncates(record: Record) -> bool:
 
 
 def landing_load(record: Record) -> dict[str, Any]:
-    """The batch's load configuration, aimed at where its rows arrive."""
-    if not lands_apart(record):
-        return record.load
-    return {
-        **record.load,
-        "destinationTable": landing_table(record).rest,
-        "writeDisposition": APPEND,
-        "createDisposition": "CREATE_IF_NEEDED",
-    }
+    """The configuration of a load that reads the batch's files itself, aimed at where its rows arrive."""
+    load = record.load
+    if lands_apart(record):
+        load = {
+            **load,
+            "destinationTable": landing_table(record).rest,
+            "writeDisposition": APPEND,
+            "createDisposition": "CREATE_IF_NEEDED",
+        }
+    whole = "$" not in load["destinationTable"]["tableId"]
+    return {**load, **drift_options(rule_of(record).dest, load, whole_table=whole)}
 
 
 class Landing:
@@ -142,6 +146,9 @@ class Landing:
                 raise NotFound(f"template table {name} does not exist; create it or correct Transient.Template")
             return template
         if _replaces_schema(record) and destination(record).decorator is None:
+            return None
+        dest = rule_of(record).dest
+        if (transient is not None or dest.transforms) and landed_like(dest, record.load) is LandedLike.LOAD:
             return None
         return await warehouse.table(destination(record).partition(None))
 

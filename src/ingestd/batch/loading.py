@@ -20,6 +20,8 @@ from ingestd.ports import TableInfo, Warehouse
 from ingestd.rules.destination import Destination
 from ingestd.rules.rule import Rule, plain
 from ingestd.rules.schema import Dest, RuleSpec
+from ingestd.warehouse.columns import fields_of
+from ingestd.warehouse.schemas import SELF_DESCRIBING, patched
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +35,6 @@ _FORMATS = {
     ".orc": "ORC",
 }
 _PACKED = (".gz", ".gzip", ".bz2", ".zst")
-_SELF_DESCRIBING = frozenset({"AVRO", "PARQUET", "ORC"})
 _TRUST = timedelta(seconds=60)  # how long a table that was seen is believed to exist
 
 
@@ -143,17 +144,31 @@ class Destinations:
                 )
             else:
                 return  # the load itself creates it
+        elif dest.schema_options.template:
+            await self._widen(parse_table(dest.schema_options.template), found)
         self._seen[table] = self._clock.monotonic()
         if found is not None:
             self._partitioned[table] = bool({"timePartitioning", "rangePartitioning"} & found.resource.keys())
 
     async def _create_like(self, template: TableName, table: TableName) -> None:
+        info = await self._template(template, table)
+        await self._warehouse.create_table(table, shape(info))
+        log.info("table.created", table=str(table), template=str(info.name))
+
+    async def _widen(self, template: TableName, found: TableInfo) -> None:
+        """A table that exists gets the columns its template has besides, where the two do not contradict."""
+        info = await self._template(template, found.name)
+        wide = patched(fields_of(found.resource), fields_of(info.resource))
+        if wide is not None and wide.changes:
+            await self._warehouse.patch_table(found.name, {"schema": {"fields": [dict(one) for one in wide.fields]}})
+            log.info("table.widened", table=str(found.name), template=str(info.name), added=wide.added)
+
+    async def _template(self, template: TableName, table: TableName) -> TableInfo:
         name = template.in_project(table.project or self._warehouse.project)
         info = await self._warehouse.table(name)
         if info is None:
             raise NotFound(f"template table {name} does not exist; create it or correct Schema.Template")
-        await self._warehouse.create_table(table, shape(info))
-        log.info("table.created", table=str(table), template=str(name))
+        return info
 
     def _trusted(self, table: TableName) -> bool:
         seen = self._seen.get(table)
@@ -175,4 +190,4 @@ def creatable(load: dict[str, Any]) -> bool:
     """Whether BigQuery can create the table from the load alone."""
     if load.get("createDisposition") == "CREATE_NEVER":
         return False
-    return bool(load.get("schema") or load.get("autodetect")) or load["sourceFormat"] in _SELF_DESCRIBING
+    return bool(load.get("schema") or load.get("autodetect")) or load["sourceFormat"] in SELF_DESCRIBING

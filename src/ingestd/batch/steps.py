@@ -2,21 +2,18 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any
-
-import orjson
 
 from ingestd.batch.landing import destination
 from ingestd.batch.pinned import HOME, UNMATCHED
 from ingestd.batch.record import Record
+from ingestd.batch.rule import rule_of as rule_of
 from ingestd.model.preparation import BadData, Drift, Unmatched
 from ingestd.model.tables import TableName
 from ingestd.rules.destination import expand_destination
 from ingestd.rules.rule import Rule
 from ingestd.rules.schema import Engine, RuleSpec
-
-_SELF_DESCRIBING = frozenset({"AVRO", "PARQUET", "ORC"})
+from ingestd.warehouse.schemas import SELF_DESCRIBING
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +38,6 @@ class Way(StrEnum):
     STATEMENTS = "statements"  # its files are loaded into a table of the batch's own, and SQL does the rest
 
 
-def rule_of(record: Record) -> RuleSpec:
-    return _parsed(orjson.dumps(record.rule))
-
-
-@lru_cache(maxsize=256)
-def _parsed(rule: bytes) -> RuleSpec:
-    return RuleSpec.model_validate(orjson.loads(rule))
-
-
 def shapes(spec: RuleSpec) -> bool:
     """Whether the rows are not the files' own any more."""
     criteria = spec.dest.staging.criteria if spec.dest.staging else None
@@ -70,7 +58,7 @@ def way_of(record: Record, default: str) -> Way:
 def _way(spec: RuleSpec, load: dict[str, Any], engine: Engine) -> Way:
     if engine is Engine.BIGQUERY:
         return Way.STATEMENTS if shapes(spec) else Way.DIRECT
-    infers = spec.dest.drift is Drift.EVOLVE and load.get("sourceFormat") not in _SELF_DESCRIBING
+    infers = spec.dest.drift is Drift.EVOLVE and load.get("sourceFormat") not in SELF_DESCRIBING
     by_row = spec.dest.drift is Drift.DISCARD_ROW or spec.on_bad_data is BadData.QUARANTINE_ROWS
     return Way.PREPARED if shapes(spec) or spec.merge is not None or infers or by_row else Way.DIRECT
 

@@ -12,16 +12,19 @@ from ingestd.batch.steps import Step, branch_tables, rule_of, shapes
 from ingestd.batch.variables import batch_variables
 from ingestd.model.errors import NotFound
 from ingestd.model.jobs import JobKind
-from ingestd.model.preparation import Shaping
+from ingestd.model.preparation import Drift, Shaping
 from ingestd.model.tables import TableName, parse_table
 from ingestd.ports import TableInfo
 from ingestd.rules.shaping import absent_policy, shaping_of, upsert_conditions
+from ingestd.warehouse.columns import fields_of
+from ingestd.warehouse.schemas import with_new_columns
 from ingestd.warehouse.statements import (
+    HOME,
     Publication,
     Statement,
     TableShape,
     UpsertPlan,
-    publish_statements,
+    publish_statement,
     unmatched_statement,
 )
 
@@ -40,7 +43,7 @@ class Targets:
         plan = await self._publication(record, step)
         found = unmatched_statement(plan) if step.counts else None
         if found is None:
-            found = next(one for one in publish_statements(plan) if one.branch == step.branch or not plan.branches)
+            found = publish_statement(plan, step.branch if plan.branches else HOME)
         return replace(found, configuration=_as_asked(record, found))
 
     async def ensure(self, record: Record, table: TableName) -> TableInfo | None:
@@ -68,6 +71,9 @@ class Targets:
             raise NotFound(f"{landed} does not exist")
         apart = step.branch >= 0
         target = await self.ensure(record, step.target) if apart else await self._table(step.target)
+        absent = absent_policy(dest)
+        if target is not None and absent is Drift.EVOLVE:
+            target = await self._grown(target, found)
         shown = _shape(step.target, target)
         return Publication(
             landed=_shape(landed, found),
@@ -76,7 +82,7 @@ class Targets:
             branches=tuple(replace(shown, name=one) for one in branches),  # only this step's statement is used
             append=not truncates(record),
             method=dest.staging.copy_method if dest.staging else None,
-            absent=absent_policy(dest),
+            absent=absent,
             upsert=UpsertPlan(dest.merge, update_when, delete_when) if dest.merge else None,
         )
 
@@ -85,7 +91,7 @@ class Targets:
         landed = landing_table(record, step.source)
         if step.branch >= 0:
             await self.ensure(record, step.target)
-        if record.load.get("schemaUpdateOptions") or _evolved(record):
+        if record.load.get("schemaUpdateOptions") or rule_of(record).dest.drift is Drift.EVOLVE or _evolved(record):
             await self._widen(step.target.partition(None), landed.partition(None))
         configuration = {
             "sourceTables": [landed.rest],
@@ -107,6 +113,15 @@ class Targets:
         if (found := await self._table(name)) is None:
             raise NotFound(f"template table {name} does not exist; create it or correct Schema.Template")
         return found
+
+    async def _grown(self, target: TableInfo, landed: TableInfo) -> TableInfo:
+        """The target, with the columns that only the landed rows have."""
+        wide = with_new_columns(fields_of(target.resource), fields_of(landed.resource))
+        if not wide.changes:
+            return target
+        log.info("table.widened", table=str(target.name), added=wide.added)
+        schema = {"fields": [dict(one) for one in wide.fields]}
+        return await self._parts.warehouse.patch_table(target.name, {"schema": schema})
 
     async def _widen(self, target: TableName, landed: TableName) -> None:
         """Columns that the loads were allowed to add: a copy cannot add them, so the target gets them first."""

@@ -66,6 +66,11 @@ def evolve(table: Sequence[Field], data: Sequence[Field], *, complete: bool = Tr
     return _merged(table, data, "", complete=complete)
 
 
+def with_new_columns(table: Sequence[Field], data: Sequence[Field]) -> Evolution:
+    """`table` with the columns that only `data` has; those both have stay as they are, whatever their types."""
+    return _merged(table, data, "", complete=False, lenient=True)
+
+
 def patched(table: Sequence[Field], template: Sequence[Field]) -> Evolution | None:
     """`table` with the columns that a template has besides; None when they contradict, and the table stays as it is.
 
@@ -78,7 +83,9 @@ def patched(table: Sequence[Field], template: Sequence[Field]) -> Evolution | No
     return found if _covers(template, table) else None
 
 
-def _merged(table: Sequence[Field], data: Sequence[Field], inside: str, *, complete: bool) -> Evolution:
+def _merged(
+    table: Sequence[Field], data: Sequence[Field], inside: str, *, complete: bool, lenient: bool = False
+) -> Evolution:
     known, brought = by_name(table), by_name(data)
     fields: list[Field] = []
     added: list[str] = []
@@ -92,12 +99,13 @@ def _merged(table: Sequence[Field], data: Sequence[Field], inside: str, *, compl
                 kept["mode"], relaxed = "NULLABLE", [*relaxed, name]
             fields.append(kept)
             continue
-        if kind(other) != kind(column) or repeated(other) != repeated(column):
+        differs = kind(other) != kind(column) or repeated(other) != repeated(column)
+        if differs and not lenient:
             raise BadInput(f"column {name} is {_words(other)} in the data and {_words(column)} in the table")
-        if required(column) and not required(other):
+        if required(column) and not required(other) and not lenient:
             kept["mode"], relaxed = "NULLABLE", [*relaxed, name]
-        if kind(column) == "RECORD":
-            inner = _merged(members(column), members(other), f"{name}.", complete=complete)
+        if kind(column) == "RECORD" and not differs:
+            inner = _merged(members(column), members(other), f"{name}.", complete=complete, lenient=lenient)
             kept["fields"] = [dict(one) for one in inner.fields]
             added += inner.added
             relaxed += inner.relaxed

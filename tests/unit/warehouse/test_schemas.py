@@ -9,7 +9,15 @@ from tests.unit.warehouse.tables import Tables, columns
 
 from ingestd.model.errors import BadInput
 from ingestd.warehouse.columns import converted, type_sql
-from ingestd.warehouse.schemas import LandedLike, drift_options, evolve, expiration_time, landed_like, patched
+from ingestd.warehouse.schemas import (
+    LandedLike,
+    drift_options,
+    evolve,
+    expiration_time,
+    landed_like,
+    patched,
+    with_new_columns,
+)
 
 
 def test_new_columns_are_added_at_the_end_and_none_of_them_is_required() -> None:
@@ -35,6 +43,12 @@ def test_what_the_data_leaves_out_is_relaxed() -> None:
 def test_another_type_is_no_evolution(data: str) -> None:
     with pytest.raises(BadInput, match=r"in the data and .* in the table"):
         evolve(columns("id INTEGER, info {a STRING}"), columns(data))
+
+
+def test_columns_that_only_the_data_has_are_added_whatever_the_others_are() -> None:
+    found = with_new_columns(columns("id NUMERIC!, info {a STRING}"), columns("id INTEGER, info {b STRING}, more DATE"))
+    assert found.fields == columns("id NUMERIC!, info {a STRING, b STRING}, more DATE")
+    assert (found.added, found.relaxed) == (("info.b", "more"), ())
 
 
 def test_a_template_adds_what_it_has_besides_or_changes_nothing() -> None:
