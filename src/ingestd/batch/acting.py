@@ -10,6 +10,7 @@ from ingestd.actions.context import ActionContext, ActionHttp, ActionSettings
 from ingestd.actions.executor import ActionFailed, run_actions
 from ingestd.actions.objects import loop_guard
 from ingestd.actions.plan import Plan, plan
+from ingestd.batch.expiring import Expiries
 from ingestd.batch.journal import Held, Journal
 from ingestd.batch.quarantine import Quarantine
 from ingestd.batch.record import Kind, Record, StepOutcome
@@ -62,8 +63,10 @@ class PostActions:
         self._journal = journal
         self._settings = settings
         self._quarantine = Quarantine(store, settings)
+        self._expiries = Expiries(warehouse)
 
     async def on_success(self, held: Held, job: JobState | None, *, last_try: bool) -> None:
+        await self._expiries.set(held.record)
         steps = _plan(held.record)
         ctx = self._context(held, held.record.loaded_files)
         if held.record.asynchronous:
