@@ -4,6 +4,7 @@ Each call gets a server-side session of its own, which keeps its views apart and
 server decides about memory, cores and pools; SQL settings that it lets a client change are set on every session.
 """
 
+import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,6 +39,7 @@ class ConnectEngine:
         except ImportError as error:
             raise Fatal(f"spark.master {url} needs Spark Connect's client: pip install 'ingestd[connect]'") from error
         os.environ[_MODE] = "1"
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what it raises
         try:
             return cls(url, {name: value for name, value in conf.items() if name.startswith("spark.sql.")})
         except BaseException:

@@ -68,6 +68,9 @@ def is_lost(error: BaseException, text: str) -> bool:
 
 def explain(error: BaseException) -> str:
     """The first lines of the message: the rest is Java's stack."""
+    details = getattr(error, "details", None)
+    if callable(details):  # gRPC's own errors say the same at length
+        return str(details())
     text = getattr(error, "_desc", None) or getattr(error, "_message", None)
     if not text:
         try:

@@ -24,7 +24,7 @@ import structlog
 from ingestd.model.errors import Fatal, IngestError, Transient
 from ingestd.prepare import progress
 from ingestd.prepare.engine import Engine, Work
-from ingestd.prepare.failures import translate
+from ingestd.prepare.failures import explain, translate
 
 log = structlog.get_logger(__name__)
 
@@ -232,8 +232,9 @@ class Supervisor:
                     living.suspect.clear()
                     next_beat = loop.time()
                 if beat is not None and beat.done():
-                    if beat.exception() is not None:
-                        living.why = str(beat.exception())
+                    error = beat.exception()
+                    if error is not None:
+                        living.why = explain(error)
                         return "died"
                     beat = None
                     answered = loop.time()

@@ -1,0 +1,120 @@
+"""Spark's own servers as processes, from the installed package: a standalone cluster, a Connect server."""
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ingestd.prepare.gateway import spark_home
+from ingestd.prepare.java import find_java, runnable_home
+
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"  # short lives: compile little
+
+
+@contextmanager
+def server(command: Sequence[str], port: int, log: Path, **environ: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """One of Spark's scripts, in a process group of its own, until its port answers."""
+    home = spark_home()
+    java = runnable_home(find_java(os.environ), Path(tempfile.gettempdir()) / "ingestd-test-java")
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [str(home / "bin" / command[0]), *command[1:]],
+            env={**os.environ, "JAVA_HOME": str(java), **environ},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        if port:
+            await_port(port, process, log)
+        yield process
+    finally:
+        kill_group(process)
+
+
+def kill_group(process: "subprocess.Popen[bytes]") -> None:
+    """The process and all it started, at once."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(10)
+
+
+def await_port(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        with closing(socket.socket()) as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"{process.args} did not answer: {log.read_text()[-3000:]}")
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    url: str
+    workers: tuple["subprocess.Popen[bytes]", ...]
+
+
+@contextmanager
+def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
+    """A master and its workers, one core each."""
+    port = free_port()
+    url = f"spark://127.0.0.1:{port}"
+    common = {
+        "SPARK_DAEMON_JAVA_OPTS": QUICK,
+        "SPARK_DAEMON_MEMORY": "192m",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_WORKER_DIR": str(folder),
+    }
+    with ExitStack() as stack:
+        master = ("spark-class", "org.apache.spark.deploy.master.Master")
+        arguments = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
+        stack.enter_context(server((*master, *arguments), port, folder / "master.log", **common))
+        joined = []
+        for number in range(workers):
+            worker = (
+                "spark-class",
+                "org.apache.spark.deploy.worker.Worker",
+                "--host",
+                "127.0.0.1",
+                "--webui-port",
+                "0",
+            )
+            command = (*worker, "--cores", "1", "--memory", "600m", url)
+            log = folder / f"worker{number}.log"
+            joined.append(stack.enter_context(server(command, 0, log, **common)))
+        yield Cluster(url, tuple(joined))
+
+
+@contextmanager
+def connect_server(folder: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    """A Spark Connect server on two cores: its address and its process."""
+    port = free_port()
+    conf = {
+        "spark.master": "local[2]",
+        "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": QUICK,
+        "spark.ui.enabled": "false",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "spill"),
+    }
+    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+    command = ["spark-submit", *options, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    log = folder / "connect.log"
+    with server((*command, "spark-internal"), port, log, SPARK_LOCAL_IP="127.0.0.1") as process:
+        yield f"sc://127.0.0.1:{port}", process

@@ -1,0 +1,77 @@
+"""The same work on a standalone cluster: right rows, also when a worker dies in the middle of it."""
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from tests.spark.processes import QUICK, Cluster, kill_group, standalone_cluster
+from tests.spark.scenarios.faults import running
+
+from ingestd.prepare.session import Spark
+from ingestd.prepare.start import spark_for
+from ingestd.settings import Spark as SparkSettings
+
+
+def settings(cluster: Cluster, folder: Path) -> SparkSettings:
+    return SparkSettings(
+        master=cluster.url,
+        files="local",
+        scratch=folder,
+        warm_up=False,
+        conf={
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": QUICK,
+            "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": QUICK,
+            "spark.sql.shuffle.partitions": "4",
+        },
+    )
+
+
+def slow_write(target: Path) -> Callable[[SparkSession], tuple[int, int]]:
+    def work(session: SparkSession) -> tuple[int, int]:
+        pause = F.expr("java_method('java.lang.Thread', 'sleep', 400L)")
+        rows = session.range(0, 12, 1, 12).select("id", pause.alias("slept")).groupBy("id").agg(F.max("slept"))
+        rows.write.mode("overwrite").parquet(str(target))
+        read = session.read.parquet(str(target))
+        return read.count(), read.select("id").distinct().count()
+
+    return work
+
+
+async def executors(spark: Spark) -> int:
+    def count(session: SparkSession) -> int:
+        return len(session.sparkContext.statusTracker().getExecutorInfos()) - 1  # the driver is listed, too
+
+    return await spark.run(count, tag="count")
+
+
+async def main(folder: Path) -> None:
+    with standalone_cluster(folder) as cluster:
+        async with running(spark_for(settings(cluster, folder))) as spark:
+            began = time.monotonic()
+            assert await spark.run(lambda session: session.range(100).count(), tag="first") == 100
+            while await executors(spark) < 2:
+                await asyncio.sleep(0.2)
+            print(f"two executors after {time.monotonic() - began:.1f} s")
+            work = asyncio.create_task(spark.run(slow_write(folder / "rows"), tag="slow"))
+            await asyncio.sleep(1.5)
+            assert not work.done()
+            kill_group(cluster.workers[0])
+            began = time.monotonic()
+            async with asyncio.timeout(timedelta(seconds=60).total_seconds()):
+                assert await work == (12, 12)
+            print(f"a worker killed: right rows {time.monotonic() - began:.1f} s later")
+            assert spark.missing() == ""
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        asyncio.run(main(Path(sys.argv[1] if len(sys.argv) > 1 else name)))
