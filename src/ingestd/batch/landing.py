@@ -9,12 +9,11 @@ says how rows leave them.
 """
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from ingestd.batch.loading import creatable, shape
-from ingestd.batch.parts import Parts
 from ingestd.batch.pinned import HOME
 from ingestd.batch.record import Kind, Record
 from ingestd.batch.rule import rule_of
@@ -23,6 +22,9 @@ from ingestd.model.tables import TableName, parse_table
 from ingestd.ports import TableInfo
 from ingestd.rules.schema import Transient
 from ingestd.warehouse.schemas import LandedLike, drift_options, landed_like
+
+if TYPE_CHECKING:
+    from ingestd.batch.parts import Parts
 
 log = structlog.get_logger(__name__)
 
@@ -94,7 +96,7 @@ def landing_load(record: Record) -> dict[str, Any]:
 
 
 class Landing:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: "Parts") -> None:
         self._parts = parts
 
     async def ensure(self, record: Record) -> None:

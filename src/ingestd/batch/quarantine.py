@@ -111,7 +111,7 @@ def _reason(record: Record, file: FileVersion, aside: SetAside) -> dict[str, Any
         "Row": aside.row,
         "Position": aside.position,
         "Column": aside.column or None,
-        "NamedByBigQuery": aside.named,
+        "NamedByBigQuery": aside.named and bool(aside.job_id),  # otherwise found while its rows were prepared
         "JobID": aside.job_id,
         "EventID": record.event_id,
         "Rule": record.rule_name,

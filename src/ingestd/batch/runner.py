@@ -34,6 +34,7 @@ from ingestd.batch.journal import Held, LeaseLost
 from ingestd.batch.landing import Landing, lands_apart
 from ingestd.batch.loaders import loader_for
 from ingestd.batch.parts import Parts
+from ingestd.batch.prepared import batch_folder
 from ingestd.batch.record import Kind, Phase, Record
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient
 from ingestd.model.jobs import JobState
@@ -219,7 +220,7 @@ class BatchRunner:
         if record.load and lands_apart(record):
             await Landing(parts).drop(record)
         if record.progress.preparing and parts.preparer is not None:
-            await parts.preparer.discard(parts.settings.staging / record.event_id)
+            await parts.preparer.discard(batch_folder(parts.settings.staging, record))
         if record.phase is Phase.FAILED:
             await parts.store.create(
                 parts.settings.errors / f"{record.dest}/{record.event_id}.err", record.error.encode()

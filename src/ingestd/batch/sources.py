@@ -6,7 +6,7 @@ twice or under the wrong name. The order of things excludes that:
 1. A batch's record exists before its sources are looked at, and they are looked at before its job is submitted.
 2. A file that overwrote an earlier generation looks for the batch of that generation. None: that batch will look at its
    sources later than now, find the newer generation and give way. Not loaded yet: wait for it. Loaded: ask the job when
-   it read, and by that whether it read the newer content.
+   it read, and by that whether it read the newer content. Rows that were prepared come from the pinned generation.
 
 What is not there, or is not to be loaded, is set aside file by file; the others go on.
 """
@@ -19,6 +19,7 @@ from typing import Protocol
 
 from ingestd.batch.content import Fate, SetAside
 from ingestd.batch.journal import Journal
+from ingestd.batch.landing import lands_apart
 from ingestd.batch.record import Phase, Record
 from ingestd.model.bounded import bounded
 from ingestd.model.clock import Clock
@@ -193,6 +194,8 @@ class Overwrites:
             if aside is not None and aside.fate is Fate.SUPERSEDED and batch.files[place].overwrote:
                 earlier = FileVersion(file.ref, batch.files[place].overwrote)
                 continue
+            if batch.progress.preparing:
+                return None  # whoever prepares rows reads the generation it was given, or none
             return await self._ask_job(record, file, info, batch, place)
         return None
 
@@ -237,12 +240,12 @@ def _place(batch: Record, file: FileVersion) -> int | None:
 
 def _decided(batch: Record, file: FileVersion) -> bool:
     """Whether it is known what becomes of the file in its batch, though the batch may go on."""
-    if batch.phase is not Phase.ACCEPTED:
+    if batch.phase is not Phase.ACCEPTED or batch.progress.preparing:
         return True
     place = _place(batch, file)
     if place is None or place in batch.progress.aside:
         return True
-    return not batch.staged and batch.progress.job_of(place) is not None
+    return not lands_apart(batch) and batch.progress.job_of(place) is not None
 
 
 def _job_of(batch: Record, place: int) -> str:

@@ -83,9 +83,9 @@ def steps_of(record: Record) -> tuple[Step, ...]:
     """The steps in their order: count what fits nowhere, a split's mappings as written, the destination itself."""
     branches = branch_tables(record)
     home = Step(HOME, destination(record))
-    if not branches:
-        return (home,)
     pinned = record.progress.pinned
+    if not branches and pinned is None:
+        return (home,)
     if pinned is not None:
         there = {output.branch for output in pinned.prepared.outputs}
         apart = [Step(branch, table, branch) for branch, table in enumerate(branches) if branch in there]
