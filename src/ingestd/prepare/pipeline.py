@@ -1,0 +1,286 @@
+"""One pass over a batch on Spark: read, judge, shape, write. And another, where the first one taught that it must be.
+
+Everything is one Spark job, from the files to the prepared files; the verdict on each file comes out of the same job as
+an observation of the rows that were read. A second pass happens only when
+- a bad file was too large to be held back until its end was seen (`Verdict.leaked`): again without it;
+- more bad rows were tolerated than `maxBadRecords` allows in all (`Verdict.strict`): again, tolerating none;
+- the data has columns that the table is to get (`Drift.EVOLVE`), or all columns are to be detected: again with them.
+What an abandoned pass wrote is in a folder of its own and never looked at.
+
+`prepare` blocks and runs in a thread; the session it gets is its own.
+"""
+
+import heapq
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from ingestd.localcloud.bigquery.types import Mode, Schema
+from ingestd.model.errors import BadInput, Fatal
+from ingestd.model.preparation import BadData, Drift, FileLayout, Shaping
+from ingestd.prepare import output
+from ingestd.prepare.quarantine import Verdict, judge, refusal
+from ingestd.prepare.readers import ReadPlan
+from ingestd.prepare.reading import REPORT, Reading, ReadingContents, Report, Unit
+from ingestd.prepare.shaping import BRANCH, FILE, HOME, LINE, SideFrame, shape
+from ingestd.prepare.sqltypes import quote
+from ingestd.prepare.types import parse_schema, required, rest, spark_ddl
+from ingestd.prepare.unknown import agree, extended
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = structlog.get_logger(__name__)
+
+SHARE_BYTES = 4 << 20  # less is not worth another task
+_SHRINKS = 2  # text to compressed columns, cautiously: decides how many files there will be
+_SHUFFLE_BYTES = 256 << 20
+_MOST_PASSES = 5
+
+Sides = Callable[["SparkSession"], Mapping[str, SideFrame]]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A batch as the pipeline sees it."""
+
+    plan: ReadPlan
+    units: tuple[Unit, ...]
+    destination: Schema  # empty: made from the rows
+    shaping: Shaping
+    policy: BadData
+    layout: FileLayout
+    target: str  # folder for what is written, of this attempt alone
+    names: tuple[str, ...]  # of all files, by their place in the request
+    order: tuple[int, ...] = ()  # rank of each file: the highest is the newest
+    contents: Mapping[str, Unit] | None = None  # by path, where Spark itself reads the files
+    rejects: str = ""
+    cores: int = 0
+    sides: Sides | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a batch became."""
+
+    target: str
+    form: output.Format
+    schema: Schema
+    verdict: Verdict
+    rows: dict[int, int]  # by branch
+    added: Schema = ()
+    relaxed: tuple[str, ...] = ()
+    left_out: dict[str, int] = field(default_factory=dict)
+    rejects: str = ""  # folder with the bad rows of files whose good ones were taken
+    rejected: tuple[str, ...] = ()  # or these rows themselves
+    passes: int = 1
+
+
+def prepare(session: "SparkSession", work: Work) -> Made:
+    """The prepared files of a batch are in `Made.target` when this returns."""
+    added: Schema = ()
+    tolerated = work.plan.options.max_bad_records
+    without: set[int] = set()
+    known_bad: Verdict | None = None
+    destination = work.destination
+    if not work.plan.schema:
+        added = _detect(session, work)
+    for number in range(1, _MOST_PASSES + 1):
+        plan = replace(work.plan, schema=extended(work.plan.schema, added))
+        one = replace(
+            work,
+            plan=plan,
+            units=tuple(unit for unit in work.units if unit.index not in without),
+            destination=extended(destination, added) if destination else (),
+            target=f"{work.target}/{number}-{uuid.uuid4().hex[:8]}",
+            rejects=f"{work.rejects}/{number}" if work.rejects else "",
+        )
+        made = _pass(session, one, tolerated)
+        verdict = made.verdict
+        if work.policy is BadData.FAIL and verdict.bad:
+            raise refusal(verdict, work.names)
+        again = bool(verdict.leaked) or verdict.strict
+        known_bad = _with_leaked(known_bad, verdict)
+        if verdict.leaked:
+            without |= verdict.leaked
+        if verdict.strict:
+            tolerated = 0
+        if verdict.unknown and work.plan.drift is Drift.EVOLVE:
+            added = agree(added, verdict.unknown)
+            again = True
+        if not again:
+            bad = tuple(sorted((*known_bad.bad, *verdict.bad), key=lambda item: item.index))
+            new = added if destination or work.plan.schema else ()
+            return replace(made, verdict=replace(verdict, bad=bad), added=new, passes=number)
+        log.info("prepare.again", without=len(without), columns=[item.name for item in added], strict=verdict.strict)
+    raise Fatal(f"the batch was not settled after {_MOST_PASSES} passes")
+
+
+def _with_leaked(known: Verdict | None, verdict: Verdict) -> Verdict:
+    """Bad files that the next pass leaves out stay in the verdict."""
+    leaked = tuple(item for item in verdict.bad if item.index in verdict.leaked)
+    return Verdict(bad=(*(known.bad if known else ()), *leaked))
+
+
+def _detect(session: "SparkSession", work: Work) -> Schema:
+    """The columns of files whose table does not exist yet: whatever any of them has."""
+    plan = replace(work.plan, drift=Drift.EVOLVE)
+    frame = _rows(session, replace(work, plan=plan), work.plan.options.max_bad_records)
+    found = [Report.parse(row[0]) for row in frame.where(f"{REPORT} IS NOT NULL").select(REPORT).collect()]
+    verdict = judge(found, work.policy, work.plan.options.max_bad_records)
+    if not verdict.unknown:
+        reason = f": {work.names[verdict.bad[0].index]}: {verdict.bad[0].why}" if verdict.bad else ""
+        raise BadInput(f"no columns could be detected in the batch's files{reason}")
+    return verdict.unknown
+
+
+def _rows(session: "SparkSession", work: Work, tolerated: int) -> "DataFrame":
+    """The frame of good rows and reports."""
+    columns = (*work.plan.schema, *work.plan.keys)
+    ddl = ", ".join(part for part in (spark_ddl(columns), f"{FILE} INT", f"{LINE} BIGINT", f"{REPORT} STRING") if part)
+    reading = Reading(work.plan, work.policy, tolerated=tolerated, rejects=work.rejects)
+    if work.contents is not None:
+        left = {unit.index for unit in work.units}
+        contents = {path: unit for path, unit in work.contents.items() if unit.index in left}
+        frame = session.read.format("binaryFile").load(list(contents)).select("path", "content")
+        return frame.mapInArrow(ReadingContents(reading, contents), ddl)
+    shares = share(work.units, tasks(work))
+    reading = replace(reading, shares=shares)
+    return session.range(0, len(shares), 1, len(shares)).mapInArrow(reading, ddl)
+
+
+def tasks(work: Work) -> int:
+    """How many tasks read: enough to use every core, few enough that each writes a file of some size."""
+    size = sum(unit.length for unit in work.units)
+    busy = min(work.cores or 8, -(-size // SHARE_BYTES))
+    return max(1, busy, -(-size // (work.layout.target_size * _SHRINKS)))
+
+
+def share(units: Sequence[Unit], count: int) -> tuple[tuple[Unit, ...], ...]:
+    """The units in that many shares of about equal size, the largest units dealt first."""
+    heap: list[tuple[int, int]] = [(0, number) for number in range(min(count, max(len(units), 1)))]
+    shares: list[list[Unit]] = [[] for _ in heap]
+    for unit in sorted(units, key=lambda unit: (-unit.length, unit.index, unit.part)):
+        size, number = heapq.heappop(heap)
+        shares[number].append(unit)
+        heapq.heappush(heap, (size + unit.length + 1, number))
+    return tuple(tuple(sorted(one, key=lambda unit: (unit.index, unit.part))) for one in shares)
+
+
+def _pass(session: "SparkSession", work: Work, tolerated: int) -> Made:
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sql
+
+    size = sum(unit.length for unit in work.units)
+    if work.cores:
+        session.conf.set("spark.sql.shuffle.partitions", str(max(work.cores, -(-size // _SHUFFLE_BYTES))))
+    if work.rejects:
+        Path(work.rejects).mkdir(parents=True)
+    seen = Observation(f"read-{uuid.uuid4().hex[:8]}")
+    frame = _rows(session, work, tolerated).observe(seen, sql.collect_list(REPORT).alias("reports"))
+    frame = frame.where(f"{REPORT} IS NULL").drop(REPORT)
+    columns = (*work.plan.schema, *work.plan.keys)
+    left_out: Callable[[], dict[str, int]] = dict
+    branches = False
+    if work.shaping.asked or (work.destination and _differ(work.destination, columns)):
+        sides = work.sides(session) if work.sides is not None else {}
+        shaped = shape(
+            frame,
+            work.shaping,
+            source=rest(columns),
+            destination=rest(work.destination),
+            sides=sides,
+            file_order=work.order,
+        )
+        frame, branches, left_out = shaped.frame, shaped.branches, shaped.left_out
+        columns = parse_schema(shaped.schema)
+    elif work.destination:
+        columns = work.destination
+    form = output.choose(work.layout, columns)
+    counted = Observation(f"written-{uuid.uuid4().hex[:8]}")
+    counts = [sql.count(sql.lit(1)).alias("rows")]
+    if branches:
+        targets = [HOME, *range(len(work.shaping.branches))]
+        counts += [sql.expr(f"count_if({BRANCH} = {number})").alias(f"b{number}") for number in targets]
+    obliged = required(columns)
+    counts += [sql.expr(f"count_if({quote(name)} IS NULL)").alias(f"n{place}") for place, name in enumerate(obliged)]
+    frame = frame.observe(counted, *counts)
+    output.write(frame, _relaxed(work, columns), form, work.target, branches=branches)
+    reports = [Report.parse(text) for text in seen.get["reports"]]
+    verdict = judge(reports, work.policy, tolerated)
+    _complete(work, reports)
+    got = counted.get
+    empty = tuple(name for place, name in enumerate(obliged) if got[f"n{place}"])
+    if empty and work.plan.drift is not Drift.EVOLVE:
+        raise BadInput(f"REQUIRED column(s) have no value in some rows after the transformation: {', '.join(empty)}")
+    rows = {number: got[f"b{number}"] for number in targets} if branches else {HOME: got["rows"]}
+    return Made(
+        work.target,
+        form,
+        tuple(replace(item, mode=Mode.NULLABLE) if item.name in empty else item for item in columns),
+        verdict,
+        rows,
+        relaxed=empty,
+        left_out=left_out(),
+        rejects=work.rejects,
+        rejected=tuple(line for report in reports for line in report.rejected),
+    )
+
+
+def _complete(work: Work, reports: Sequence[Report]) -> None:
+    """Every unit was read: a file that nobody reports on must never pass for an empty one."""
+    silent = {(unit.index, unit.part) for unit in work.units} - {(item.index, item.part) for item in reports}
+    if silent:
+        raise Fatal(f"no report came for {len(silent)} file(s), e.g. {work.names[min(silent)[0]]}")
+
+
+def _differ(left: Schema, right: Schema) -> bool:
+    """Whether rows with the one set of columns have to be made into the other."""
+    return [(item.name.lower(), item.type, item.mode is Mode.REPEATED) for item in left] != [
+        (item.name.lower(), item.type, item.mode is Mode.REPEATED) for item in right
+    ]
+
+
+def _relaxed(work: Work, columns: Schema) -> Schema:
+    """While columns may still be relaxed, none is declared REQUIRED in the files."""
+    if work.plan.drift is not Drift.EVOLVE:
+        return columns
+    return tuple(replace(item, mode=Mode.NULLABLE) if item.mode is Mode.REQUIRED else item for item in columns)
+
+
+def branch_of(folder: str) -> int:
+    """The branch whose rows are in a folder that Spark made."""
+    return int(folder.removeprefix(f"{BRANCH}=")) if folder.startswith(f"{BRANCH}=") else HOME
+
+
+def local_files(target: str, branches: Mapping[int, int]) -> dict[int, list[Path]]:
+    """What a pass wrote on this machine's disk, by branch."""
+    root = Path(target)
+    found: dict[int, list[Path]] = {}
+    for path in sorted(root.rglob("part-*")):
+        branch = branch_of(path.parent.name)
+        if branches.get(branch, 0):
+            found.setdefault(branch, []).append(path)
+    return found
+
+
+def rejected_files(made: Made) -> list[Path]:
+    return sorted(Path(made.rejects).glob("*.jsonl")) if made.rejects else []
+
+
+def rank(keys: Sequence[Any]) -> tuple[int, ...]:
+    """The place of each key among all, from the lowest up."""
+    order = sorted(range(len(keys)), key=partial(_key_of, keys))
+    ranks = [0] * len(keys)
+    for place, index in enumerate(order):
+        ranks[index] = place
+    return tuple(ranks)
+
+
+def _key_of(keys: Sequence[Any], index: int) -> Any:
+    return keys[index]

@@ -1,0 +1,410 @@
+"""`Preparer` on Spark: a batch's pinned files into few prepared ones, with a manifest as the last word.
+
+What an attempt leaves, in this order, and what its death in between means:
+
+    1. a folder in scratch, with the fetched files and Spark's output    removed when the attempt ends, however it ends;
+                                                                        after a crash, by `start` of the next process
+    2. objects `<folder>/<run>/…`: prepared files, bad rows              named by nobody: never loaded, removed by
+                                                                        `discard`
+    3. `<folder>/manifest.json`, created only if there is none           the attempt is done; asked again, it is the
+                                                                        answer, whoever asks
+
+A run has a random name, so that two replicas at the same attempt never write the same object; one of them creates the
+manifest and the other takes it over.
+
+Files come to Spark either way: fetched into scratch (`Files.LOCAL`), or read by Spark from the bucket (`Files.GS`), in
+which case the generations are looked at before and after.
+"""
+
+import asyncio
+import os
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import structlog
+
+from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.localcloud.bigquery.files.delimited import Dialect, by_name
+from ingestd.localcloud.bigquery.files.detect import detect_csv
+from ingestd.localcloud.bigquery.files.hive import partition_columns
+from ingestd.localcloud.bigquery.files.options import LoadOptions, SourceFormat
+from ingestd.localcloud.bigquery.types import Mode, Schema
+from ingestd.model.errors import BadInput, NotFound, PreconditionFailed, Transient
+from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
+from ingestd.model.preparation import BadFile, Drift, Output, Prepared, PrepareRequest, Shaping
+from ingestd.ports import FileStore
+from ingestd.prepare import inflate, manifest, pipeline
+from ingestd.prepare.fetch import PARALLEL, Fetched, Scratch, fetch, no_room
+from ingestd.prepare.masters import Files
+from ingestd.prepare.readers import ReadPlan
+from ingestd.prepare.reading import Unit
+from ingestd.prepare.session import Spark
+from ingestd.prepare.types import parse_schema, rest
+
+log = structlog.get_logger(__name__)
+
+PART_BYTES = 32 << 20  # larger files of lines are read by several tasks
+_DETECTION_BYTES = 4 << 20
+
+
+class SideInputs(Protocol):
+    """Side inputs, made ready on the event loop and turned into frames in the session's thread."""
+
+    async def ready(self, shaping: Shaping) -> pipeline.Sides: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """How files reach Spark, and what it has."""
+
+    files: Files = Files.LOCAL
+    cores: int = 0
+
+
+class SparkPreparer:
+    def __init__(
+        self,
+        spark: Spark,
+        store: FileStore,
+        scratch: Scratch,
+        where: Where,
+        side_inputs: SideInputs | None = None,
+    ) -> None:
+        self._spark = spark
+        self._store = store
+        self._scratch = scratch
+        self._where = where
+        self._side_inputs = side_inputs
+
+    async def start(self) -> None:
+        """Remove what earlier processes left in scratch."""
+        if found := await asyncio.to_thread(self._scratch.clean):
+            log.info("prepare.scratch_cleaned", folders=found)
+
+    async def prepare(self, request: PrepareRequest) -> Prepared:
+        if (done := await self._done(request)) is not None:
+            return done
+        _check(request)
+        sides: pipeline.Sides | None = None
+        if request.shaping.side_inputs:
+            if self._side_inputs is None:
+                raise BadInput("this daemon has no way to read side inputs")
+            sides = await self._side_inputs.ready(request.shaping)
+        if self._where.files is Files.LOCAL:
+            prepared = await self._locally(request, sides)
+        else:
+            prepared = await self._in_the_bucket(request, sides)
+        return await self._settle(request, prepared)
+
+    async def discard(self, folder: ObjectRef) -> None:
+        prefix = ObjectRef(folder.bucket, folder.name.rstrip("/") + "/")
+        async for info in self._store.list(prefix):
+            await self._store.delete(info.ref, if_generation=info.generation)
+
+    async def _done(self, request: PrepareRequest) -> Prepared | None:
+        try:
+            data, _ = await self._store.read(request.folder / manifest.NAME)
+        except NotFound:
+            return None
+        return manifest.decode(data)
+
+    async def _settle(self, request: PrepareRequest, prepared: Prepared) -> Prepared:
+        try:
+            await self._store.create(request.folder / manifest.NAME, manifest.encode(prepared), if_generation=ABSENT)
+        except PreconditionFailed:
+            other = await self._done(request)
+            if other is None:
+                raise Transient(f"the manifest in {request.folder} came and went") from None
+            log.info("prepare.adopted", batch=request.batch, attempt=request.attempt)
+            return other
+        return prepared
+
+    async def _locally(self, request: PrepareRequest, sides: pipeline.Sides | None) -> Prepared:
+        async with self._scratch.room(sum(file.size for file in request.files)) as folder:
+            fetched = await fetch(self._store, request.files, folder)
+            gone = tuple(_missing(index) for index in sorted(fetched.gone))
+            if not fetched.places:
+                return _nothing(request, gone)
+
+            def plan() -> pipeline.Work:
+                heads = (_head(fetched, index, request.files[index].ref.name) for index in sorted(fetched.places))
+                read, constants = _read_plan(request, sorted(fetched.places), heads)
+                units = _units(request, fetched, constants, read)
+                work = _work(request, read, units, str(folder / "out"), sides, self._where.cores)
+                return replace(work, rejects=str(folder / "rejected"))
+
+            work = await asyncio.to_thread(plan)
+            with no_room(folder):
+                made = await self._run(request, work)
+                outputs, rejected = await self._upload(request, made)
+        return _prepared(request, made, outputs, rejected, gone)
+
+    async def _in_the_bucket(self, request: PrepareRequest, sides: pipeline.Sides | None) -> Prepared:
+        gone = await self._replaced(request.files)
+        present = [index for index in range(len(request.files)) if index not in gone]
+        missing = tuple(_missing(index) for index in sorted(gone))
+        if not present:
+            return _nothing(request, missing)
+        heads: list[tuple[str, bytes]] = []
+        if request.load.get("autodetect") and not request.schema:
+            for index in present[:3]:
+                file = request.files[index]
+                data = await self._store.fetch(file.ref, generation=file.generation)
+                heads.append((file.ref.name, data or b""))
+        read, constants = _read_plan(request, present, iter(heads))
+        units = tuple(
+            Unit(index, request.files[index].ref.url, length=request.files[index].size, constants=constants[index])
+            for index in present
+        )
+        run = request.folder / f"run-{uuid.uuid4().hex[:12]}"
+        work = _work(request, read, units, run.url, sides, self._where.cores)
+        work = replace(work, contents={unit.name: unit for unit in units})
+        made = await self._run(request, work)
+        if changed := await self._replaced([request.files[index] for index in present]):
+            raise Transient(f"{len(changed)} file(s) were replaced while Spark read them")
+        outputs = await self._listed(made)
+        rejected: tuple[str, ...] = ()
+        if made.rejected:
+            ref = run / "rejected-00000.jsonl"
+            await self._store.create(ref, "".join(line + "\n" for line in made.rejected).encode())
+            rejected = (ref.url,)
+        return _prepared(request, made, outputs, rejected, missing)
+
+    async def _run(self, request: PrepareRequest, work: pipeline.Work) -> pipeline.Made:
+        return await self._spark.run(
+            lambda session: pipeline.prepare(session, work), tag=f"prepare/{request.batch}/{request.attempt}"
+        )
+
+    async def _replaced(self, files: Sequence[FileVersion]) -> set[int]:
+        """Which of the files are not there any more in their pinned generation."""
+        gone: set[int] = set()
+        waiting = iter(enumerate(files))
+
+        async def work() -> None:
+            for index, file in waiting:
+                info = await self._store.stat(file.ref)
+                if info is None or info.generation != file.generation:
+                    gone.add(index)
+
+        await asyncio.gather(*(work() for _ in range(PARALLEL)))
+        return gone
+
+    async def _upload(self, request: PrepareRequest, made: pipeline.Made) -> tuple[tuple[Output, ...], tuple[str, ...]]:
+        run = request.folder / f"run-{uuid.uuid4().hex[:12]}"
+        slots = asyncio.Semaphore(PARALLEL)
+
+        async def send(path: Path, name: str) -> str:
+            async with slots:
+                ref = run / name
+                await self._store.upload(ref, path)
+                return ref.url
+
+        found = pipeline.local_files(made.target, made.rows)
+        outputs: list[Output] = []
+        for branch, paths in sorted(found.items()):
+            label = "rows" if branch < 0 else f"branch{branch}"
+            names = [f"{label}-{number:05d}{made.form.suffix}" for number in range(len(paths))]
+            urls = await asyncio.gather(*(send(path, name) for path, name in zip(paths, names, strict=True)))
+            size = sum(path.stat().st_size for path in paths)
+            outputs.append(Output(branch, tuple(urls), made.rows[branch], size))
+        bad = pipeline.rejected_files(made)
+        rejected = await asyncio.gather(*(send(path, f"rejected-{n:05d}.jsonl") for n, path in enumerate(bad)))
+        return tuple(outputs), tuple(rejected)
+
+    async def _listed(self, made: pipeline.Made) -> tuple[Output, ...]:
+        """What Spark wrote into the bucket."""
+        root = ObjectRef.parse(made.target)
+        found: dict[int, list[tuple[str, int]]] = {}
+        async for info in self._store.list(ObjectRef(root.bucket, root.name + "/")):
+            *folders, name = info.ref.name.removeprefix(root.name + "/").split("/")
+            branch = pipeline.branch_of(folders[-1] if folders else "")
+            if name.startswith("part-") and made.rows.get(branch, 0):
+                found.setdefault(branch, []).append((info.ref.url, info.size))
+        return tuple(
+            Output(branch, tuple(url for url, _ in files), made.rows[branch], sum(size for _, size in files))
+            for branch, files in sorted(found.items())
+        )
+
+
+def _check(request: PrepareRequest) -> None:
+    """Refuse what can never work before anything is fetched."""
+    options = _options(request)
+    if options.source_format in (SourceFormat.CSV, SourceFormat.JSON) and not request.schema and not options.autodetect:
+        raise BadInput("the table has no schema yet and the rule neither gives one nor asks for autodetect")
+
+
+def _options(request: PrepareRequest) -> LoadOptions:
+    try:
+        return LoadOptions.from_rest(request.load)
+    except BigQueryError as error:
+        raise BadInput(f"load options: {error.message}") from None
+
+
+def _read_plan(
+    request: PrepareRequest, present: Sequence[int], heads: Iterable[tuple[str, bytes]]
+) -> tuple[ReadPlan, dict[int, tuple[Any, ...]]]:
+    """How the files are read, and what each file's path says. `heads` are looked at when columns must be detected."""
+    options = _options(request)
+    schema = parse_schema(request.source_schema or request.schema)
+    keys: Schema = ()
+    constants: dict[int, tuple[Any, ...]] = dict.fromkeys(present, ())
+    if options.hive:
+        urls = {index: request.files[index].ref.url for index in present}
+        try:
+            keys, values = partition_columns(options.hive, list(urls.values()), schema or None)
+        except BigQueryError as error:
+            raise BadInput(error.message) from None
+        constants = {index: values[url] for index, url in urls.items()}
+        named = {item.name.lower() for item in keys}
+        schema = tuple(item for item in schema if item.name.lower() not in named)
+    if request.drift is Drift.EVOLVE:
+        schema = tuple(replace(item, mode=Mode.NULLABLE) if item.mode is Mode.REQUIRED else item for item in schema)
+    plan = ReadPlan(
+        schema,
+        options,
+        request.drift,
+        keys,
+        skip=options.skip_leading_rows or 0,
+        delimiter=options.delimiter or ",",
+        by_name=by_name(options),
+    )
+    if options.source_format is SourceFormat.CSV and options.autodetect:
+        plan = _detected(plan, heads)
+    return plan, constants
+
+
+def _detected(plan: ReadPlan, heads: Iterable[tuple[str, bytes]]) -> ReadPlan:
+    """A CSV file's separator, header and, where none is given, its columns."""
+    dialect = Dialect(plan.options, plan.delimiter)
+    texts: list[str] = []
+    size = 0
+    for name, data in heads:
+        try:
+            texts.append(dialect.decode(inflate.inflated(name, data)))
+        except inflate.CorruptError:
+            continue
+        size += len(texts[-1])
+        if size > _DETECTION_BYTES:
+            break
+    try:
+        found = detect_csv(plan.options, texts)
+    except BigQueryError as error:
+        raise BadInput(error.message) from None
+    if not plan.schema and not found.schema:
+        raise BadInput("no columns could be detected in the batch's files")
+    return replace(plan, schema=plan.schema or found.schema, delimiter=found.delimiter, skip=found.skip)
+
+
+def _head(fetched: Fetched, index: int, name: str) -> tuple[str, bytes]:
+    place = fetched.places[index]
+    with fetched.pack.open("rb") as file:
+        return name, os.pread(file.fileno(), place.length, place.start)
+
+
+def _units(
+    request: PrepareRequest, fetched: Fetched, constants: dict[int, tuple[Any, ...]], plan: ReadPlan
+) -> tuple[Unit, ...]:
+    """Every fetched file, large ones of lines cut at line ends."""
+    units: list[Unit] = []
+    cut = plan.options.source_format is SourceFormat.JSON and plan.options.encoding == "utf-8"
+    with fetched.pack.open("rb") as file:
+        for index, place in sorted(fetched.places.items()):
+            unit = Unit(
+                index,
+                request.files[index].ref.url,
+                str(fetched.pack),
+                place.start,
+                place.length,
+                constants=constants[index],
+            )
+            if cut and place.length > 2 * PART_BYTES:
+                units += _parts(file.fileno(), unit)
+            else:
+                units.append(unit)
+    return tuple(units)
+
+
+def _parts(descriptor: int, unit: Unit) -> list[Unit]:
+    if inflate.compressed(os.pread(descriptor, 16, unit.start)):
+        return [unit]
+    parts: list[Unit] = []
+    at, end = unit.start, unit.start + unit.length
+    while at < end:
+        stop = _line_end(descriptor, min(at + PART_BYTES, end), end)
+        parts.append(replace(unit, start=at, length=stop - at, part=len(parts)))
+        at = stop
+    return parts
+
+
+def _line_end(descriptor: int, at: int, end: int) -> int:
+    """The place after the first newline from there on."""
+    while at < end:
+        step = os.pread(descriptor, min(1 << 20, end - at), at)
+        found = step.find(b"\n")
+        if found >= 0:
+            return at + found + 1
+        at += len(step)
+    return end
+
+
+def _work(
+    request: PrepareRequest,
+    plan: ReadPlan,
+    units: tuple[Unit, ...],
+    target: str,
+    sides: pipeline.Sides | None,
+    cores: int,
+) -> pipeline.Work:
+    return pipeline.Work(
+        plan=plan,
+        units=units,
+        destination=parse_schema(request.schema),
+        shaping=request.shaping,
+        policy=request.bad_data,
+        layout=request.layout,
+        target=target,
+        names=tuple(file.ref.url for file in request.files),
+        order=pipeline.rank([(file.event_time, file.ref.name) for file in request.files]),
+        cores=cores,
+        sides=sides,
+    )
+
+
+def _missing(index: int) -> BadFile:
+    return BadFile(index, "the file is gone or was overwritten", missing=True)
+
+
+def _nothing(request: PrepareRequest, bad: tuple[BadFile, ...]) -> Prepared:
+    return Prepared(request.attempt, "PARQUET", request.schema, (), bad)
+
+
+def _prepared(
+    request: PrepareRequest,
+    made: pipeline.Made,
+    outputs: tuple[Output, ...],
+    rejected: tuple[str, ...],
+    gone: tuple[BadFile, ...],
+) -> Prepared:
+    verdict = made.verdict
+    left_out = dict(made.left_out)
+    if verdict.bad_rows:
+        left_out["bad"] = verdict.bad_rows
+    if verdict.left:
+        left_out["drift"] = verdict.left
+    return Prepared(
+        attempt=request.attempt,
+        format=made.form.name,
+        schema=rest(made.schema),
+        outputs=outputs,
+        bad=tuple(sorted((*verdict.bad, *gone), key=lambda item: item.index)),
+        added=rest(made.added),
+        relaxed=made.relaxed,
+        rows_read=sum(verdict.rows_per_file.values()) + verdict.bad_rows + verdict.left,
+        rows_left_out=left_out,
+        rows_per_file=verdict.rows_per_file,
+        rejected=rejected,
+        load_options=made.form.load_options,
+    )

@@ -1,0 +1,361 @@
+"""One file's bytes into good rows and bad ones, as BigQuery's load job would read them.
+
+These run in Spark's Python workers. What a row means is decided where the local BigQuery decides it, so that a
+prepared batch and a direct load cannot differ: large clean pieces go through Arrow's readers, and whatever those cannot
+vouch for is read row by row, exactly, which also tells line, column and reason of what is wrong.
+
+A reader yields, in the file's order: `Good` rows, `Bad` rows (or, `whole`, a file that cannot be read at all), rows
+`Left` out because of columns the table has not, and `Unknown` columns a table could get.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.localcloud.bigquery.files import delimited, ndjson
+from ingestd.localcloud.bigquery.files.avro import read_avro
+from ingestd.localcloud.bigquery.files.binary import FileColumns, UnreadableFileError, fit
+from ingestd.localcloud.bigquery.files.bulk import read_json
+from ingestd.localcloud.bigquery.files.columnar import read_orc, read_parquet
+from ingestd.localcloud.bigquery.files.columns import Doubt, arrow_schema, values_array
+from ingestd.localcloud.bigquery.files.convert import BadValueError, Fault, ImpreciseError, JsonRules, row_reader
+from ingestd.localcloud.bigquery.files.options import PLAIN, LoadOptions, SourceFormat
+from ingestd.localcloud.bigquery.files.problems import json_value_text
+from ingestd.localcloud.bigquery.files.rowload import BadRecordError, Part, SourceFile
+from ingestd.localcloud.bigquery.files.textfiles import without_bom
+from ingestd.localcloud.bigquery.types import Schema
+from ingestd.model.preparation import Drift
+from ingestd.prepare.types import UnfitError, carry, readable
+from ingestd.prepare.unknown import missing_from, unknown_fields
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PIECE_BYTES = 4 << 20
+SMALLEST_BULK = 2 << 10
+_CSV_FIELD = re.compile(r"for field (\S+) \(position")
+_CSV_REQUIRED = re.compile(r"Required column value for column index: (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """What a reader has to know; the same for every file of a batch."""
+
+    schema: Schema  # the files' own columns
+    options: LoadOptions
+    drift: Drift = Drift.FREEZE
+    keys: Schema = ()  # columns that a file's path decides, after the others
+    skip: int = 0  # CSV: leading records
+    delimiter: str = ","
+    by_name: bool = False  # CSV: columns by the names in the last skipped record
+
+    @property
+    def lenient(self) -> bool:
+        """What the table has no column for is passed over."""
+        return self.options.ignore_unknown_values or self.drift is Drift.DISCARD_VALUE
+
+
+@dataclass(frozen=True, slots=True)
+class Good:
+    table: "pa.Table"
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    why: str
+    line: int | None = None
+    column: str = ""
+    schema: bool = False  # it can be read, but does not fit
+    text: str = ""
+    whole: bool = False  # not one row of the file can be had
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Columns that the file has and the table has not; of a known record, only its new members."""
+
+    fields: Schema
+
+
+Item = Good | Bad | Left | Unknown
+
+
+class Reader(Protocol):
+    def read(self, data: bytes, name: str, first_line: int = 1) -> Iterator[Item]: ...
+
+
+def reader(plan: ReadPlan) -> Reader:
+    match plan.options.source_format:
+        case SourceFormat.JSON:
+            return JsonReader(plan)
+        case SourceFormat.CSV:
+            return CsvReader(plan)
+        case _:
+            return BinaryReader(plan)
+
+
+def pieces(data: bytes) -> Iterator[bytes]:
+    """Pieces of a few megabytes, cut at line ends."""
+    at = 0
+    while at < len(data):
+        end = data.find(b"\n", at + PIECE_BYTES)
+        end = len(data) if end < 0 else end
+        yield data[at:end]
+        at = end + 1
+
+
+class JsonReader:
+    def __init__(self, plan: ReadPlan) -> None:
+        self._plan = plan
+        self._schema = readable(plan.schema)
+        rules = JsonRules(plan.options.formats, ignore_unknown=plan.lenient)
+        self._codec = ndjson.JsonCodec(self._schema, rules)
+        self._strict = row_reader(self._schema, rules)
+        self._lenient = row_reader(self._schema, JsonRules(plan.options.formats, ignore_unknown=True))
+        self._plain = plan.options.formats == PLAIN and bool(plan.schema)
+
+    def read(self, data: bytes, name: str, first_line: int = 1) -> Iterator[Item]:
+        encoding = self._plan.options.encoding
+        data = without_bom(data, encoding)
+        if encoding != "utf-8":
+            data = data.decode(encoding, "replace").encode()
+        for piece in pieces(data):
+            yield from self._piece(piece, name, first_line)
+            first_line += piece.count(b"\n") + 1
+
+    def joined(self, piece: bytes) -> "pa.Table":
+        """Many lines at once, or `Doubt`: what the exact reader would say of each of them."""
+        if not self._plain:
+            raise Doubt
+        try:
+            return carry(read_json(piece, self._schema), self._plan.schema)
+        except UnfitError:
+            raise Doubt from None
+
+    def _piece(self, piece: bytes, name: str, first_line: int) -> Iterator[Item]:
+        try:
+            if len(piece) >= SMALLEST_BULK:
+                yield Good(self.joined(piece.replace(b"\r\n", b"\n") if b"\r" in piece else piece))
+                return
+        except Doubt:
+            pass
+        try:
+            part = ndjson.JsonPart(SourceFile(name), piece, 0)
+            if part.lines and self._schema:
+                yield Good(carry(self._codec.table([part]), self._plan.schema))
+                return
+        except (Doubt, UnfitError):
+            pass
+        yield from self._rows(piece, first_line)
+
+    def _rows(self, piece: bytes, first_line: int) -> Iterator[Item]:
+        rows: list[dict[str, Any]] = []
+        drifted: list[Any] = []
+        for number, line in enumerate(piece.split(b"\n"), first_line):
+            if not line or line.isspace():
+                continue
+            parsed = ndjson.parse_line(line)
+            if type(parsed) is not dict:
+                yield _bad_line(number, "", _not_a_row(parsed), line, schema=False)
+                continue
+            try:
+                row = self._row(parsed, line, drifted)
+                if row is None:
+                    yield Left(1)
+                    continue
+                carry(_table([row], self._schema), self._plan.schema)
+            except BadValueError as bad:
+                yield _bad_line(number, bad.path, json_value_text(bad), line)
+            except UnfitError as bad:
+                yield _bad_line(number, bad.column, str(bad), line)
+            else:
+                rows.append(row)
+        if rows:
+            yield Good(carry(_table(rows, self._schema), self._plan.schema))
+        if drifted:
+            yield from _new_columns(drifted, self._schema)
+
+    def _row(self, parsed: dict[str, Any], line: bytes, drifted: list[Any]) -> dict[str, Any] | None:
+        try:
+            return self._exactly(self._strict, parsed, line)
+        except BadValueError as bad:
+            if bad.fault is not Fault.UNKNOWN or self._plan.drift is Drift.FREEZE:
+                raise
+            row = self._exactly(self._lenient, parsed, line)
+            if self._plan.drift is Drift.DISCARD_ROW:
+                return None
+            drifted.append(parsed)
+            return row
+
+    @staticmethod
+    def _exactly(read: Any, parsed: dict[str, Any], line: bytes) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = read(parsed)
+        except ImpreciseError:
+            found = read(ndjson.parse_exactly(line))
+        return found
+
+
+def _table(rows: Sequence[Mapping[str, Any]], schema: Schema) -> "pa.Table":
+    import pyarrow as pa
+
+    arrays = [values_array(item, [row[item.name] for row in rows]) for item in schema]
+    if not arrays:
+        return pa.table({})
+    return pa.table(arrays, schema=arrow_schema(schema))
+
+
+def _new_columns(rows: list[Any], schema: Schema) -> Iterator[Item]:
+    try:
+        yield Unknown(unknown_fields(rows, schema))
+    except BigQueryError as error:
+        yield Bad(error.message, schema=True, whole=True)
+
+
+def _bad_line(number: int, column: str, why: str, line: bytes, *, schema: bool = True) -> Bad:
+    return Bad(why, number, column, schema, line.decode("utf-8", "replace"))
+
+
+def _not_a_row(parsed: Any) -> str:
+    if isinstance(parsed, ndjson.Unparsed):
+        return parsed.message
+    if isinstance(parsed, list):
+        return "Start of array encountered without start of object."
+    return "Value encountered without start of object."
+
+
+class CsvReader:
+    def __init__(self, plan: ReadPlan) -> None:
+        self._plan = plan
+        self._schema = readable(plan.schema)
+        self._dialect = delimited.Dialect(plan.options, plan.delimiter)
+        self._options = plan.options
+
+    def read(self, data: bytes, name: str, first_line: int = 1) -> Iterator[Item]:
+        text = self._dialect.decode(data)
+        codec = delimited.CsvCodec(self._schema, self._options, self._order(text))
+        for part in delimited.parts(SourceFile(name), text, self._dialect, self._plan.skip):
+            yield from self._part(codec, part, data, first_line)
+
+    def _order(self, text: str) -> list[int | None] | None:
+        if not self._plan.by_name:
+            return None
+        for number, (_, cells) in enumerate(self._dialect.records(text)):
+            if number == max(self._plan.skip - 1, 0) and isinstance(cells, list):
+                names = {(cell or "").strip().lower(): index for index, cell in reversed(list(enumerate(cells)))}
+                return [names.get(item.name.lower()) for item in self._schema]
+        return [None for _ in self._schema]
+
+    def _part(self, codec: delimited.CsvCodec, part: Part, data: bytes, first_line: int) -> Iterator[Item]:
+        for quickly in (codec.bulk, lambda part: codec.table([part])):
+            try:
+                if quickly != codec.bulk or part.bulky:
+                    yield Good(carry(quickly(part), self._plan.schema))
+                    return
+            except (Doubt, UnfitError):
+                pass
+        rows: list[dict[str, Any]] = []
+        for index in range(len(part.rows)):
+            try:
+                row = codec.row(part, index)
+                carry(_table([row], self._schema), self._plan.schema)
+            except BadRecordError as bad:
+                message = str(bad)
+                too_wide = message.startswith("Too many values")
+                if too_wide and self._plan.drift is Drift.DISCARD_ROW:
+                    yield Left(1)
+                    continue
+                malformed = message.startswith("Error detected while parsing")
+                yield self._bad(part, index, data, first_line, self._column(message), message, schema=not malformed)
+            except UnfitError as bad:
+                yield self._bad(part, index, data, first_line, bad.column, str(bad), schema=True)
+            else:
+                rows.append(row)
+        if rows:
+            yield Good(carry(_table(rows, self._schema), self._plan.schema))
+
+    def _column(self, message: str) -> str:
+        if found := _CSV_FIELD.search(message):
+            return found[1]
+        if found := _CSV_REQUIRED.search(message):
+            return self._schema[int(found[1])].name
+        return ""
+
+    def _bad(self, part: Part, index: int, data: bytes, first_line: int, column: str, why: str, *, schema: bool) -> Bad:
+        at = part.locate(index)
+        before = data[:at].decode(self._options.encoding, "replace")
+        line = first_line + before.count("\n") + (0 if "\n" in before else before.count("\r"))
+        return Bad(why, line, column, schema, self._text(part, index, data[at:]))
+
+    def _text(self, part: Part, index: int, rest: bytes) -> str:
+        """The record as it stands in the file: up to the next one, or to the end of its line."""
+        if index + 1 < len(part.rows):
+            return (
+                rest[: part.locate(index + 1) - part.locate(index)]
+                .decode(self._options.encoding, "replace")
+                .rstrip("\r\n")
+            )
+        return rest.decode(self._options.encoding, "replace").partition("\n")[0].rstrip("\r")
+
+
+@dataclass(slots=True)
+class BinaryReader:
+    """Avro, Parquet and ORC: a file fits as a whole or not at all, as for BigQuery."""
+
+    plan: ReadPlan
+    rows: int = field(default=0)
+
+    def read(self, data: bytes, name: str, first_line: int = 1) -> Iterator[Item]:
+        try:
+            columns = self._columns(data)
+        except UnreadableFileError as error:
+            yield Bad(str(error), whole=True)
+            return
+        except BigQueryError as error:
+            yield Bad(error.message, whole=True)
+            return
+        yield from self._fit(columns)
+
+    def _columns(self, data: bytes) -> FileColumns:
+        match self.plan.options.source_format:
+            case SourceFormat.AVRO:
+                return read_avro(data, self.plan.options)
+            case SourceFormat.PARQUET:
+                return read_parquet(data, self.plan.options)
+            case _:
+                return read_orc(data, self.plan.options)
+
+    def _fit(self, columns: FileColumns) -> Iterator[Item]:
+        unknown = missing_from(columns.schema, self.plan.schema)
+        if unknown and not self.plan.lenient:
+            match self.plan.drift:
+                case Drift.DISCARD_ROW:
+                    yield Left(columns.rows)
+                    return
+                case Drift.EVOLVE:
+                    yield Unknown(unknown)
+                    if not self.plan.schema:
+                        return
+        lenient = self.plan.lenient or self.plan.drift is Drift.EVOLVE
+        try:
+            table = fit(columns, self.plan.schema, self.plan.options.source_format, ignore_unknown=lenient)
+            yield Good(carry(table, self.plan.schema))
+        except UnreadableFileError as error:
+            yield Bad(str(error), column=_quoted(str(error)), schema=True, whole=True)
+        except BigQueryError as error:
+            name = unknown[0].name if unknown else ""
+            yield Bad(error.message, column=name, schema=True, whole=True)
+        except UnfitError as bad:
+            yield Bad(str(bad), column=bad.column, schema=True, whole=True)
+
+
+def _quoted(message: str) -> str:
+    found = re.search(r"column '([^']+)'|field '?([\w.]+)|Field ([\w.]+)", message)
+    return next((part for part in found.groups() if part), "") if found else ""

@@ -1,0 +1,312 @@
+"""A batch's files read by Spark's Python workers: every file once, each row with its file, and a report per file.
+
+`Reading` is what `mapInArrow` runs: a task gets the number of its share and answers with record batches of good rows
+and, for every file (or part of a large one), one row that holds nothing but a `Report`. Reports leave the job through
+an observation of the same frame, so that one pass yields the rows and the verdict on every file.
+
+What stays true:
+- Rows of a file are held back until the whole file is read, so that nothing of a bad one gets out. A file (or part)
+  that does not fit into `HOLD_BYTES` lets its rows go before its end is seen; `Report.out` tells, and the caller then
+  reads the batch again without it.
+- A share yields the same rows and reports however often Spark runs it.
+- Small files are joined before they are parsed: thousands of them cost as much as one of their size.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.localcloud.bigquery.files.columns import Doubt
+from ingestd.localcloud.bigquery.files.options import SourceFormat
+from ingestd.localcloud.bigquery.files.rowload import SourceFile, with_constants
+from ingestd.localcloud.bigquery.files.textfiles import without_bom
+from ingestd.localcloud.bigquery.types import Schema
+from ingestd.model.preparation import BadData
+from ingestd.prepare import inflate
+from ingestd.prepare.readers import PIECE_BYTES, Bad, Good, Item, JsonReader, Left, ReadPlan, Unknown, reader
+from ingestd.prepare.shaping import FILE, LINE
+from ingestd.prepare.types import carrier_schema, carry, rest
+from ingestd.prepare.unknown import agree
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+REPORT = "_ingestd_report"
+HOLD_BYTES = 96 << 20
+_REJECTED_IN_REPORT = 1 << 20  # characters of bad rows that travel in a report where there is no shared folder
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A file, or a part of a large one that begins and ends with a line."""
+
+    index: int  # the file's place in the request
+    name: str
+    path: str = ""  # where its bytes are
+    start: int = 0
+    length: int = 0
+    part: int = 0
+    constants: tuple[Any, ...] = ()  # values of the columns that its path decides
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of a unit."""
+
+    index: int
+    part: int = 0
+    rows: int = 0  # good ones
+    out: int = 0  # of these, given to Spark
+    bad: int = 0
+    left: int = 0  # left out for having columns the table has not
+    lines: int = 0
+    whole: bool = False  # unreadable, or unfit, as a whole
+    why: str = ""
+    line: int | None = None
+    column: str = ""
+    schema: bool = False
+    unknown: list[dict[str, Any]] = field(default_factory=list)
+    rejected: list[str] = field(default_factory=list)
+
+    def text(self) -> str:
+        return json.dumps({name: value for name, value in asdict(self).items() if value})
+
+    @classmethod
+    def parse(cls, text: str) -> "Report":
+        return cls(**{"index": 0, **json.loads(text)})
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Picklable: goes to the workers with every task."""
+
+    plan: ReadPlan
+    policy: BadData
+    shares: tuple[tuple[Unit, ...], ...] = ()
+    tolerated: int = 0  # bad rows a file may have
+    rejects: str = ""  # folder for bad rows, where workers and driver see the same disk
+
+    def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                worker = _Worker(self, f"{number}")
+                for unit in self.shares[number]:
+                    yield from worker.take(unit, _bytes(unit))
+                yield from worker.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingContents:
+    """The same for files that Spark itself brings (`binaryFile`): rows of path and content."""
+
+    reading: Reading
+    units: dict[str, Unit]
+
+    def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        worker = _Worker(self.reading, "")
+        for batch in batches:
+            paths, contents = batch.column("path"), batch.column("content")
+            for row in range(batch.num_rows):
+                yield from worker.take(self.units[paths[row].as_py()], contents[row].as_py())
+        yield from worker.finish()
+
+
+def output_schema(plan: ReadPlan) -> "pa.Schema":
+    import pyarrow as pa
+
+    schema = carrier_schema((*plan.schema, *plan.keys))
+    for name, kind in ((FILE, pa.int32()), (LINE, pa.int64()), (REPORT, pa.string())):
+        schema = schema.append(pa.field(name, kind))
+    return schema
+
+
+def _bytes(unit: Unit) -> bytes:
+    with Path(unit.path).open("rb", buffering=0) as file:
+        data = os.pread(file.fileno(), unit.length, unit.start)
+        while len(data) < unit.length:
+            more = os.pread(file.fileno(), unit.length - len(data), unit.start + len(data))
+            if not more:
+                raise OSError(f"{unit.path} ends before {unit.name}")
+            data += more
+    return data
+
+
+class _Worker:
+    """One share: files in, batches and reports out."""
+
+    def __init__(self, reading: Reading, share: str) -> None:
+        self._reading = reading
+        self._plan = reading.plan
+        self._reader = reader(reading.plan)
+        self._schema = output_schema(reading.plan)
+        self._columns = (*reading.plan.schema, *reading.plan.keys)
+        self._joins = isinstance(self._reader, JsonReader) and not reading.plan.keys
+        self._joins &= reading.plan.options.encoding == "utf-8"
+        self._waiting: list[tuple[Unit, bytes]] = []
+        self._size = 0
+        self._rejects = Path(reading.rejects) / f"{share}.jsonl" if reading.rejects else None
+        self._rejected: list[str] = []
+
+    def take(self, unit: Unit, data: bytes) -> Iterator["pa.RecordBatch"]:
+        if not self._joins or len(data) > PIECE_BYTES:
+            yield from self._single(unit, data)
+            return
+        try:
+            plain = inflate.inflated(unit.name, data) if unit.part == 0 else data
+        except inflate.CorruptError:
+            yield from self._single(unit, data)
+            return
+        self._waiting.append((unit, without_bom(plain, "utf-8") if unit.part == 0 else plain))
+        self._size += len(plain)
+        if self._size >= PIECE_BYTES:
+            yield from self._flush()
+
+    def finish(self) -> Iterator["pa.RecordBatch"]:
+        yield from self._flush()
+        if self._rejects is not None and self._rejected:
+            # Under the share's own name: a second run of the share replaces what the first one wrote.
+            draft = self._rejects.with_suffix(f".{os.getpid()}")
+            draft.write_text("".join(line + "\n" for line in self._rejected))
+            draft.replace(self._rejects)
+
+    def _flush(self) -> Iterator["pa.RecordBatch"]:
+        waiting, self._waiting, self._size = self._waiting, [], 0
+        if len(waiting) > 1:
+            try:
+                yield from self._together(waiting)
+            except Doubt:
+                pass
+            else:
+                return
+        for unit, data in waiting:
+            yield from self._single(unit, data, plain=True)
+
+    def _together(self, waiting: list[tuple[Unit, bytes]]) -> Iterator["pa.RecordBatch"]:
+        """Many small files as one piece; `Doubt`, before anything was yielded, when not all of it is beyond doubt."""
+        import pyarrow as pa
+
+        assert isinstance(self._reader, JsonReader)
+        bodies = [data.strip(b"\r\n \t") for _, data in waiting]
+        piece = b"\n".join(body for body in bodies if body)
+        if not piece:
+            raise Doubt
+        table = self._reader.joined(piece.replace(b"\r\n", b"\n") if b"\r" in piece else piece)
+        counts = [body.count(b"\n") + 1 if body else 0 for body in bodies]
+        if sum(counts) != table.num_rows:
+            raise Doubt
+        files = pa.concat_arrays(
+            [pa.repeat(pa.scalar(unit.index, pa.int32()), n) for (unit, _), n in zip(waiting, counts, strict=True)]
+        )
+        lines = pa.array([line for n in counts for line in range(n)], pa.int64())
+        yield from self._batches(table, files, lines)
+        yield self._reports(
+            [Report(unit.index, rows=n, out=n, lines=n) for (unit, _), n in zip(waiting, counts, strict=True)]
+        )
+
+    def _single(self, unit: Unit, data: bytes, *, plain: bool = False) -> Iterator["pa.RecordBatch"]:
+        report = Report(unit.index, unit.part)
+        held: list[pa.Table] = []
+        holding = 0
+        unknown: Schema = ()
+        try:
+            for item in self._items(unit, data, report, plain=plain):
+                match item:
+                    case Good():
+                        report.rows += item.table.num_rows
+                        if self._refused(report):
+                            continue
+                        held.append(item.table)
+                        holding += item.table.nbytes
+                        if holding > HOLD_BYTES:
+                            yield from self._release(unit, held, report)
+                            holding = 0
+                    case Bad():
+                        self._note(unit, item, report)
+                    case Left():
+                        report.left += item.rows
+                    case Unknown():
+                        unknown = agree(unknown, item.fields)
+        except inflate.CorruptError as error:
+            self._note(unit, Bad(str(error), whole=True), report)
+        except BigQueryError as error:
+            self._note(unit, Bad(error.message, schema=True, whole=True), report)
+        report.unknown = list(rest(unknown))
+        if not self._refused(report):
+            yield from self._release(unit, held, report)
+        yield self._reports([report])
+
+    def _items(self, unit: Unit, data: bytes, report: Report, *, plain: bool) -> Iterator[Item]:
+        kind = self._plan.options.source_format
+        if kind in (SourceFormat.AVRO, SourceFormat.PARQUET, SourceFormat.ORC):
+            if data:
+                yield from self._reader.read(data, unit.name)
+            return
+        if unit.part == 0 and not plain:
+            inflate.check_name(unit.name, data)
+        packed = not plain and unit.part == 0 and inflate.compressed(data)
+        if packed and kind is SourceFormat.JSON and self._plan.options.encoding == "utf-8":
+            line = 1
+            for piece in inflate.lines(inflate.chunks(data), PIECE_BYTES):
+                yield from self._reader.read(piece, unit.name, line)
+                line += piece.count(b"\n") + 1
+            return
+        if packed:
+            data = b"".join(inflate.chunks(data))
+        report.lines = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+        yield from self._reader.read(data, unit.name)
+
+    def _refused(self, report: Report) -> bool:
+        """Whether nothing more of the file may get out."""
+        if report.whole:
+            return True
+        return self._reading.policy is not BadData.QUARANTINE_ROWS and report.bad > self._reading.tolerated
+
+    def _note(self, unit: Unit, bad: Bad, report: Report) -> None:
+        if not report.bad or bad.whole:
+            report.why, report.line, report.column, report.schema = bad.why[:2000], bad.line, bad.column, bad.schema
+        report.whole |= bad.whole
+        report.bad += 1
+        if self._reading.policy is not BadData.QUARANTINE_ROWS or bad.whole:
+            return
+        told = {"file": unit.name, "line": bad.line, "column": bad.column, "reason": bad.why, "row": bad.text}
+        line = json.dumps(told, ensure_ascii=False)
+        if self._rejects is not None:
+            self._rejected.append(line)
+        elif sum(map(len, report.rejected)) + len(line) <= _REJECTED_IN_REPORT:
+            report.rejected.append(line)
+
+    def _release(self, unit: Unit, held: list["pa.Table"], report: Report) -> Iterator["pa.RecordBatch"]:
+        import pyarrow as pa
+
+        for table in held:
+            rows = table.num_rows
+            # Lines of a later part come after those of the earlier ones: a row has at least one byte.
+            first = unit.start * (unit.part > 0) + report.out
+            files = pa.repeat(pa.scalar(unit.index, pa.int32()), rows)
+            if self._plan.keys:
+                run = (SourceFile(unit.name, unit.constants), rows)
+                keys = carry(with_constants(table.select([]), self._plan.keys, [run]), self._plan.keys)
+                table = pa.table([*table.columns, *keys.columns], schema=carrier_schema(self._columns))
+            report.out += rows
+            yield from self._batches(table, files, pa.array(range(first, first + rows), pa.int64()))
+        held.clear()
+
+    def _batches(self, table: "pa.Table", files: "pa.Array", lines: "pa.Array") -> Iterator["pa.RecordBatch"]:
+        import pyarrow as pa
+
+        nothing = pa.nulls(table.num_rows, pa.string())
+        whole = pa.table([*table.columns, files, lines, nothing], schema=self._schema)
+        yield from whole.to_batches(max_chunksize=100_000)
+
+    def _reports(self, reports: list[Report]) -> "pa.RecordBatch":
+        import pyarrow as pa
+
+        count = len(reports)
+        columns = [pa.nulls(count, item.type) for item in self._schema]
+        columns[-3] = pa.array([report.index for report in reports], pa.int32())
+        columns[-1] = pa.array([report.text() for report in reports], pa.string())
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)

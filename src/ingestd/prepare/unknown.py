@@ -1,0 +1,105 @@
+"""Columns that the data has and the table has not: found in single files, agreed on over the whole batch.
+
+Types are inferred from every value that was seen, not from a sample: a column with 1 in one file and 0.5 in another is
+FLOAT64, one with a date here and any other text there is STRING. Keys that are always null or empty prove nothing and
+add nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.localcloud.bigquery.files.detect import fields_of, see_members
+from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type
+
+
+def unknown_fields(rows: Iterable[dict[str, Any]], schema: Schema) -> Schema:
+    """What these JSON rows have beyond the schema; of a known record, its new members alone."""
+    members: dict[str, Any] = {}
+    for row in rows:
+        see_members(members, _beyond(row, schema), "")
+    return fields_of(members, "")
+
+
+def _beyond(row: dict[str, Any], schema: Schema) -> dict[str, Any]:
+    known = {item.name.lower(): item for item in schema}
+    found: dict[str, Any] = {}
+    for key, value in row.items():
+        item = known.get(key.lower())
+        if item is None:
+            if (kept := _substance(value)) is not None:
+                found[key] = kept
+        elif item.type is Type.STRUCT and (inner := _inside(value, item)):
+            found[item.name] = inner
+    return found
+
+
+def _inside(value: Any, item: Field) -> Any:
+    if isinstance(value, dict):
+        return _beyond(value, item.fields)
+    if isinstance(value, list):
+        return [inner for member in value if isinstance(member, dict) and (inner := _beyond(member, item.fields))]
+    return None
+
+
+def _substance(value: Any) -> Any:
+    """The value without keys that are null or empty; None when nothing is left."""
+    if isinstance(value, dict):
+        kept = {key: inner for key, member in value.items() if (inner := _substance(member)) is not None}
+        return kept or None
+    if isinstance(value, list):
+        return [inner for member in value if (inner := _substance(member)) is not None] or None
+    return value
+
+
+def missing_from(file: Schema, schema: Schema) -> Schema:
+    """The columns of a file that describes itself which the table has not."""
+    known = {item.name.lower() for item in schema}
+    return tuple(
+        replace(item, mode=Mode.REPEATED if item.mode is Mode.REPEATED else Mode.NULLABLE)
+        for item in file
+        if item.name.lower() not in known
+    )
+
+
+def agree(left: Schema, right: Schema, prefix: str = "") -> Schema:
+    """What two files have beyond the schema, as one; a record here and a scalar there cannot agree (BigQueryError)."""
+    merged = {item.name.lower(): item for item in left}
+    for item in right:
+        other = merged.get(item.name.lower())
+        merged[item.name.lower()] = item if other is None else _agreed(other, item, prefix + item.name)
+    return tuple(merged.values())
+
+
+_WIDER = {
+    frozenset([Type.INT64, Type.FLOAT64]): Type.FLOAT64,
+    frozenset([Type.INT64, Type.NUMERIC]): Type.NUMERIC,
+    frozenset([Type.NUMERIC, Type.BIGNUMERIC]): Type.BIGNUMERIC,
+    frozenset([Type.DATE, Type.TIMESTAMP]): Type.TIMESTAMP,
+}
+
+
+def _agreed(left: Field, right: Field, path: str) -> Field:
+    mode = Mode.REPEATED if Mode.REPEATED in (left.mode, right.mode) else Mode.NULLABLE
+    if left.type is right.type:
+        return replace(left, mode=mode, fields=agree(left.fields, right.fields, path + "."))
+    if Type.STRUCT in (left.type, right.type):
+        raise BigQueryError(
+            "invalid", f"Invalid schema update. Field {path} has changed type from {left.type} to {right.type}"
+        )
+    kind = _WIDER.get(frozenset([left.type, right.type]), Type.STRING)
+    return Field(left.name, kind, mode)
+
+
+def extended(schema: Schema, added: Schema) -> Schema:
+    """The schema with the new columns at the end, and new members at the end of their records."""
+    new = {item.name.lower(): item for item in added}
+    known = [
+        replace(item, fields=extended(item.fields, new[item.name.lower()].fields))
+        if item.type is Type.STRUCT and item.name.lower() in new
+        else item
+        for item in schema
+    ]
+    names = {item.name.lower() for item in schema}
+    return (*known, *(item for item in added if item.name.lower() not in names))
