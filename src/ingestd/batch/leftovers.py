@@ -1,0 +1,68 @@
+"""Prepared files that no batch needs any more: attempts that died, or that a paused replica finished too late.
+
+A batch has its record under `Running/` before anything of it is prepared, until after its folder was emptied. So what
+is found in the staging area first, and whose batch is not found under `Running/` afterwards, belongs to nobody. Only
+objects that were seen are deleted: a batch that is reopened meanwhile writes others.
+"""
+
+from datetime import timedelta
+
+import structlog
+from prometheus_client import Counter
+
+from ingestd.batch.journal import Journal
+from ingestd.model.bounded import bounded
+from ingestd.model.clock import Clock
+from ingestd.model.errors import IngestError, PreconditionFailed
+from ingestd.model.objects import ObjectInfo, ObjectRef
+from ingestd.ports import ObjectStore
+
+log = structlog.get_logger(__name__)
+
+COLLECTED = Counter("ingestd_staging_leftovers", "Prepared files of dead attempts that were removed.")
+
+_AT_ONCE = 16
+
+
+class Leftovers:
+    def __init__(
+        self, store: ObjectStore, staging: ObjectRef, journal: Journal, clock: Clock, *, every: timedelta
+    ) -> None:
+        self._store = store
+        self._staging = staging
+        self._journal = journal
+        self._clock = clock
+        self._every = every
+
+    async def run(self) -> None:
+        """Root task."""
+        while True:
+            await self._clock.sleep(self._every)
+            try:
+                await self.collect()
+            except IngestError as error:
+                log.warning("sweep.failed", what="staging", error=str(error))
+
+    async def collect(self) -> int:
+        """Remove what belongs to no running batch; how many objects."""
+        root = self._staging / ""
+        found: dict[str, list[ObjectInfo]] = {}
+        async for info in self._store.list(root):
+            batch = info.ref.name[len(root.name) :].partition("/")[0]
+            found.setdefault(batch, []).append(info)
+        if not found:
+            return 0
+        async for entry in self._journal.entries():
+            found.pop(entry.event_id, None)
+        left = [info for infos in found.values() for info in infos]
+        if left:
+            await bounded(left, self._remove, _AT_ONCE)
+            COLLECTED.inc(len(left))
+            log.info("staging.collected", objects=len(left), batches=sorted(found)[:3])
+        return len(left)
+
+    async def _remove(self, info: ObjectInfo) -> None:
+        try:
+            await self._store.delete(info.ref, if_generation=info.generation)
+        except PreconditionFailed:
+            return  # it was written anew
