@@ -44,6 +44,8 @@ from ingestd.model.tables import parse_table
 from ingestd.ops.http import OpsServer
 from ingestd.ops.logging import configure
 from ingestd.ports import Preparer
+from ingestd.prepare.session import Spark
+from ingestd.prepare.start import spark_for, wants_spark
 from ingestd.rules.bucket import rule_source
 from ingestd.rules.loading import RuleLoader
 from ingestd.rules.rule import Rule
@@ -78,6 +80,7 @@ class App:
     pacing: Pacing
     load_state: LoadStateWriter | None = None
     console: ConsoleViews | None = None
+    spark: Spark | None = None
     ops: OpsServer | None = None
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _running: bool = False
@@ -105,6 +108,9 @@ class App:
                     roots.create_task(self.reconciler.run(), name="reconciler"),
                     roots.create_task(self.rules.watch(self.settings.rules.check_every), name="rules"),
                 ]
+                if self.spark is not None:
+                    self._want_spark(self.spark)
+                    roots.create_task(self.spark.supervise(), name="spark")
                 if self.load_state is not None:
                     steady.append(roots.create_task(self.load_state.run(), name="load-state"))
                 if self.console is not None:
@@ -120,12 +126,21 @@ class App:
                 await self._drain([*pulling, collecting])
                 for task in steady:
                     task.cancel()
+                if self.spark is not None:
+                    self.spark.close()
             if self.load_state is not None:
                 await self.load_state.close()
         finally:
             if self.ops is not None:
                 await self.ops.stop()
         log.info("daemon.stopped")
+
+    def _want_spark(self, spark: Spark) -> None:
+        """A JVM takes many seconds to be of use: started ahead where it will be needed, and nowhere else."""
+        how, engine = self.settings.spark.start, self.settings.engine
+        needed = any(wants_spark(rule.spec, engine) for rule in self.rules.book.rules)
+        if how == "always" or (how == "auto" and needed):
+            spark.want()
 
     async def _drain(self, pulling: list[asyncio.Task[None]]) -> None:
         log.info("daemon.draining", in_flight=sum(puller.desk.in_flight for puller in self.pullers))
@@ -143,6 +158,8 @@ class App:
         reasons = []
         if not self._running:
             reasons.append("starting or draining")
+        if self.spark is not None and (problem := self.spark.missing()):
+            reasons.append(problem)
         return reasons
 
     async def status(self) -> dict[str, Any]:
@@ -155,6 +172,7 @@ class App:
             "rule_problems": [str(problem) for problem in book.problems],
             "quotas": self.governor.status(),
             "paces": self.pacing.status(),
+            "spark": self.spark.status() if self.spark else {},
             "in_flight": {puller.desk.name: puller.desk.in_flight for puller in self.pullers},
         }
 
@@ -167,12 +185,18 @@ async def build(
     clock = clock or SystemClock()
     if clients is None:
         async with connect(settings.project, clock=clock) as opened:
-            yield assemble(settings, opened, clock)
+            yield assemble(settings, opened, clock, spark=spark_for(settings.spark))
     else:
-        yield assemble(settings, clients, clock)
+        yield assemble(settings, clients, clock, spark=spark_for(settings.spark))
 
 
-def assemble(settings: Settings, clients: Clients, clock: Clock, preparer: Preparer | None = None) -> App:
+def assemble(
+    settings: Settings,
+    clients: Clients,
+    clock: Clock,
+    preparer: Preparer | None = None,
+    spark: Spark | None = None,
+) -> App:
     owner = settings.replica or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
     journal = Journal(clients.store, settings.journal, clock, owner=owner, lease=settings.recovery.lease)
     tasks = DeferredTasks(clients.store, settings.tasks, project=settings.project, errors=settings.errors)
@@ -314,6 +338,7 @@ def assemble(settings: Settings, clients: Clients, clock: Clock, preparer: Prepa
         status=app.status,
         replica=owner,
     )
+    app.spark = spark
     app.ops = OpsServer(
         settings.http.host,
         settings.http.port,

@@ -1,6 +1,8 @@
 """A session with a JVM of our own: `local[*]`, or the driver of a cluster (`spark://`, `yarn`, `k8s://`)."""
 
 import logging
+import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -51,6 +53,8 @@ class ClassicEngine:
             for name, value in conf.items():
                 wanted.set(name, value)
             context = SparkContext(conf=wanted, gateway=gateway)
+            # Workers run what the daemon runs, not whatever `python3` is on somebody's PATH.
+            context.pythonExec = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON", sys.executable)
             return cls(jvm, SparkSession(context), archive)
         except BaseException:
             jvm.kill()

@@ -4,6 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from ingestd.model.preparation import BadData, Drift
 from ingestd.prepare.class_archive import ClassArchive
 from ingestd.prepare.classic import ClassicEngine
 from ingestd.prepare.connect import ConnectEngine
@@ -14,6 +15,8 @@ from ingestd.prepare.masters import Kind, configuration, master
 from ingestd.prepare.session import Spark
 from ingestd.prepare.supervisor import Supervisor
 from ingestd.prepare.warmup import warm_up
+from ingestd.rules.schema import Engine as EngineName
+from ingestd.rules.schema import RuleSpec
 from ingestd.settings import Spark as SparkSettings
 
 
@@ -50,6 +53,18 @@ def open_engine(settings: SparkSettings) -> Engine:
         options = [conf.get("spark.driver.extraJavaOptions", ""), *archive.options()]
         conf["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
     return ClassicEngine.open(conf, runnable_home(java, cache), settings.start_timeout.total_seconds(), archive)
+
+
+def wants_spark(rule: RuleSpec, default_engine: str) -> bool:
+    """Whether batches of the rule will be prepared on Spark, or followed by it: worth starting it ahead."""
+    if any(action.name == "spark" for _, action in rule.actions()):
+        return True
+    if EngineName(rule.engine or default_engine) is not EngineName.SPARK:
+        return False
+    dest = rule.dest
+    shaped = dest.transforms or dest.unique_keys or (dest.staging is not None and dest.staging.criteria)
+    by_row = dest.drift in (Drift.EVOLVE, Drift.DISCARD_ROW) or rule.on_bad_data is BadData.QUARANTINE_ROWS
+    return bool(shaped or by_row or rule.merge is not None)
 
 
 def scratch_folder(settings: SparkSettings) -> Path:
