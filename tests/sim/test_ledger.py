@@ -11,7 +11,7 @@ from tests.sim.world import DATASET, PROJECT, TRIGGER, World
 from ingestd.batch.journal import Journal
 from ingestd.intake.refusals import Refusals
 from ingestd.ledger.explain import Explainer, Explanation
-from ingestd.ledger.replay import Replayer
+from ingestd.ledger.replay import Asked, Replayed, Replayer, Selection, replays
 from ingestd.localcloud.bindings import CoreStore, CoreWarehouse
 from ingestd.model.objects import ObjectRef
 from ingestd.rules.bucket import rule_source
@@ -26,6 +26,12 @@ FILE = "data/case002/dummy1.json"
 def journal(world: World) -> Journal:
     store = CoreStore(world.storage, world.clock)
     return Journal(store, world.settings().journal, world.clock, owner="test", lease=timedelta(seconds=20))
+
+
+async def replay(world: World, selection: Selection, *, dry_run: bool = False) -> list[Replayed]:
+    store = CoreStore(world.storage, world.clock)
+    replayer = Replayer(store, journal(world), world.clock, notes=world.settings().journal / "Replays")
+    return [one async for one in replayer.batches(selection, Asked("ann", "the table is there now", dry_run))]
 
 
 async def explain(world: World, name: str) -> Explanation:
@@ -90,8 +96,15 @@ def test_a_blocked_batch_is_tried_at_once_when_replayed(simulate: Simulate) -> N
             (blocked,) = (await explain(world, FILE)).history
             assert "does not exist" in blocked.error
             world.create_table("dummy")
-            (replayed,) = await Replayer(journal(world), world.clock).replay([ObjectRef(TRIGGER, FILE)], [])
+            (seen,) = await replay(world, Selection([ObjectRef(TRIGGER, FILE)]), dry_run=True)
+            assert seen.what == "waits"
+            assert any(record["RetryAt"] for record in world.record("Running")), "a dry run changes nothing"
+            assert await replay(world, Selection(rule="another")) == []
+            (replayed,) = await replay(world, Selection([ObjectRef(TRIGGER, FILE)]))
             assert "waiting" in replayed.what
+            notes = world.settings().journal / "Replays"
+            (note,) = await replays(CoreStore(world.storage, world.clock), notes, replayed.event_id)
+            assert (note.by, note.why) == ("ann", "the table is there now")
             await world.settled(limit=60)
         assert world.rows() == LOADED
 
@@ -109,7 +122,7 @@ def test_a_failed_batch_is_opened_again_when_replayed(simulate: Simulate) -> Non
             schema = {"fields": [{"name": name, "type": "STRING"} for name in ("id", "name", "more")]}
             world.bigquery.metadata.delete_table(PROJECT, DATASET, "dummy")
             world.create_table("dummy", schema)
-            (replayed,) = await Replayer(journal(world), world.clock).replay([], [failed["EventID"]])
+            (replayed,) = await replay(world, Selection(event_ids=[failed["EventID"]]))
             assert "opened again" in replayed.what
             await world.settled()
         assert world.rows() == [("1", "a", "true")]

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,8 +12,8 @@ from ingestd.cli.errors import CommandError
 from ingestd.cli.terminal import output
 
 if TYPE_CHECKING:
-    from ingestd.ledger.explain import Explanation
-    from ingestd.ledger.replay import Replayed
+    from ingestd.ledger.explain import Explanation, Incident
+    from ingestd.ledger.replay import Asked, Replayed, Selection
     from ingestd.model.objects import ObjectRef
     from ingestd.settings import Settings
 
@@ -21,33 +21,79 @@ Config = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", dir_okay=False, exists=True, help="The daemon's settings."),
 ]
+RulesOption = Annotated[str, typer.Option("--rules", help="Folder of rules, or gs://bucket/prefix.")]
+Json = Annotated[bool, typer.Option("--json", help="As JSON; see docs/ledger.md.")]
 
 
 def explain(
     url: Annotated[str, typer.Argument(metavar="gs://BUCKET/OBJECT", help="The file in question.")],
     config: Config = None,
-    rules: Annotated[str, typer.Option("--rules", help="Folder of rules, or gs://bucket/prefix.")] = "",
+    rules: RulesOption = "",
     state: where.State = None,
+    as_json: Json = False,
 ) -> None:
     """Say which rule takes a file, what would happen, and what did happen."""
-    explanation = asyncio.run(_explain(_settings(config, rules, state), _object(url)))
-    _show(explanation)
+    explanation = asyncio.run(_explain(settings_for(config, rules, state), _object(url)))
+    if as_json:
+        print_json(explanation.to_json())
+    else:
+        _show(explanation)
 
 
 def replay(
-    what: Annotated[list[str], typer.Argument(metavar="gs://BUCKET/OBJECT|EVENT_ID…", help="Files, or event ids.")],
+    what: Annotated[
+        list[str] | None, typer.Argument(metavar="gs://BUCKET/OBJECT|EVENT_ID…", help="Files, or event ids.")
+    ] = None,
+    rule: Annotated[str, typer.Option(help="Batches of this rule.")] = "",
+    since: Annotated[str, typer.Option(help="Stuck since: 2024-05-01, or 7d ago.")] = "",
+    until: Annotated[str, typer.Option(help="Stuck until.")] = "",
+    quarantine: Annotated[
+        bool, typer.Option("--quarantine", help="Bad files that were put away: send them back to where they came from.")
+    ] = False,
+    folder: Annotated[
+        str, typer.Option(help="Where they were put. [dim]Default: the settings' corrupted_file_url and invalid_…[/]")
+    ] = "",
+    reason: Annotated[str, typer.Option(help="Why: it is written down.")] = "",
+    by: Annotated[str, typer.Option(help="Who asks for it. [dim]Default: you, on this machine.[/]")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be tried again, do nothing.")] = False,
+    as_json: Json = False,
     config: Config = None,
     state: where.State = None,
 ) -> None:
-    """Try blocked or failed batches again, now."""
-    replayed = asyncio.run(_replay(_settings(config, "", state), what))
-    for one in replayed:
-        output.print(f"{one.event_id} {one.what}")
+    """Try blocked or failed batches again, now; who asked and why is kept.
+
+    [cyan]ingestd replay --rule orders --since 1d --dry-run[/] shows what is stuck.
+    """
+    from ingestd.cli.backfill import moment
+    from ingestd.ledger.replay import Asked, Selection
+
+    given = what or []
+    selection = Selection(
+        refs=[_object(one) for one in given if one.startswith("gs://")],
+        event_ids=[one for one in given if not one.startswith("gs://")],
+        rule=rule,
+        since=moment(since),
+        until=moment(until),
+    )
+    if selection.empty and not quarantine:
+        raise CommandError("say what to replay: files, event ids, --rule, --since, --until or --quarantine")
+    asked = Asked(by or _somebody(), reason, dry_run)
+    settings = settings_for(config, "", state)
+    folders = _quarantines(settings, folder) if quarantine else []
+    replayed = asyncio.run(_replay(settings, selection, asked, folders, quarantine=quarantine))
+    if as_json:
+        print_json([one.to_json() for one in replayed])
+    else:
+        for one in replayed:
+            output.print(f"{one.event_id} {one.subject} {one.what}", style="yellow" if one.skipped else None)
+            if dry_run and one.error:
+                output.print(f"    {one.error}", style="dim", markup=False)
     if not replayed:
         raise CommandError("nothing of that is blocked or failed; `ingestd explain gs://…` says where a file is")
 
 
-def _settings(config: Path | None, rules: str, state: Path | None) -> "Settings":
+def settings_for(config: Path | None, rules: str, state: Path | None) -> "Settings":
+    """The daemon's settings as a command sees them: the file's, or those of the local cloud that is meant."""
     from ingestd.ops.logging import configure
     from ingestd.settings import Settings
     from ingestd.settings_loader import load_settings
@@ -59,6 +105,33 @@ def _settings(config: Path | None, rules: str, state: Path | None) -> "Settings"
     if rules:
         environ["INGESTD_RULES__URL"] = rules
     return load_settings(Settings, config, environ)
+
+
+def print_json(document: Any) -> None:
+    import orjson
+
+    typer.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2, default=str).decode())
+
+
+def _somebody() -> str:
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def _quarantines(settings: "Settings", folder: str) -> "list[ObjectRef]":
+    from ingestd.model.objects import ObjectRef
+
+    urls = [folder] if folder else [settings.corrupted_file_url, settings.invalid_schema_url]
+    folders = [ObjectRef.parse(url) / "" for url in dict.fromkeys(urls) if url]
+    if not folders:
+        raise CommandError("the settings name no corrupted_file_url; say where with --folder gs://bucket/folder")
+    return folders
 
 
 def _object(url: str) -> "ObjectRef":
@@ -74,10 +147,10 @@ def _object(url: str) -> "ObjectRef":
 
 
 async def _explain(settings: "Settings", ref: "ObjectRef") -> "Explanation":
-    from ingestd.batch.journal import Journal
     from ingestd.gcp.connect import connect
     from ingestd.intake.refusals import Refusals
     from ingestd.ledger.explain import Explainer
+    from ingestd.ledger.parts import journal_of, load_state_reader
     from ingestd.model.clock import SystemClock
     from ingestd.rules.bucket import rule_source
     from ingestd.rules.loading import RuleLoader
@@ -94,28 +167,38 @@ async def _explain(settings: "Settings", ref: "ObjectRef") -> "Explanation":
         explainer = Explainer(
             clients.store,
             clients.warehouse,
-            Journal(clients.store, settings.journal, clock, owner="explain", lease=settings.recovery.lease),
+            journal_of(settings, clients.store, clock, "explain"),
             clock,
             project=settings.project,
             refusals=Refusals(clients.store, settings.errors),
             windows=WindowStore(clients.store, settings.batches),
             pacing=Pacing(clients.store, settings.journal / "pace", None, clock),
+            load_state=load_state_reader(settings, clients.warehouse, clock),
+            replay_notes=settings.journal / "Replays",
         )
         return await explainer.explain(ref, book.route(ref.name))
 
 
-async def _replay(settings: "Settings", what: list[str]) -> "list[Replayed]":
-    from ingestd.batch.journal import Journal
+async def _replay(
+    settings: "Settings", selection: "Selection", asked: "Asked", folders: "list[ObjectRef]", *, quarantine: bool
+) -> "list[Replayed]":
     from ingestd.gcp.connect import connect
+    from ingestd.ledger.parts import journal_of, load_state_writer
     from ingestd.ledger.replay import Replayer
     from ingestd.model.clock import SystemClock
 
     clock = SystemClock()
-    refs = [_object(one) for one in what if one.startswith("gs://")]
-    events = [one for one in what if not one.startswith("gs://")]
     async with connect(settings.project) as clients:
-        journal = Journal(clients.store, settings.journal, clock, owner="replay", lease=settings.recovery.lease)
-        return await Replayer(journal, clock).replay(refs, events)
+        replayer = Replayer(
+            clients.store,
+            journal_of(settings, clients.store, clock, asked.by),
+            clock,
+            notes=settings.journal / "Replays",
+            load_state=load_state_writer(settings, clients.store, clients.warehouse, clock, asked.by),
+        )
+        if not quarantine:
+            return [one async for one in replayer.batches(selection, asked)]
+        return [one for folder in folders async for one in replayer.quarantined(folder, selection, asked)]
 
 
 def _show(explanation: "Explanation") -> None:
@@ -132,17 +215,32 @@ def _show(explanation: "Explanation") -> None:
         output.print(f"  {'plan     ' if not number else '         '}{step}")
     if not explanation.history:
         output.print("  history  none: no batch has taken it")
-        return
     for one in explanation.history:
-        rows = "" if one.rows is None else f", {one.rows} rows"
-        output.print(f"  history  generation {one.generation}: [bold]{one.phase}[/]{rows}")
-        if one.error:
-            output.print(f"           {one.error}")
-        if one.retry_at:
-            output.print(
-                f"           next try at {one.retry_at:%Y-%m-%d %H:%M:%S} UTC, or now: ingestd replay {one.event_id}"
-            )
-        if one.owner:
-            output.print(f"           being worked on by {one.owner}")
-        output.print(f"           job {one.job_id} ({one.job})")
+        _show_incident(one)
+    for note in explanation.notes:
+        output.print(f"  [yellow]note[/]     {note}")
+
+
+def _show_incident(one: "Incident") -> None:
+    rows = "" if one.rows is None else f", {one.rows} rows"
+    output.print(f"  history  generation {one.generation}: [bold]{one.phase}[/]{rows}")
+    if one.error:
+        output.print(f"           {one.error}")
+    if one.retry_at:
+        output.print(
+            f"           next try at {one.retry_at:%Y-%m-%d %H:%M:%S} UTC, or now: ingestd replay {one.event_id}"
+        )
+    elif one.phase == "failed":
+        output.print(f"           another try: ingestd replay {one.event_id}")
+    if one.owner:
+        output.print(f"           being worked on by {one.owner}")
+    for note in one.replays:
+        why = f": {note.why}" if note.why else ""
+        output.print(f"           replayed {note.when:%Y-%m-%d %H:%M:%S} UTC by {note.by}{why}", markup=False)
+    if one.remembered:
+        ended = f" {one.updated:%Y-%m-%d %H:%M:%S} UTC" if one.updated else ""
+        output.print(f"           table {one.destination}, ended{ended}; known from the load state alone")
+    if one.job_id:
+        output.print(f"           job {one.job_id}{f' ({one.job})' if one.job else ''}")
+    if one.record_url:
         output.print(f"           record {one.record_url}")

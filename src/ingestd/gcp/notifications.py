@@ -44,6 +44,12 @@ def announcements(project: str, ref: ObjectRef, topic: str = "") -> list[Announc
     return [_announcement(config, resource, invented=blob is None) for config in configs]
 
 
+def finalize_topics(project: str, ref: ObjectRef) -> list[str]:
+    """The topics that the bucket tells of finalized objects with this name or prefix."""
+    with storage.Client(project=project) as client, translated("describe the notifications of", f"gs://{ref.bucket}"):
+        return [config.topic for config in _configs(client, ref)]
+
+
 def _configs(client: storage.Client, ref: ObjectRef) -> list[_Config]:
     # Not `list_notifications`: it refuses project ids that Google would not hand out but a local cloud may have.
     answer = client._connection.api_request(method="GET", path=f"/b/{ref.bucket}/notificationConfigs")

@@ -69,7 +69,7 @@ COLUMNS = (
     Column("waits", "INTEGER", "Times in a row it had to wait for its surroundings."),
     Column("retry_at", "TIMESTAMP", "When it is tried again."),
     Column("error", "STRING", "What went wrong, last."),
-    Column("uris", "STRING", "Its files as gs://bucket/object#generation; with its end, up to 1 MB.", "REPEATED"),
+    Column("uris", "STRING", "Its files as gs://bucket/object#generation, once it has ended.", "REPEATED"),
     Column("replica", "STRING", "Who wrote this row."),
     Column("actor", "STRING", "Who asked for a replay."),
     Column("reason", "STRING", "Why."),
@@ -152,7 +152,7 @@ def row_of(record: Record, *, replica: str, recorded: datetime, actor: str = "",
         "rule": record.rule_name,
         "rule_url": record.rule_url,
         "rule_hash": record.rule_hash,
-        "source_prefix": common_folder(record.files),
+        "source_prefix": _source(record),
         "destination": _destination(record),
         "partition_id": str(reference.get("tableId", "")).partition("$")[2] or None,
         "window": record.window.name if record.window else None,
@@ -170,7 +170,7 @@ def row_of(record: Record, *, replica: str, recorded: datetime, actor: str = "",
         "waits": record.waits,
         "retry_at": record.retry_at,
         "error": record.error or None,
-        "uris": list(_listed(record.files)) if final else [],
+        "uris": list(_listed(record)) if final else [],
         "replica": replica,
         "actor": actor or None,
         "reason": reason or None,
@@ -184,7 +184,7 @@ def uri_of(file: FileVersion) -> str:
 
 
 def origin_of(record: Record) -> Origin:
-    return Origin.RULE if record.rule_url else Origin.CONVENTION
+    return Origin.CONVENTION if record.success else Origin.RULE
 
 
 def common_folder(files: Iterable[FileVersion]) -> str:
@@ -204,6 +204,10 @@ def common_folder(files: Iterable[FileVersion]) -> str:
     return f"gs://{buckets.pop()}/{folder}{'/' if folder else ''}"
 
 
+def _source(record: Record) -> str:
+    return f"{record.success.url.rpartition('/')[0]}/" if record.success else common_folder(record.files)
+
+
 def _destination(record: Record) -> str:
     reference = record.load.get("destinationTable")
     if not reference:
@@ -219,10 +223,11 @@ def _jobs(record: Record) -> list[str]:
     return [*jobs, record.publish_job().job_id] if record.staged else jobs
 
 
-def _listed(files: Iterable[FileVersion]) -> Iterable[str]:
+def _listed(record: Record) -> Iterable[str]:
     room = _MAX_LISTED
-    for file in files:
-        uri = uri_of(file)
+    if record.success:
+        yield f"{record.success.url}#{record.success.generation}"
+    for uri in map(uri_of, record.files):
         room -= len(uri)
         if room < 0:
             return

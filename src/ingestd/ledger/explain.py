@@ -1,18 +1,22 @@
 """`ingestd explain gs://bucket/object`: which rule takes it, what would happen, and what did happen.
 
-Read-only: it asks the same code that routes files, then the journal, then BigQuery.
+Read-only: it asks the same code that routes files, then the journal, then BigQuery; and the load-state table for what
+the journal has no more.
 """
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 from urllib.parse import unquote
 
 from ingestd.batch.journal import Entry, Journal
 from ingestd.batch.loading import new_record
 from ingestd.batch.record import Record
 from ingestd.intake.refusals import Refusals
+from ingestd.ledger.reading import BatchState, LoadStateReader
+from ingestd.ledger.replay import ReplayNote, replays
 from ingestd.model.clock import Clock
-from ingestd.model.errors import BadInput
+from ingestd.model.errors import BadInput, IngestError
 from ingestd.model.objects import EPOCH, FileVersion, Generation, ObjectInfo, ObjectRef
 from ingestd.model.tables import TableName
 from ingestd.ports import ObjectStore, Warehouse
@@ -22,6 +26,9 @@ from ingestd.rules.rule import Rule
 from ingestd.windows.model import digest, window_of
 from ingestd.windows.pacing import Pacing
 from ingestd.windows.store import WindowStore
+
+_LOOKED_BACK = timedelta(days=400)  # for an object that is gone; its batch may be older, but costs grow with the days
+_BEFORE = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,13 @@ class Incident:
     retry_at: datetime | None = None
     owner: str = ""
     updated: datetime | None = None
+    destination: str = ""
+    remembered: bool = False  # by the load-state table alone: the journal has no record any more
+    replays: tuple[ReplayNote, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        document = {name: getattr(self, name) for name in self.__slots__}
+        return {**document, "replays": [note.to_json() for note in self.replays]}
 
 
 @dataclass(slots=True)
@@ -49,6 +63,21 @@ class Explanation:
     rule: Rule | None = None
     plan: list[str] = field(default_factory=list)
     history: list[Incident] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what could not be asked, and why
+
+    def to_json(self) -> dict[str, Any]:
+        found = self.found
+        return {
+            "object": self.ref.url,
+            "generation": found.generation if found else None,
+            "size": found.size if found else None,
+            "created": found.created if found else None,
+            "verdict": self.verdict,
+            "rule": self.rule.name if self.rule else None,
+            "plan": self.plan,
+            "history": [one.to_json() for one in self.history],
+            "notes": self.notes,
+        }
 
 
 class Explainer:
@@ -63,6 +92,8 @@ class Explainer:
         refusals: Refusals,
         windows: WindowStore,
         pacing: Pacing,
+        load_state: LoadStateReader | None = None,
+        replay_notes: ObjectRef | None = None,
     ) -> None:
         self._store = store
         self._warehouse = warehouse
@@ -72,6 +103,8 @@ class Explainer:
         self._refusals = refusals
         self._windows = windows
         self._pacing = pacing
+        self._load_state = load_state
+        self._replay_notes = replay_notes
 
     async def explain(self, ref: ObjectRef, routing: Routing) -> Explanation:
         found = await self._store.stat(ref)
@@ -81,6 +114,7 @@ class Explainer:
             await self._explain_match(explanation, routing.rule)
         if found is not None:
             await self._add_refusal(explanation, found)
+        await self._remember(explanation)
         return explanation
 
     async def _explain_match(self, explanation: Explanation, rule: Rule) -> None:
@@ -100,6 +134,44 @@ class Explainer:
         explanation.history = await self._history(record, ref)
         if found is not None:
             explanation.plan.append(await self._window(rule, file, record))
+
+    async def _remember(self, explanation: Explanation) -> None:
+        """What the load-state table knows beyond the journal: batches whose record has expired, or of other rules."""
+        if self._load_state is None:
+            return
+        found = explanation.found
+        since = (found.created if found else self._clock.now() - _LOOKED_BACK) - _BEFORE
+        try:
+            remembered = await self._load_state.of_file(explanation.ref, since=since)
+        except IngestError as error:
+            explanation.notes.append(f"the load state cannot be read: {error}")
+            return
+        known = {one.event_id for one in explanation.history}
+        for generation, batch in remembered:
+            if batch.event_id not in known:
+                explanation.history.append(await self._remembered(generation, batch))
+        explanation.history.sort(key=lambda incident: incident.generation)
+
+    async def _remembered(self, generation: Generation, batch: BatchState) -> Incident:
+        return Incident(
+            generation=generation,
+            phase=batch.state,
+            event_id=batch.event_id,
+            record_url="",
+            job_id=batch.job_ids[-1] if batch.job_ids else "",
+            job="",
+            rows=batch.rows_loaded,
+            error=batch.error,
+            updated=batch.updated_at,
+            destination=batch.destination,
+            remembered=True,
+            replays=await self._replays(batch.event_id),
+        )
+
+    async def _replays(self, event_id: str) -> tuple[ReplayNote, ...]:
+        if self._replay_notes is None:
+            return ()
+        return tuple(await replays(self._store, self._replay_notes, event_id))
 
     def _record(self, rule: Rule, file: FileVersion) -> Record:
         values = {"EventID": file.event_id, "ProjectID": self._project}
@@ -138,6 +210,8 @@ class Explainer:
             retry_at=record.retry_at,
             owner=record.owner,
             updated=record.updated,
+            destination=_target(record),
+            replays=await self._replays(record.event_id),
         )
 
     async def _window(self, rule: Rule, file: FileVersion, record: Record) -> str:

@@ -1,51 +1,215 @@
-"""`ingestd replay`: another try, now.
+"""`ingestd replay`: another try, now, with a note of who asked and why.
 
 A batch that waits for its surroundings is tried at once instead of at its next turn. A batch that failed is opened
 again: from the load, or, when the load stood and an action failed, from the actions. Nothing is loaded that the journal
-shows as loaded.
+shows as loaded. A quarantined file goes back to where it came from, as a new upload of it.
+
+The note comes first, `<journal>/Replays/<event id>/<time>.json`; the load-state table gets the same. If we die after
+it, the note tells of a replay that did not happen, and repeating the command is harmless.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
 
-from ingestd.batch.journal import Entry, Held, Journal
-from ingestd.batch.record import Phase, Record
+import orjson
+import structlog
+
+from ingestd.actions.objects import RULES_MARK
+from ingestd.batch.journal import Entry, Held, Journal, LeaseLost
+from ingestd.batch.record import Kind, Phase, Record
+from ingestd.ledger.columns import row_of
+from ingestd.ledger.writer import LoadStateWriter
 from ingestd.model.clock import Clock
-from ingestd.model.objects import ObjectRef
+from ingestd.model.errors import NotFound, PreconditionFailed
+from ingestd.model.objects import ABSENT, ObjectInfo, ObjectRef
+from ingestd.ports import ObjectStore
+
+log = structlog.get_logger(__name__)
+
+REASON_SUFFIX = ".reason.json"
+REPLAYED_BY = "ingestd-replayed-by"
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
+    """One thing that was (or in a dry run, would be) tried again."""
+
     event_id: str
     what: str
+    subject: str = ""  # the table, or the file
+    error: str = ""  # why it needed another try
+    skipped: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who wants it, and why: the audit."""
+
+    by: str
+    why: str
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which blocked or failed batches are meant; what is not given does not narrow it."""
+
+    refs: Sequence[ObjectRef] = ()
+    event_ids: Sequence[str] = ()
+    rule: str = ""
+    since: datetime | None = None  # when it failed, or began to wait
+    until: datetime | None = None
+
+    @property
+    def empty(self) -> bool:
+        return not (self.refs or self.event_ids or self.rule or self.since or self.until)
+
+    def listed(self, entry: Entry) -> bool:
+        """What a listing can tell already."""
+        if self.event_ids and not self.refs and entry.event_id not in self.event_ids:
+            return False
+        if self.rule and entry.rule and entry.rule != self.rule:
+            return False
+        return self.covers(entry.created)
+
+    def covers(self, moment: datetime) -> bool:
+        return (self.since is None or moment >= self.since) and (self.until is None or moment <= self.until)
+
+    def wants(self, record: Record) -> bool:
+        if self.rule and record.rule_name != self.rule:
+            return False
+        if not self.refs and not self.event_ids:
+            return True
+        success = [ObjectRef.parse(record.success.url)] if record.success else []
+        files = [*success, *(file.ref for file in record.known_files)]
+        return record.event_id in self.event_ids or any(ref in self.refs for ref in files)
 
 
 class Replayer:
-    def __init__(self, journal: Journal, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        journal: Journal,
+        clock: Clock,
+        *,
+        notes: ObjectRef,
+        load_state: LoadStateWriter | None = None,
+    ) -> None:
+        self._store = store
         self._journal = journal
         self._clock = clock
+        self._notes = notes
+        self._load_state = load_state
 
-    async def replay(self, refs: Sequence[ObjectRef], event_ids: Sequence[str]) -> list[Replayed]:
-        """Every blocked or failed batch of these files or with these event ids."""
-        done: list[Replayed] = []
+    async def batches(self, selection: Selection, asked: Asked) -> AsyncIterator[Replayed]:
+        """Every blocked or failed batch that is meant."""
+        seen: set[str] = set()
         for folder in ("Running/", "Done/"):
             async for entry in self._journal.entries(folder):
-                if entry.retry_at is None and entry.phase != Phase.FAILED:
+                blocked = folder == "Running/" and entry.retry_at is not None
+                failed = folder == "Done/" and entry.phase == Phase.FAILED
+                if entry.event_id in seen or not (blocked or failed) or not selection.listed(entry):
                     continue
                 held = await self._journal.read(entry.ref)
-                if held is not None and _wanted(held.record, refs, event_ids):
-                    done.append(await self._again(entry, held))
+                if held is not None and selection.wants(held.record):
+                    seen.add(entry.event_id)
+                    yield await self._again(held, asked)
+
+    async def _again(self, held: Held, asked: Asked) -> Replayed:
+        record = held.record
+        failed = record.phase is Phase.FAILED
+        what = "had failed; it is opened again" if failed else "was waiting; it is tried now"
+        done = Replayed(record.event_id, what, record.dest, record.error)
+        if asked.dry_run:
+            return replace(done, what="failed" if failed else "waits")
+        now = self._clock.now()
+        await self._note(record.event_id, asked, {"What": what, "Error": record.error, "Table": record.dest})
+        try:
+            if failed:
+                again = record.reopened(now)
+                await self._journal.reopen(again)
+            else:
+                again = held.record = replace(record, retry_at=now, waits=0)
+                await self._journal.save(held, claim=False)
+        except (PreconditionFailed, LeaseLost):
+            return replace(done, what="is being finished or worked on right now; try again in a moment", skipped=True)
+        if self._load_state is not None and record.kind is Kind.LOAD:
+            told = replace(again, revision=record.revision + 1, updated=now)
+            row = row_of(told, replica=asked.by, recorded=now, actor=asked.by, reason=asked.why)
+            await self._load_state.write([row])
+        log.info("batch.replayed", event_id=record.event_id, dest=record.dest, by=asked.by, why=asked.why)
         return done
 
-    async def _again(self, entry: Entry, held: Held) -> Replayed:
-        record = held.record
-        if record.phase is not Phase.FAILED:
-            held.record = replace(record, retry_at=self._clock.now(), waits=0)
-            await self._journal.save(held, claim=False)
-            return Replayed(entry.event_id, "was waiting; it is tried now")
-        await self._journal.reopen(record.reopened(self._clock.now()))
-        return Replayed(entry.event_id, "had failed; it is opened again")
+    async def quarantined(self, folder: ObjectRef, selection: Selection, asked: Asked) -> AsyncIterator[Replayed]:
+        """Every file under the folder that was put away as bad goes back to where it was uploaded."""
+        async for info in self._store.list(folder):
+            if not info.ref.name.endswith(REASON_SUFFIX) or not selection.covers(info.created):
+                continue
+            try:
+                data, sidecar = await self._store.read(info.ref)
+            except NotFound:
+                continue
+            reason = orjson.loads(data)
+            source = ObjectRef.parse(reason["Source"])
+            named = source in selection.refs or reason["EventID"] in selection.event_ids
+            if (selection.refs or selection.event_ids) and not named:
+                continue
+            if selection.rule and reason.get("Rule") != selection.rule:
+                continue
+            yield await self._restore(sidecar, reason, source, asked)
+
+    async def _restore(self, sidecar: ObjectInfo, reason: dict[str, Any], source: ObjectRef, asked: Asked) -> Replayed:
+        kept = ObjectRef(sidecar.ref.bucket, sidecar.ref.name.removesuffix(REASON_SUFFIX))
+        done = Replayed(reason["EventID"], "goes back to where it was uploaded", source.url, reason.get("Message", ""))
+        info = await self._store.stat(kept)
+        if info is None:
+            return replace(done, what=f"{kept} is gone", skipped=True)
+        if asked.dry_run:
+            return replace(done, what="quarantined")
+        await self._note(reason["EventID"], asked, {"What": done.what, "Source": source.url, "From": kept.url})
+        try:
+            # Without the mark that keeps its rule from taking what the rule itself moved.
+            marks = {RULES_MARK: "", REPLAYED_BY: asked.by.encode("ascii", "replace").decode()}
+            await self._store.copy(
+                kept, source, source_generation=info.generation, if_generation=ABSENT, metadata=marks
+            )
+        except PreconditionFailed:
+            return replace(done, what="was uploaded again meanwhile; nothing is done", skipped=True)
+        await self._store.delete(kept, if_generation=info.generation)
+        await self._store.delete(sidecar.ref, if_generation=sidecar.generation)
+        log.info("file.replayed", source=source.url, quarantined=kept.url, by=asked.by, why=asked.why)
+        return done
+
+    async def _note(self, event_id: str, asked: Asked, about: dict[str, Any]) -> None:
+        now = self._clock.now()
+        note = {"EventID": event_id, "Who": asked.by, "When": now, "Why": asked.why, **about}
+        place = self._notes / f"{event_id}/{now.strftime('%Y%m%dT%H%M%S%f')}.json"
+        await self._store.create(place, orjson.dumps(note, option=orjson.OPT_INDENT_2))
 
 
-def _wanted(record: Record, refs: Sequence[ObjectRef], event_ids: Sequence[str]) -> bool:
-    return record.event_id in event_ids or any(file.ref in refs for file in record.known_files)
+@dataclass(frozen=True, slots=True)
+class ReplayNote:
+    """A replay that somebody asked for."""
+
+    by: str
+    when: datetime
+    why: str
+    what: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+async def replays(store: ObjectStore, notes: ObjectRef, event_id: str) -> list[ReplayNote]:
+    """Who asked for another try of this batch."""
+    found = []
+    async for info in store.list(notes / f"{event_id}/"):
+        data, _ = await store.read(info.ref)
+        note = orjson.loads(data)
+        found.append(ReplayNote(note["Who"], datetime.fromisoformat(note["When"]), note["Why"], note["What"]))
+    return found

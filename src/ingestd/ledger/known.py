@@ -1,0 +1,231 @@
+"""Which files the ledger knows: the journal by their identity, the load-state table where the journal has forgotten.
+
+A batch's place in the journal follows from its file, window or success file, so nothing is searched for. Files come in
+chunks, in name order; of each chunk those that share a table and a day are looked up by one listing when they are many,
+and the content of a window is read once for all of its files. So memory and calls grow with a chunk, not with what was
+ever loaded. A wrong answer costs little: a file that is announced again is dropped as a duplicate.
+"""
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import StrEnum
+from itertools import count
+
+from ingestd.batch.journal import Journal
+from ingestd.batch.loading import new_record
+from ingestd.batch.record import Kind, Phase, Record, SuccessMark, WindowMark
+from ingestd.intake.refusals import Refusals
+from ingestd.ledger.columns import uri_of
+from ingestd.ledger.reading import LoadStateReader
+from ingestd.model.bounded import bounded
+from ingestd.model.clock import Clock
+from ingestd.model.errors import BadInput
+from ingestd.model.objects import FileVersion, ObjectInfo, event_id, generation_time
+from ingestd.model.tables import TableName
+from ingestd.ports import ObjectStore
+from ingestd.rules.destination import DestinationError, expand_destination
+from ingestd.rules.rule import Rule
+from ingestd.windows.model import WindowId, digest, window_of
+from ingestd.windows.pacing import Pacing
+from ingestd.windows.store import WindowStore
+
+_MANY = 12  # records of one table and day: a listing costs as much as so many looks
+_AT_ONCE = 16
+_WINDOWS_KEPT = 256
+_SLACK = timedelta(days=2)  # a batch is written down after its files were
+
+
+class Standing(StrEnum):
+    """Where a file is, as far as the ledger knows."""
+
+    LOADED = "loaded"
+    PENDING = "pending"  # in an open window, or in a batch under way
+    FAILED = "failed"  # `ingestd replay` is for those
+    REFUSED = "refused"  # no rule can take it as it is
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An object that ought to be in the ledger: a file with its rule, or (without one) a success file."""
+
+    info: ObjectInfo
+    rule: Rule | None = None
+
+    @property
+    def file(self) -> FileVersion:
+        info = self.info
+        return FileVersion(info.ref, info.generation, info.size, info.created, info.crc32c)
+
+
+class KnownFiles:
+    def __init__(
+        self,
+        store: ObjectStore,
+        journal: Journal,
+        windows: WindowStore,
+        pacing: Pacing,
+        refusals: Refusals,
+        clock: Clock,
+        *,
+        project: str,
+        load_state: LoadStateReader | None,
+    ) -> None:
+        self._store = store
+        self._journal = journal
+        self._windows = windows
+        self._pacing = pacing
+        self._refusals = refusals
+        self._clock = clock
+        self._project = project
+        self._load_state = load_state
+        self._contents: OrderedDict[str, dict[bytes, Standing]] = OrderedDict()
+
+    async def look_up(self, candidates: Sequence[Candidate]) -> list[Standing]:
+        """Where each of them is, in their order."""
+        if not self._pacing.fresh:
+            await self._pacing.refresh()
+        self._contents.clear()  # windows fill and end between chunks
+        standings = [Standing.UNKNOWN] * len(candidates)
+        alone: dict[int, Record] = {}
+        for index, candidate in enumerate(candidates):
+            record = self._record(candidate)
+            if record is None:
+                standings[index] = Standing.REFUSED
+                continue
+            alone[index] = record
+            if candidate.rule is not None:
+                standings[index] = await self._in_windows(candidate.rule, candidate.file, record)
+        left = {index: record for index, record in alone.items() if standings[index] is Standing.UNKNOWN}
+        for index, standing in (await self._in_journal(left)).items():
+            standings[index] = standing
+        await self._ask_load_state(candidates, standings)
+        await self._ask_refusals(candidates, standings)
+        return standings
+
+    def _record(self, candidate: Candidate) -> Record | None:
+        """The batch of this object alone; None when there can be none."""
+        if candidate.rule is None:
+            return success_record(candidate.info, self._clock)
+        file = candidate.file
+        try:
+            values = {"EventID": file.event_id, "ProjectID": self._project}
+            destination = expand_destination(candidate.rule, file, values)
+            return new_record(candidate.rule, file, destination, project=self._project, clock=self._clock)
+        except (DestinationError, BadInput):
+            return None
+
+    async def _in_windows(self, rule: Rule, file: FileVersion, record: Record) -> Standing:
+        reference = record.load["destinationTable"]
+        name, dollar, partition = reference["tableId"].partition("$")
+        table = TableName(reference["projectId"], reference["datasetId"], name)
+        # An event without payload has the generation's time instead of the creation time: mostly the same window.
+        moments = {file.event_time, generation_time(file.generation)}
+        for moment in sorted(moments):
+            seconds = self._pacing.seconds(rule, table, moment.timestamp())
+            if seconds is None:
+                continue
+            window = window_of(rule, replace(file, event_time=moment), f"{record.dest}{dollar}{partition}", seconds)
+            content = await self._content(window, record)
+            if (standing := content.get(digest(file.key))) is not None:
+                return standing
+        return Standing.UNKNOWN
+
+    async def _content(self, window: WindowId, alone: Record) -> dict[bytes, Standing]:
+        """Every file that any sequence of the window holds."""
+        known = self._contents.get(window.name)
+        if known is not None:
+            self._contents.move_to_end(window.name)
+            return known
+        content: dict[bytes, Standing] = {}
+        for sequence in count():
+            slot = window.slot
+            mark = WindowMark(slot.name(sequence), slot.start)
+            template = replace(alone, event_id=slot.event_id(sequence), window=mark, files=(), success=None)
+            record = await self._journal.known(template)
+            if record is None:
+                for shard in await self._windows.shards(mark.name):
+                    content |= {arrival.digest: Standing.PENDING for arrival in shard.arrivals}
+                break
+            content |= _contents(record)
+        self._contents[window.name] = content
+        if len(self._contents) > _WINDOWS_KEPT:
+            self._contents.popitem(last=False)
+        return content
+
+    async def _in_journal(self, records: dict[int, Record]) -> dict[int, Standing]:
+        folders: dict[str, list[int]] = defaultdict(list)
+        for index, record in records.items():
+            folders[f"{self._journal.table_folder(record)}/{record.day}/"].append(index)
+        found: dict[int, Standing] = {}
+        few: list[int] = []
+        for folder, members in folders.items():
+            if len(members) < _MANY:
+                few += members
+            else:
+                found |= await self._listed(folder, {records[index].event_id: index for index in members})
+
+        async def look(index: int) -> None:
+            record = records[index]
+            done = await self._store.stat(self._journal.done(record))
+            if done is not None:
+                found[index] = _standing(done.metadata.get("ingestd-phase", ""))
+            elif await self._store.stat(self._journal.running(record)) is not None:
+                found[index] = Standing.PENDING
+
+        await bounded(few, look, _AT_ONCE)
+        return found
+
+    async def _listed(self, folder: str, wanted: dict[str, int]) -> dict[int, Standing]:
+        found: dict[int, Standing] = {}
+        for place in ("Running/", "Done/"):  # what is in both is done
+            async for entry in self._journal.entries(f"{place}{folder}"):
+                index = wanted.get(entry.event_id)
+                if index is not None:
+                    found[index] = Standing.PENDING if place == "Running/" else _standing(entry.phase)
+        return found
+
+    async def _ask_load_state(self, candidates: Sequence[Candidate], standings: list[Standing]) -> None:
+        unknown = [index for index, standing in enumerate(standings) if standing is Standing.UNKNOWN]
+        if self._load_state is None or not unknown:
+            return
+        uris = {uri_of(candidates[index].file): index for index in unknown}
+        since = min(candidates[index].info.created for index in unknown) - _SLACK
+        for uri in await self._load_state.loaded(list(uris), since=since):
+            standings[uris[uri]] = Standing.LOADED
+
+    async def _ask_refusals(self, candidates: Sequence[Candidate], standings: list[Standing]) -> None:
+        """A file that cannot be taken is settled only if the reason was written down."""
+
+        async def look(index: int) -> None:
+            if await self._store.stat(self._refusals.place(candidates[index].file)) is None:
+                standings[index] = Standing.UNKNOWN
+
+        await bounded([i for i, standing in enumerate(standings) if standing is Standing.REFUSED], look, _AT_ONCE)
+
+
+def success_record(info: ObjectInfo, clock: Clock) -> Record:
+    """Enough of a success file's batch to find it in the journal."""
+    mark = SuccessMark(info.ref.url, info.generation)
+    now = clock.now()
+    record = Record(
+        event_id="", kind=Kind.LOAD, phase=Phase.ACCEPTED, dest="", files=(), rule={}, rule_url="", rule_name="",
+        rule_hash="", created=now, updated=now, success=mark,
+    )  # fmt: skip
+    return replace(record, event_id=event_id(record.identity))
+
+
+def _standing(phase: str) -> Standing:
+    return Standing.FAILED if phase == Phase.FAILED else Standing.LOADED
+
+
+def _contents(record: Record) -> dict[bytes, Standing]:
+    """The files of a window's record; one that failed as a whole is to be replayed as a whole."""
+    standing = _standing(record.phase) if record.phase.final else Standing.PENDING
+    return dict.fromkeys(_digests(record.known_files), standing)
+
+
+def _digests(files: Iterable[FileVersion]) -> Iterable[bytes]:
+    return (digest(file.key) for file in files)

@@ -1,0 +1,65 @@
+"""The ledger's readers, put together from settings: for the daemon and for commands alike."""
+
+from ingestd.batch.journal import Journal
+from ingestd.intake.refusals import Refusals
+from ingestd.ledger.known import KnownFiles
+from ingestd.ledger.overview import Overseer
+from ingestd.ledger.reading import LoadStateReader
+from ingestd.ledger.table import LoadStateTable
+from ingestd.ledger.writer import LoadStateWriter
+from ingestd.model.clock import Clock
+from ingestd.model.tables import parse_table
+from ingestd.ports import ObjectStore, Warehouse
+from ingestd.settings import Settings
+from ingestd.windows.pacing import Pacing
+from ingestd.windows.store import WindowStore
+
+
+def load_state_reader(settings: Settings, warehouse: Warehouse, clock: Clock) -> LoadStateReader | None:
+    """None when the load state is not kept."""
+    if not settings.load_state.enabled:
+        return None
+    return LoadStateReader(warehouse, parse_table(settings.load_state.table), clock)
+
+
+def load_state_writer(
+    settings: Settings, store: ObjectStore, warehouse: Warehouse, clock: Clock, owner: str
+) -> LoadStateWriter | None:
+    """None when the load state is not kept."""
+    if not settings.load_state.enabled:
+        return None
+    name = parse_table(settings.load_state.table)
+    return LoadStateWriter(
+        LoadStateTable(warehouse, name, location=settings.jobs.location),
+        store,
+        clock,
+        put_away=settings.journal / "LoadState",
+        replica=owner,
+        flush_every=settings.load_state.flush_every,
+    )
+
+
+def journal_of(settings: Settings, store: ObjectStore, clock: Clock, owner: str) -> Journal:
+    return Journal(store, settings.journal, clock, owner=owner, lease=settings.recovery.lease)
+
+
+def known_files(settings: Settings, store: ObjectStore, warehouse: Warehouse, clock: Clock, owner: str) -> KnownFiles:
+    return KnownFiles(
+        store,
+        journal_of(settings, store, clock, owner),
+        WindowStore(store, settings.batches),
+        Pacing(store, settings.journal / "pace", None, clock),
+        Refusals(store, settings.errors),
+        clock,
+        project=settings.project,
+        load_state=load_state_reader(settings, warehouse, clock),
+    )
+
+
+def overseer(settings: Settings, store: ObjectStore, warehouse: Warehouse, clock: Clock) -> Overseer:
+    return Overseer(
+        journal_of(settings, store, clock, "status"),
+        WindowStore(store, settings.batches),
+        load_state_reader(settings, warehouse, clock),
+        clock,
+    )

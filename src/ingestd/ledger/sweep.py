@@ -1,0 +1,113 @@
+"""The daemon's own backfill: on a timer it looks for files whose notification was lost, and takes them.
+
+Each prefix has a note, `<journal>/sweep/<hash>.json`: when it was last looked through, and until which creation time
+everything in it is accounted for. A replica that wants to look writes the note first (naming the generation it
+replaces), so of several replicas one looks. Dying in the middle costs a round: `through` is written at the end, and
+only when nothing was left over, so the next round starts from the same place.
+
+What a look costs: a list call per 1,000 objects of the prefix, and a look-up for objects created since the last one.
+"""
+
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any
+
+import orjson
+import structlog
+from prometheus_client import Counter
+
+from ingestd.ledger.announcing import Announcer
+from ingestd.ledger.backfill import Account, Backfill, Period
+from ingestd.model.clock import Clock
+from ingestd.model.errors import IngestError, NotFound, PreconditionFailed
+from ingestd.model.objects import ABSENT, Generation, ObjectRef
+from ingestd.ports import ObjectStore
+
+log = structlog.get_logger(__name__)
+
+LOOKS = Counter("ingestd_sweep_looks", "Prefixes looked through for files that nobody announced.")
+OBJECTS = Counter("ingestd_sweep_objects", "Objects listed by those looks.")
+FOUND = Counter("ingestd_sweep_files_found", "Files found that nobody had announced, and taken.")
+FAILED = Counter("ingestd_sweep_look_errors", "Looks that failed and are repeated.")
+
+_OFTEN = timedelta(seconds=30)
+
+
+class LostFiles:
+    def __init__(
+        self,
+        store: ObjectStore,
+        backfill: Backfill,
+        announcer: Announcer,
+        clock: Clock,
+        *,
+        notes: ObjectRef,
+        replica: str,
+        prefixes: tuple[ObjectRef, ...],
+        every: timedelta,
+        older_than: timedelta,
+        max_files: int,
+    ) -> None:
+        self._store = store
+        self._backfill = backfill
+        self._announcer = announcer
+        self._clock = clock
+        self._notes = notes
+        self._replica = replica
+        self._prefixes = prefixes
+        self._every = every
+        self._older_than = older_than
+        self._max_files = max_files
+
+    async def run(self) -> None:
+        """Root task."""
+        while True:
+            for prefix in self._prefixes:
+                try:
+                    await self.look(prefix)
+                except IngestError as error:
+                    FAILED.inc()
+                    log.warning("sweep.look_failed", prefix=prefix.url, error=str(error))
+            await self._clock.sleep(min(self._every, max(_OFTEN, self._every / 10)))
+
+    async def look(self, prefix: ObjectRef) -> Account | None:
+        """Look through the prefix if it is time, and if no other replica does."""
+        now = self._clock.now()
+        note, generation = await self._read(prefix)
+        if note and datetime.fromisoformat(note["Looked"]) + self._every > now:
+            return None
+        through = datetime.fromisoformat(note["Through"]) if note.get("Through") else None
+        until = now - self._older_than
+        claimed = await self._write(prefix, now, through, generation)
+        if claimed is None:
+            return None
+        LOOKS.inc()
+        period = Period(through, until)
+        account = await self._backfill.run(prefix, self._announcer, period=period, limit=self._max_files)
+        OBJECTS.inc(account.objects)
+        FOUND.inc(account.told.taken)
+        if account.told.taken >= self._max_files or account.told.returned:
+            return account  # there may be more: the next look begins where this one did
+        await self._write(prefix, now, until, claimed)
+        if account.missing:
+            log.warning("sweep.files_found", prefix=prefix.url, files=account.missing, examples=account.examples[:3])
+        return account
+
+    def _ref(self, prefix: ObjectRef) -> ObjectRef:
+        return self._notes / f"{sha256(prefix.url.encode()).hexdigest()[:16]}.json"
+
+    async def _read(self, prefix: ObjectRef) -> tuple[dict[str, Any], Generation]:
+        try:
+            data, info = await self._store.read(self._ref(prefix))
+        except NotFound:
+            return {}, ABSENT
+        return orjson.loads(data), info.generation
+
+    async def _write(
+        self, prefix: ObjectRef, looked: datetime, through: datetime | None, generation: Generation
+    ) -> Generation | None:
+        note = {"Prefix": prefix.url, "Looked": looked, "Through": through, "Replica": self._replica}
+        try:
+            return await self._store.create(self._ref(prefix), orjson.dumps(note), if_generation=generation)
+        except PreconditionFailed:
+            return None
