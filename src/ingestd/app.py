@@ -9,7 +9,7 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,10 +37,13 @@ from ingestd.intake.puller import Puller, PullLimits
 from ingestd.intake.receipts import Receipt
 from ingestd.intake.refusals import Refusals
 from ingestd.intake.router import Router, Work
-from ingestd.ledger.table import LoadStateTable
+from ingestd.ledger.announcing import InProcess
+from ingestd.ledger.backfill import Backfill, by_rules
+from ingestd.ledger.parts import known_files, load_state_writer
+from ingestd.ledger.sweep import LostFiles
 from ingestd.ledger.writer import LoadStateWriter
 from ingestd.model.clock import Clock, SystemClock
-from ingestd.model.tables import parse_table
+from ingestd.model.objects import ObjectRef
 from ingestd.ops.http import OpsServer
 from ingestd.ops.logging import configure
 from ingestd.ports import Preparer
@@ -78,7 +81,10 @@ class App:
     clock: Clock
     governor: QuotaGovernor
     pacing: Pacing
+    router: Router
+    runner: BatchRunner
     load_state: LoadStateWriter | None = None
+    lost: LostFiles | None = None
     console: ConsoleViews | None = None
     spark: Spark | None = None
     ops: OpsServer | None = None
@@ -93,10 +99,11 @@ class App:
         """Look for edited rules now: what SIGHUP asks for."""
         self.rules.wake()
 
-    async def run(self) -> None:
+    async def run(self, instead: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Run until `stop`; with `instead`, run only that, beside everything but the intake and the HTTP server."""
         await self.rules.refresh()
         await self.pacing.look()
-        if self.ops is not None:
+        if self.ops is not None and instead is None:
             await self.ops.start()
         try:
             async with asyncio.TaskGroup() as roots:
@@ -113,15 +120,18 @@ class App:
                     roots.create_task(self.spark.supervise(), name="spark")
                 if self.load_state is not None:
                     steady.append(roots.create_task(self.load_state.run(), name="load-state"))
+                if self.lost is not None and instead is None:
+                    steady.append(roots.create_task(self.lost.run(), name="sweep:lost-files"))
                 if self.console is not None:
                     steady.append(roots.create_task(self.console.feed.run(), name="console"))
                 pulling = [
-                    roots.create_task(puller.run(), name=f"intake:{puller.desk.name}") for puller in self.pullers
+                    roots.create_task(puller.run(), name=f"intake:{puller.desk.name}")
+                    for puller in (self.pullers if instead is None else ())
                 ]
                 self._running = True
-                served = {"http": self.ops.url} if self.ops else {}
+                served = {"http": self.ops.url} if self.ops and instead is None else {}
                 log.info("daemon.started", version=__version__, rules=len(self.rules.book.rules), **served)
-                await self._stopping.wait()
+                await (self._stopping.wait() if instead is None else instead())
                 self._running = False
                 await self._drain([*pulling, collecting])
                 for task in steady:
@@ -318,9 +328,10 @@ def assemble(
     )
     pullers[0].desk.on_full = windows.hurry
     reconciler = Reconciler(journal, tasks, runner, dispatcher, clock, settings)
-    app = App(settings, rules, pullers, reconciler, windows, sweep, replicas, clock, governor, pacing)
-    app.load_state = _load_state(settings, clients, clock, owner)
+    app = App(settings, rules, pullers, reconciler, windows, sweep, replicas, clock, governor, pacing, router, runner)
+    app.load_state = load_state_writer(settings, clients.store, clients.warehouse, clock, owner)
     journal.witness = app.load_state
+    app.lost = _lost_files(app, clients, owner)
     app.console = console(
         settings,
         clock,
@@ -351,17 +362,22 @@ def assemble(
     return app
 
 
-def _load_state(settings: Settings, clients: Clients, clock: Clock, owner: str) -> LoadStateWriter | None:
-    if not settings.load_state.enabled:
+def _lost_files(app: App, clients: Clients, owner: str) -> LostFiles | None:
+    settings, clock = app.settings, app.clock
+    if not settings.sweep.prefixes:
         return None
-    name = parse_table(settings.load_state.table)
-    return LoadStateWriter(
-        LoadStateTable(clients.warehouse, name, location=settings.jobs.location),
+    known = known_files(settings, clients.store, clients.warehouse, clock, owner)
+    return LostFiles(
         clients.store,
+        Backfill(clients.store, known, by_rules(lambda name: app.rules.book.index.route(name))),
+        InProcess(app.router.handle, clock.now),
         clock,
-        put_away=settings.journal / "LoadState",
+        notes=settings.journal / "sweep",
         replica=owner,
-        flush_every=settings.load_state.flush_every,
+        prefixes=tuple(ObjectRef.parse(one) for one in settings.sweep.prefixes),
+        every=settings.sweep.every,
+        older_than=settings.sweep.older_than,
+        max_files=settings.sweep.max_files,
     )
 
 
