@@ -13,15 +13,12 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from ingestd.model.errors import Fatal
-
-log = structlog.get_logger(__name__)
 
 OLDEST = 17
 REMEDY = (
@@ -154,3 +151,18 @@ def _has_module(home: Path) -> bool:
         return True
     found = re.search(r'^MODULES="([^"]*)"', text, re.MULTILINE)
     return found is None or _MISSING_MODULE in found[1].split()
+
+
+def _main() -> int:
+    """`python -m ingestd.prepare.java`: which Java would be used."""
+    try:
+        java = find_java(os.environ)
+    except Fatal as missing:
+        print(missing, file=sys.stderr)  # noqa: T201
+        return 1
+    print(java.version, java.home)  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())
