@@ -62,11 +62,13 @@ class WindowSweep:
         await self._replicas.observe()
         oldest: datetime | None = None
         everything = await self._store.everything()
+        # Asking for each of ten thousand windows whether it is among ten thousand would hold up everybody else.
+        tended = {window.window.name for window in self._windows.open_windows}
         for found in everything.windows:
             due = _due(found)
             if due is not None:
                 oldest = min(oldest, due) if oldest else due
-            if not self._windows.tending(found.name):
+            if found.name not in tended and not self._windows.tending(found.name):
                 await self._look_at(found, due)
         OLDEST_DUE.set(oldest.timestamp() if oldest else 0)
         if everything.groups:
