@@ -20,6 +20,7 @@ import structlog
 from ingestd import __version__
 from ingestd.batch.acting import PostActions
 from ingestd.batch.journal import Journal
+from ingestd.batch.leftovers import Leftovers
 from ingestd.batch.loading import Destinations
 from ingestd.batch.parts import Parts
 from ingestd.batch.runner import BatchRunner
@@ -54,8 +55,16 @@ from ingestd.rules.loading import RuleLoader
 from ingestd.rules.rule import Rule
 from ingestd.settings import Settings
 from ingestd.settings_loader import load_settings
+from ingestd.success.arrivals import SuccessArrivals
+from ingestd.success.conventions import Conventions
+from ingestd.success.interventions import Interventions
+from ingestd.success.lookup import ConfigLookup
+from ingestd.success.ordering import Ordering
+from ingestd.success.planning import Resolver
+from ingestd.success.queue import Queues
 from ingestd.warehouse.governor import QuotaGovernor, QuotaLimits
 from ingestd.warehouse.jobs import Completions, JobRunner
+from ingestd.warehouse.slots import JobSlots
 from ingestd.windows.earlier import WindowedBatches
 from ingestd.windows.groups import Groups
 from ingestd.windows.manager import WindowLimits, Windows
@@ -83,6 +92,8 @@ class App:
     pacing: Pacing
     router: Router
     runner: BatchRunner
+    leftovers: Leftovers | None = None
+    success: SuccessArrivals | None = None
     load_state: LoadStateWriter | None = None
     lost: LostFiles | None = None
     console: ConsoleViews | None = None
@@ -107,7 +118,9 @@ class App:
             await self.ops.start()
         try:
             async with asyncio.TaskGroup() as roots:
-                collecting = roots.create_task(self.windows.run(), name="windows")
+                collecting = [roots.create_task(self.windows.run(), name="windows")]
+                if self.success is not None:
+                    collecting.append(roots.create_task(self.success.run(), name="success"))
                 steady = [
                     roots.create_task(self.replicas.beat_forever(), name="heartbeat"),
                     roots.create_task(self.sweep.run(), name="sweep:windows"),
@@ -115,6 +128,8 @@ class App:
                     roots.create_task(self.reconciler.run(), name="reconciler"),
                     roots.create_task(self.rules.watch(self.settings.rules.check_every), name="rules"),
                 ]
+                if self.leftovers is not None:
+                    steady.append(roots.create_task(self.leftovers.run(), name="sweep:staging"))
                 if self.spark is not None:
                     self._want_spark(self.spark)
                     roots.create_task(self.spark.supervise(), name="spark")
@@ -133,7 +148,7 @@ class App:
                 log.info("daemon.started", version=__version__, rules=len(self.rules.book.rules), **served)
                 await (self._stopping.wait() if instead is None else instead())
                 self._running = False
-                await self._drain([*pulling, collecting])
+                await self._drain([*pulling, *collecting])
                 for task in steady:
                     task.cancel()
                 if self.spark is not None:
@@ -157,6 +172,8 @@ class App:
         for puller in self.pullers:
             puller.stop()
         self.windows.stop()
+        if self.success is not None:
+            self.success.stop()
         _, late = await asyncio.wait(pulling, timeout=self.settings.drain.total_seconds())
         for task in late:
             # Cancelled batches give their lease back, so that another replica continues them at once.
@@ -219,6 +236,9 @@ def assemble(
         max_attempts=settings.jobs.max_attempts,
         pause=settings.jobs.retry_pause,
         throttle_pause=settings.jobs.throttle_pause,
+        slots=JobSlots(
+            clients.warehouse, clock, loads=settings.max_concurrent_load, queries=settings.max_concurrent_sql
+        ),
     )
     governor = _governor(settings, clock)
     pacing = Pacing(clients.store, settings.journal / "pace", governor, clock, replica=owner)
@@ -231,6 +251,9 @@ def assemble(
         journal=journal,
         settings=settings,
     )
+    conventions = Conventions(settings.success.effective())
+    lookup = ConfigLookup(clients.store, clock)
+    resolver = Resolver(clients.store, conventions, lookup, project=settings.project)
     runner = BatchRunner(
         Parts(
             store=clients.store,
@@ -245,6 +268,7 @@ def assemble(
             clock=clock,
             settings=settings,
             preparer=preparer,
+            directories=resolver,
         )
     )
     dead_letters = DeadLetters(
@@ -280,7 +304,32 @@ def assemble(
     groups = Groups(
         WindowStore(clients.store, settings.batches), journal, runner, clock, patience=settings.windows.late_patience
     )
-    runner.endings += [windows.tidy, groups.tidy]
+    queues = Queues(clients.store, settings.journal / "ordered")
+    ordering = Ordering(
+        queues=queues,
+        store=clients.store,
+        journal=journal,
+        runner=runner,
+        conventions=conventions,
+        clock=clock,
+        project=settings.project,
+    )
+    success = SuccessArrivals(
+        store=clients.store,
+        journal=journal,
+        runner=runner,
+        conventions=conventions,
+        lookup=lookup,
+        resolver=resolver,
+        ordering=ordering,
+        interventions=Interventions(queues, journal, clients.store, clock, project=settings.project),
+        clock=clock,
+        project=settings.project,
+        at_once=2 * settings.jobs.max_running,
+        remember=settings.intake.remember,
+        sweep_every=settings.recovery.sweep_every,
+    )
+    runner.endings += [windows.tidy, groups.tidy, ordering.ended]
     replicas = Replicas(clients.store, settings.journal / "replicas", clock, name=owner, lease=settings.recovery.lease)
     sweep = WindowSweep(
         WindowStore(clients.store, settings.batches),
@@ -302,6 +351,7 @@ def assemble(
         deliver=deliver,
         dead_letters=dead_letters,
         refusals=refusals,
+        success=success if conventions else None,
     )
     dispatcher = Dispatcher(
         subscription=settings.subscriptions.completions,
@@ -329,8 +379,12 @@ def assemble(
     pullers[0].desk.on_full = windows.hurry
     reconciler = Reconciler(journal, tasks, runner, dispatcher, clock, settings)
     app = App(settings, rules, pullers, reconciler, windows, sweep, replicas, clock, governor, pacing, router, runner)
+    app.success = success if conventions else None
     app.load_state = load_state_writer(settings, clients.store, clients.warehouse, clock, owner)
     journal.witness = app.load_state
+    if preparer is not None:
+        every = settings.recovery.sweep_every * 20  # whoever prepares cleans up: this is for those who died
+        app.leftovers = Leftovers(clients.store, settings.staging, journal, clock, every=every)
     app.lost = _lost_files(app, clients, owner)
     app.console = console(
         settings,

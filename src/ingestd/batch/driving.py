@@ -130,7 +130,8 @@ class Drive:
             self._feed_back(problem, target)
             raise
         log.info("batch.submitted", event_id=record.event_id, job=name, dest=record.dest, kind=request.kind)
-        if record.window is None:  # a window's job has its thousands of files in the record already
+        # The record of a window or directory has its files and its jobs already; a note beside it doubles its cost.
+        if record.window is None and record.success is None:
             await parts.journal.note(parts.journal.beside(record, "tail-job.json", name), job_document(job))
         return job
 

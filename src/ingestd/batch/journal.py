@@ -99,7 +99,7 @@ class Journal:
 
     async def open(self, record: Record, *, claim: bool) -> Held | None:
         """Create the record (claimed by us, or free for anyone); None when it exists already."""
-        record = self._stamp(await self._with_manifest(record), claim=claim)
+        record = self._stamp(await self.with_files(record), claim=claim)
         try:
             generation = await self._write(self.running(record), record, ABSENT)
         except PreconditionFailed:
@@ -221,7 +221,7 @@ class Journal:
     async def note(self, ref: ObjectRef, data: bytes) -> None:
         await self._store.create(ref, data)
 
-    async def _with_manifest(self, record: Record) -> Record:
+    async def with_files(self, record: Record) -> Record:
         """The record, its files put away in an object of their own if they are many."""
         if len(record.files) <= INLINE or record.files_url:
             return record
@@ -253,7 +253,7 @@ def _folder(record: Record) -> str:
 
 def _table(record: Record) -> str:
     # The table name may hold `$` or `:`; as one path segment it must not hold a slash.
-    return quote(record.dest, safe=".:$-_")
+    return quote(record.home, safe=".:$-_")
 
 
 def _path(record: Record) -> str:
@@ -273,6 +273,8 @@ def _metadata(record: Record) -> dict[str, str]:
         metadata["ingestd-dest"] = quote(record.dest, safe=".:$-_")
     if record.window and record.window.group:
         metadata["ingestd-group"] = record.window.group
+    if record.success:
+        metadata["ingestd-source"] = quote(record.identity.removeprefix("success:gs://"), safe="/#:.=@ ")
     if record.lease_until:
         metadata["ingestd-lease-until"] = record.lease_until.isoformat()
     if record.retry_at:

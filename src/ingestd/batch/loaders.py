@@ -3,8 +3,12 @@
 from typing import Protocol
 
 from ingestd.batch.attempts import Loading
+from ingestd.batch.directory import DirectoryLoader
 from ingestd.batch.journal import Held
 from ingestd.batch.parts import Parts
+from ingestd.batch.prepared import PreparedLoading
+from ingestd.batch.record import Kind
+from ingestd.batch.steps import Way, way_of
 from ingestd.model.jobs import JobState
 
 
@@ -25,4 +29,9 @@ class Loader(Protocol):
 
 
 def loader_for(parts: Parts, held: Held) -> Loader:
+    if held.record.success is not None:
+        return DirectoryLoader(parts, held)
+    record = held.record
+    if record.kind is Kind.LOAD and way_of(record, parts.settings.engine) is Way.PREPARED:
+        return PreparedLoading(parts, held)
     return Loading(parts, held)

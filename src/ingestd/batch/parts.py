@@ -44,6 +44,14 @@ class Acting(Protocol):
         ...
 
 
+class Directories(Protocol):
+    """Fills in the record of a success file's directory: where it goes, what lies in it, how it is loaded."""
+
+    async def resolve(self, record: Record) -> Record:
+        """The record, complete and pinned, or ended when there is nothing to load."""
+        ...
+
+
 @dataclass(slots=True)
 class Parts:
     store: ObjectStore
@@ -58,6 +66,7 @@ class Parts:
     clock: Clock
     settings: Settings
     preparer: Preparer | None = None  # prepares rows before the load; None: this daemon has no Spark
+    directories: Directories | None = None
 
     def pause(self, error: IngestError, times: int) -> timedelta:
         """How long to wait before the next try, after that many in a row."""

@@ -71,8 +71,8 @@ def test_the_files_of_a_large_batch_are_not_written_twice() -> None:
 
 
 def test_a_record_from_the_future_is_refused() -> None:
-    document = orjson.loads(record(1).to_json()) | {"schema_version": 3}
-    with pytest.raises(ValueError, match="schema_version 3"):
+    document = orjson.loads(record(1).to_json()) | {"schema_version": 4}
+    with pytest.raises(ValueError, match="schema_version 4"):
         Record.from_json(orjson.dumps(document))
 
 

@@ -1,0 +1,137 @@
+"""The directory of a success file: one batch, all of it or nothing.
+
+Other than a rule's files, these do not stand for themselves: the producer said that they belong together. So no file is
+set aside and none is searched for; a load that is refused fails the batch, nothing of it is committed (several jobs
+land in a table of the batch's own first), and everything is kept for another try.
+
+| dies after            | what is there                   | who goes on, and how                                       |
+|-----------------------|---------------------------------|------------------------------------------------------------|
+| record, not resolved  | record of the success file      | sweep: looks at `_config/` and the directory, pins both    |
+| resolved, no job      | record with files               | sweep: looks again, since nothing was loaded; pins, loads  |
+| job inserted          | the same, job                   | the job is found by its id: its files are the batch's      |
+| landed, not published | the same, landed rows           | as for every batch                                         |
+"""
+
+from dataclasses import replace
+
+import structlog
+
+from ingestd.batch import recovery
+from ingestd.batch.attempts import Loading
+from ingestd.batch.content import Chunk, Fate, Progress, SetAside
+from ingestd.batch.driving import unloaded
+from ingestd.batch.journal import Held
+from ingestd.batch.landing import Landing, lands_apart
+from ingestd.batch.parts import Parts
+from ingestd.batch.querying import Querying
+from ingestd.batch.record import Phase
+from ingestd.model.errors import BadInput, Fatal, IngestError, Transient
+from ingestd.model.jobs import JobRequest, JobState
+from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
+from ingestd.model.tables import TableName
+from ingestd.warehouse.errors import job_failure
+from ingestd.warehouse.proof import missing_source
+
+log = structlog.get_logger(__name__)
+
+
+class DirectoryLoader:
+    """Pins the directory, then loads it the way its `_config/` says."""
+
+    def __init__(self, parts: Parts, held: Held) -> None:
+        self._parts = parts
+        self._held = held
+        self._loader: DirectoryLoading | Querying | None = None
+
+    async def run(self, *, fresh: bool) -> bool:
+        try:
+            if not await self._resolved(fresh=fresh):
+                return True
+        except BadInput as error:
+            self._held.record = self._held.record.enter(Phase.FAILING, error=str(error))
+            return True
+        return await self._way().run(fresh=fresh)
+
+    async def job(self) -> JobState | None:
+        return await self._way().job() if self._held.record.load else None
+
+    def _way(self) -> "DirectoryLoading | Querying":
+        if self._loader is None:
+            mark = self._held.record.success
+            by_query = mark is not None and mark.sql and not mark.spark
+            self._loader = Querying(self._parts, self._held) if by_query else DirectoryLoading(self._parts, self._held)
+        return self._loader
+
+    async def _resolved(self, *, fresh: bool) -> bool:
+        """Know what to load; False when there is nothing (any more), which the record's phase says."""
+        record, parts = self._held.record, self._parts
+        assert record.success is not None
+        if record.progress.begun or (fresh and record.success.resolved):
+            return True
+        if record.success.resolved:
+            first = record.load_job(record.progress.jobs + 1)
+            if record.location and await parts.warehouse.get_job(first) is not None:
+                return True
+        if parts.directories is None:
+            raise Fatal("this daemon has no conventions for success files")
+        found = await parts.directories.resolve(record)
+        if found.phase.final:
+            self._held.record = found
+            return False
+        if (found.files, found.load, found.success) != (record.files, record.load, record.success):
+            self._held.record = await parts.journal.with_files(replace(found, files_url="", location=""))
+            await parts.journal.save(self._held)
+        return True
+
+
+class DirectoryLoading(Loading):
+    async def _look(self, indexes: list[int]) -> dict[int, SetAside]:
+        """The directory was looked at when it was pinned. What is overwritten since is loaded as it is."""
+        return {}
+
+    async def _insert(self, request: JobRequest, target: TableName) -> JobState:
+        mark = self._record.success
+        labels = mark.labels if mark else {}
+        return await super()._insert(replace(request, labels={**labels, **request.labels}), target)
+
+    async def _judge(self, chunk: Chunk, job: JobState) -> IngestError | None:
+        problem = job_failure(job)
+        if problem is not None and missing_source(job):
+            await self._look_again(str(problem))
+        return await super()._judge(chunk, job)
+
+    async def _look_again(self, why: str) -> None:
+        """A file went away between the look and the load. Nothing is committed, so the directory is pinned anew."""
+        record = self._record
+        if lands_apart(record):
+            await Landing(self._parts).drop(record)
+        progress = record.progress
+        if progress.reloads >= self._max_reload:
+            raise BadInput(f"{why}, {self._max_reload} times")
+        again = replace(progress, chunks=(), loads=(), reloads=progress.reloads + 1)
+        self._held.record = replace(record, progress=again, staged=False)
+        raise Transient(f"{why}; the directory is looked at again")
+
+    def _proven(self, chunk: Chunk, job: JobState) -> None:
+        sources = job.configuration.get("sourceUris")
+        record = self._record
+        own = [record.files[index].ref.url for index in chunk.files]
+        if sources is not None and sorted(sources) != sorted(own) and len(own) == len(record.files):
+            # A replica that was paused had pinned the directory before us, and its one job was the first: what that
+            # job has read is what the batch consists of.
+            known = {file.ref.url: file for file in record.files}
+            files = tuple(known.get(url) or FileVersion(ObjectRef.parse(url), ABSENT) for url in sources)
+            log.warning("batch.read_as_pinned_before", event_id=record.event_id, job=job.ref.job_id, files=len(files))
+            self._held.record = replace(record, files=files, files_url="")
+            chunk = replace(chunk, files=tuple(range(len(files))))
+        super()._proven(chunk, job)
+
+    def _refused(self, chunk: Chunk, job: JobState, why: SetAside) -> Progress:
+        return recovery.given_up(self._record.progress, chunk, why)
+
+    async def _conclude(self) -> bool:
+        progress = self._record.progress
+        if progress.loads and progress.with_fate(Fate.FAILED):
+            why = next(progress.aside[index] for index in progress.with_fate(Fate.FAILED))
+            self._held.record = replace(self._record, progress=unloaded(progress, why))
+        return await super()._conclude()

@@ -1,0 +1,274 @@
+"""Where notifications about success files, gestures and configuration go.
+
+A message about a success file is acknowledged when its batch is durable: as a record, or as an entry in the queue of
+its ordered table. Everything after that is found again by looking. No more batches are taken at a time than can be
+worked on; the others wait as unacknowledged messages.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import Any
+from urllib.parse import unquote
+
+import structlog
+
+from ingestd.batch.journal import Held, Journal
+from ingestd.batch.runner import BatchRunner
+from ingestd.intake.arrivals import LAST_EVENT
+from ingestd.intake.notifications import FINALIZE, ObjectEvent
+from ingestd.intake.receipts import Receipt
+from ingestd.intake.router import EVENTS
+from ingestd.model.clock import Clock
+from ingestd.model.errors import BadInput, Fatal, IngestError, Transient
+from ingestd.model.objects import FileVersion, ObjectRef
+from ingestd.ports import ObjectStore
+from ingestd.settings import Convention
+from ingestd.success.configuration import Levels, ordered
+from ingestd.success.conventions import Conventions, Meaning, Sign
+from ingestd.success.destination import table_prefix
+from ingestd.success.interventions import Interventions
+from ingestd.success.lookup import ConfigLookup
+from ingestd.success.ordering import Ordering
+from ingestd.success.planning import Resolver, unresolved
+from ingestd.success.queue import OrderedTable
+
+log = structlog.get_logger(__name__)
+
+_DELETED = "OBJECT_DELETE"
+
+
+class SuccessArrivals:
+    """`ingestd.intake.router.SuccessFiles`, and a root task (`run`)."""
+
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        journal: Journal,
+        runner: BatchRunner,
+        conventions: Conventions,
+        lookup: ConfigLookup,
+        resolver: Resolver,
+        ordering: Ordering,
+        interventions: Interventions,
+        clock: Clock,
+        project: str,
+        at_once: int,
+        remember: int,
+        sweep_every: timedelta,
+    ) -> None:
+        self._store = store
+        self._journal = journal
+        self._runner = runner
+        self._conventions = conventions
+        self._lookup = lookup
+        self._resolver = resolver
+        self._ordering = ordering
+        self._interventions = interventions
+        self._clock = clock
+        self._project = project
+        self._room = asyncio.Semaphore(at_once)
+        self._remember = remember
+        self._sweep_every = sweep_every
+        self._finished: OrderedDict[str, None] = OrderedDict()
+        self._accepting: set[str] = set()
+        self._group: asyncio.TaskGroup | None = None
+        self._stopping = asyncio.Event()
+        ordering.poke = self.poke
+
+    async def run(self) -> None:
+        """Root task: until `stop`, then until what is under way has ended."""
+        if not self._conventions:
+            await self._stopping.wait()
+            return
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            sweep = group.create_task(self._sweep_forever(), name="sweep:ordered")
+            await self._stopping.wait()
+            sweep.cancel()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def wants(self, bucket: str, name: str) -> bool:
+        return self._conventions.sign(bucket, name) is not None
+
+    def deliver_named(self, ref: ObjectRef, receipt: Receipt) -> Coroutine[Any, Any, None]:
+        return self._look_and_deliver(ref, receipt)
+
+    def deliver(self, event: ObjectEvent, receipt: Receipt) -> Coroutine[Any, Any, None] | None:
+        ref = event.file.ref
+        sign = self._conventions.sign(ref.bucket, ref.name)
+        if sign is not None and event.finalized and sign.meaning is Meaning.SUCCESS:
+            if event.file.key in self._finished:
+                EVENTS.counts["duplicate"] += 1
+                receipt.ack()
+                return None
+            return self._arrive(event.file, sign.convention, receipt)
+        work = self._control(event, sign) if sign else None
+        if work is None:
+            EVENTS.counts["control" if event.finalized else "not_finalize"] += 1
+            receipt.ack()
+            return None
+        return self._obey(work, receipt)
+
+    async def arrive(self, file: FileVersion) -> bool:
+        """Take a success file without a message, as backfill and sweep do; False when it is known already."""
+        convention = self._conventions.of(file.ref)
+        if convention is None:
+            raise BadInput(f"no convention of the settings covers {file.ref}")
+        return await self._accept(file, convention)
+
+    async def _look_and_deliver(self, ref: ObjectRef, receipt: Receipt) -> None:
+        """A message with nothing but a name means the object as it is now."""
+        info = await self._store.stat(ref)
+        if info is None:
+            EVENTS.counts["no_match"] += 1
+            log.info("success.gone", source=ref.url)
+            receipt.ack()
+            return
+        file = FileVersion(ref, info.generation, info.size, info.created, info.crc32c)
+        work = self.deliver(ObjectEvent(FINALIZE, file), receipt)
+        if work is not None:
+            await work
+
+    def _control(self, event: ObjectEvent, sign: Sign) -> Coroutine[Any, Any, None] | None:
+        """What a control file asks for; None: nothing."""
+        ref = event.file.ref
+        table = OrderedTable(ref.bucket, ref.name.rpartition("/")[0])
+        match sign.meaning:
+            case Meaning.START if event.finalized:
+                return self._moved(table)
+            case Meaning.GO_ON if event.finalized:
+                return self._told(table, event.file)
+            case Meaning.UNLOCK if event.kind == _DELETED:
+                return self._told(table, event.file)
+            case Meaning.CONFIG if event.finalized or event.kind == _DELETED:
+                return self._wake(sign.convention, ref)
+            case _:
+                return None
+
+    async def _obey(self, work: Coroutine[Any, Any, None], receipt: Receipt) -> None:
+        await work
+        EVENTS.counts["control"] += 1
+        receipt.ack()
+
+    async def _moved(self, table: OrderedTable) -> None:
+        self.poke(table)
+
+    async def _told(self, table: OrderedTable, file: FileVersion) -> None:
+        if not await self._interventions.gesture(table, file.generation):
+            raise Transient(f"{table.url} was moved on meanwhile")
+        self.poke(table)
+
+    async def _arrive(self, file: FileVersion, convention: Convention, receipt: Receipt) -> None:
+        fresh = await self._accept(file, convention)
+        EVENTS.counts["matched" if fresh else "duplicate"] += 1
+        LAST_EVENT.set(file.event_time.timestamp())
+        receipt.ack()
+
+    async def _accept(self, file: FileVersion, convention: Convention) -> bool:
+        """Make the batch durable; False when it was before."""
+        while file.key in self._accepting:  # a duplicate waits until the first is durable
+            await self._clock.sleep(timedelta(milliseconds=100))
+        self._accepting.add(file.key)
+        try:
+            levels = await self._lookup.levels(file.ref.name, file.ref.bucket, convention)
+            if convention.order_per_table or ordered(levels):
+                return await self._enqueue(file, convention, levels)
+            return await self._begin(file, levels)
+        finally:
+            self._accepting.discard(file.key)
+
+    async def _enqueue(self, file: FileVersion, convention: Convention, levels: Levels) -> bool:
+        table = await self._table(file, convention, levels)
+        fresh = await self._ordering.enqueue(table, file)
+        self.poke(table)
+        return fresh
+
+    async def _table(self, file: FileVersion, convention: Convention, levels: Levels) -> OrderedTable:
+        """The table in whose queue the batch belongs: by its path, which has to tell the table's folder."""
+        ref, regex = file.ref, convention.destination_regex
+        try:
+            regex = (await self._lookup.read(levels)).overrides.regex or regex
+        except Fatal as error:
+            log.warning("success.config_unreadable", source=ref.url, error=str(error))
+        prefix = table_prefix(ref.name, root=convention.root, regex=regex)
+        return OrderedTable(ref.bucket, prefix or ref.name.rpartition("/")[0])
+
+    async def _begin(self, file: FileVersion, levels: Levels) -> bool:
+        await self._room.acquire()
+        try:
+            record = unresolved(file, project=self._project, clock=self._clock)
+            try:
+                record = await self._resolver.resolve(record, levels)
+            except (BadInput, Fatal) as error:
+                # It is kept as it is: the drive comes to the same, and says so in the record.
+                log.warning("success.unresolved", source=file.ref.url, error=str(error))
+            held = await self._runner.accept(record)
+        except BaseException:
+            self._room.release()
+            raise
+        if held is None:
+            self._room.release()
+            self._remember_finished(file.key)
+            return False
+        log.info("success.accepted", source=file.ref.url, event_id=record.event_id, files=len(record.files))
+        self._spawn(self._drive(held, file.key), f"batch:{record.event_id}")
+        return True
+
+    async def _drive(self, held: Held, key: str) -> None:
+        try:
+            await self._runner.drive(held, fresh=True)
+        finally:
+            self._room.release()
+        if held.record.phase.final:
+            self._remember_finished(key)
+
+    def _remember_finished(self, key: str) -> None:
+        self._finished[key] = None
+        if len(self._finished) > self._remember:
+            self._finished.popitem(last=False)
+
+    async def _wake(self, convention: Convention, config: ObjectRef) -> None:
+        """Configuration was changed: batches that wait below it are tried now."""
+        folder = config.name.rpartition("/")[0].rpartition("/")[0]
+        below = "" if convention.config_url else f"{config.bucket}/{folder}/" if folder else f"{config.bucket}/"
+        async for entry in self._journal.entries("Running/_success."):
+            if entry.retry_at is None or not unquote(entry.source).startswith(below):
+                continue
+            held = await self._journal.read(entry.ref)
+            if held is not None and not held.record.leased(self._clock.now()) and held.record.retry_at is not None:
+                log.info("success.config_changed", config=config.url, event_id=entry.event_id)
+                self._spawn(self._runner.resume(entry.ref), f"wake:{entry.event_id}")
+
+    def poke(self, table: OrderedTable) -> None:
+        """Move an ordered table on, in the background."""
+        self._spawn(self._ordering.move_on(table), f"ordered:{table.key}")
+
+    async def _sweep_forever(self) -> None:
+        while True:
+            try:
+                for table in await self._ordering.sweep():
+                    self.poke(table)
+            except IngestError as error:
+                log.warning("sweep.failed", what="ordered", error=str(error))
+            await self._clock.sleep(self._sweep_every)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        if self._group is None or self._stopping.is_set():
+            work.close()  # whoever is started next finds it
+            return
+        self._group.create_task(_tolerant(work), name=name)
+
+
+async def _tolerant(work: Coroutine[Any, Any, None]) -> None:
+    """One batch must not take the others down: what fails here is found by the sweeps."""
+    try:
+        await work
+    except IngestError as error:
+        log.warning("success.failed", error=str(error))
+    except Exception:
+        log.exception("success.broke")

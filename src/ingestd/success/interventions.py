@@ -1,0 +1,123 @@
+"""What a person can do about an ordered table: try again, leave a batch out, say that all is well.
+
+By command (`ingestd ordered`) or by the gestures of old: deleting `_bqlock`, dropping `_BACKFILL`. Like every move of a
+table each is one compare-and-swap of its state, after what it takes is done and can be done twice.
+"""
+
+from dataclasses import replace
+
+import structlog
+
+from ingestd.batch.journal import Held, Journal
+from ingestd.batch.record import Phase, Record
+from ingestd.model.clock import Clock
+from ingestd.model.objects import Generation
+from ingestd.ports import ObjectStore
+from ingestd.success.markers import LockMarker
+from ingestd.success.planning import unresolved
+from ingestd.success.queue import Hold, OrderedTable, Queues, TableState
+
+log = structlog.get_logger(__name__)
+
+_MOVED = "was moved on by somebody else meanwhile; look again"
+
+
+class Interventions:
+    def __init__(self, queues: Queues, journal: Journal, store: ObjectStore, clock: Clock, *, project: str) -> None:
+        self._queues = queues
+        self._journal = journal
+        self._clock = clock
+        self._project = project
+        self._marker = LockMarker(store)
+
+    async def gesture(self, table: OrderedTable, generation: Generation) -> bool:
+        """`_BACKFILL` was dropped, or the lock deleted: the table goes on. Each counts once; False: say it again."""
+        state, over = await self._queues.state(table)
+        if generation <= state.gesture:
+            return True
+        if not state.hold:
+            await self._hurry(state)
+        told = replace(state, gesture=max(generation, await self._marker.generation(table)))
+        released = await self._released(told)
+        if not await self._queues.save(released, over, self._clock.now()):
+            return False
+        if state.hold:
+            await self._marker.remove(table)
+            log.info("ordered.told_to_go_on", table=table.url, was=state.hold)
+        return True
+
+    async def retry(self, table: OrderedTable) -> str:
+        """Try a held table's batch again, or go on after validation; what was done, in words."""
+        state, over = await self._queues.state(table)
+        if not state.hold:
+            hurried = await self._hurry(state)
+            return f"{state.current_url} is tried again now" if hurried else "is not held: nothing to do"
+        told = replace(state, gesture=max(state.gesture, await self._marker.generation(table)))
+        if not await self._queues.save(await self._released(told), over, self._clock.now()):
+            return _MOVED
+        await self._marker.remove(table)
+        return "goes on" if state.hold is Hold.VALIDATION else f"{state.current_url} is tried again"
+
+    async def skip(self, table: OrderedTable, by: str) -> str:
+        """Leave the batch under way out, for good; what was done, in words."""
+        state, over = await self._queues.state(table)
+        if state.success is None:
+            return "has no batch under way: nothing to skip"
+        if not await self._give_up(state, f"skipped by {by}"):
+            return f"{state.current_url} is being loaded right now: wait for its end"
+        told = replace(state.without_current(), gesture=max(state.gesture, await self._marker.generation(table)))
+        if not await self._queues.save(told, over, self._clock.now()):
+            return _MOVED
+        await self._queues.remove(table, state.current)
+        await self._marker.remove(table)
+        log.warning("ordered.skipped", table=table.url, source=state.current_url, by=by)
+        return f"{state.current_url} is left out"
+
+    async def _released(self, state: TableState) -> TableState:
+        """The state without its hold, after what it takes to try again."""
+        free = replace(state, hold=Hold.NONE, note="")
+        if state.hold is Hold.FAILED:
+            record = await self._record(state)
+            if record is not None and record.phase is Phase.FAILED:
+                await self._journal.reopen(record.reopened(self._clock.now()))
+        if state.hold is Hold.LATE:
+            return replace(free.ended(), allowed=(*state.allowed, state.current))
+        return free
+
+    async def _hurry(self, state: TableState) -> bool:
+        """A batch that waits for its next try is tried now."""
+        held = await self._waiting(state)
+        if held is None:
+            return False
+        held.record = replace(held.record, retry_at=self._clock.now(), waits=0)
+        await self._journal.save(held, claim=False)
+        return True
+
+    async def _give_up(self, state: TableState, why: str) -> bool:
+        """Let the record of the batch under way say that it was left out; False while somebody is working on it."""
+        record = await self._record(state)
+        if record is not None and record.phase.final:
+            return True
+        held = await self._waiting(state) if record else await self._journal.open(self._stub(state), claim=True)
+        if held is None or not await self._journal.claim(held):
+            return False
+        error = f"{why}: {held.record.error or state.note}"
+        phase = held.record.phase
+        failing = held.record if phase is Phase.FAILING else held.record.enter(Phase.FAILING, error=error)
+        held.record = replace(failing.enter(Phase.FAILED), error=error)
+        await self._journal.finish(held)
+        return True
+
+    async def _waiting(self, state: TableState) -> Held | None:
+        """The record of the batch under way, if nobody is working on it."""
+        held = await self._journal.find(self._stub(state)) if state.success else None
+        if held is None or held.record.leased(self._clock.now()) or held.record.phase.final:
+            return None
+        return held
+
+    async def _record(self, state: TableState) -> Record | None:
+        return await self._journal.known(self._stub(state)) if state.success else None
+
+    def _stub(self, state: TableState) -> Record:
+        assert state.success is not None
+        return unresolved(state.success, project=self._project, clock=self._clock, order=state.current)

@@ -1,0 +1,243 @@
+"""The durable queue of an ordered table: one small object per waiting batch, one per table that says how far it is.
+
+    <journal>/ordered/<key>/queue/<path below the table>/_SUCCESS@<generation>   a batch that waits or is under way
+    <journal>/ordered/<key>/state.json                                           what was committed, what is under way
+
+A listing of the queue is in the order in which batches commit. The state is only ever replaced by its generation
+(compare and swap), so that of two replicas one moves the table on and the other sees that it did.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from hashlib import sha256
+from typing import Self
+from urllib.parse import quote, unquote
+
+import orjson
+
+from ingestd.model.errors import BadInput, NotFound, PreconditionFailed
+from ingestd.model.objects import ABSENT, FileVersion, Generation, ObjectInfo, ObjectRef, generation_time
+from ingestd.ports import ObjectStore
+
+SCHEMA_VERSION = 1
+_LONGEST_NAME = 1024
+_REMEMBERED = 100
+_DIGITS = 20  # a generation, so that later ones sort behind
+
+
+class Hold(StrEnum):
+    """Why an ordered table does not go on by itself."""
+
+    NONE = ""
+    FAILED = "failed"  # the batch under way failed for good
+    LATE = "late"  # the next batch comes after one that should have followed it
+    VALIDATION = "validation"  # somebody wants to look at what was committed first
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedTable:
+    """The folder of a table whose batches are ordered."""
+
+    bucket: str
+    prefix: str
+
+    @property
+    def key(self) -> str:
+        digest = sha256(f"{self.bucket}/{self.prefix}".encode()).hexdigest()[:16]
+        readable = quote("/".join(self.prefix.split("/")[-2:]).replace("/", "."), safe=".-_")[:80]
+        return f"{readable}-{digest}"
+
+    @property
+    def url(self) -> str:
+        return f"gs://{self.bucket}/{self.prefix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A batch in the queue; `order` compares as batches commit."""
+
+    order: str
+    success: FileVersion
+    created: datetime
+    pointer: Generation = ABSENT
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    table: OrderedTable
+    committed: str = ""  # the order of the last batch in sequence that was committed
+    current: str = ""  # the order of the batch under way
+    current_url: str = ""
+    current_generation: Generation = ABSENT
+    hold: Hold = Hold.NONE
+    note: str = ""  # why, for people
+    allowed: tuple[str, ...] = ()  # batches that may be late
+    skipped: tuple[str, ...] = ()  # the last ones that a person left out: their entries go, whenever they appear
+    open: bool = False  # the gate file was seen
+    gesture: int = 0  # the last `_BACKFILL` that was heeded, by its generation
+    updated: str = ""
+
+    @property
+    def success(self) -> FileVersion | None:
+        """The success file of the batch under way."""
+        if not self.current:
+            return None
+        ref = ObjectRef.parse(self.current_url)
+        return FileVersion(ref, self.current_generation, event_time=generation_time(self.current_generation))
+
+    def began(self, entry: Entry) -> Self:
+        return replace(
+            self,
+            current=entry.order,
+            current_url=entry.success.ref.url,
+            current_generation=entry.success.generation,
+            hold=Hold.NONE,
+            note="",
+        )
+
+    def ended(self) -> Self:
+        """Without a batch under way."""
+        allowed = tuple(one for one in self.allowed if one != self.current)
+        return replace(
+            self, current="", current_url="", current_generation=ABSENT, hold=Hold.NONE, note="", allowed=allowed
+        )
+
+    def without_current(self) -> Self:
+        """The batch under way was left out by a person."""
+        return replace(self.ended(), skipped=(*self.skipped, self.current)[-_REMEMBERED:])
+
+    def to_json(self) -> bytes:
+        document = {
+            "schema_version": SCHEMA_VERSION,
+            "Table": self.table.url,
+            "Committed": self.committed,
+            "Current": self.current,
+            "CurrentURL": self.current_url,
+            "CurrentGeneration": str(self.current_generation),
+            "Hold": self.hold,
+            "Note": self.note,
+            "Allowed": self.allowed,
+            "Skipped": self.skipped,
+            "Open": self.open,
+            "Gesture": str(self.gesture),
+            "Updated": self.updated,
+        }
+        return orjson.dumps(document, option=orjson.OPT_INDENT_2)
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Self:
+        document = orjson.loads(data)
+        if document.get("schema_version") != SCHEMA_VERSION:
+            raise ValueError(f"an ordered table's state has schema_version {document.get('schema_version')!r}")
+        ref = ObjectRef.parse(document["Table"])
+        return cls(
+            table=OrderedTable(ref.bucket, ref.name),
+            committed=document["Committed"],
+            current=document["Current"],
+            current_url=document["CurrentURL"],
+            current_generation=Generation(int(document["CurrentGeneration"])),
+            hold=Hold(document["Hold"]),
+            note=document["Note"],
+            allowed=tuple(document["Allowed"]),
+            skipped=tuple(document["Skipped"]),
+            open=document["Open"],
+            gesture=int(document["Gesture"]),
+            updated=document["Updated"],
+        )
+
+
+def order_of(table: OrderedTable, success: FileVersion) -> str:
+    """The place of a batch: its path below the table, then its generation."""
+    below = success.ref.name[len(table.prefix) :].lstrip("/")
+    return f"{below}@{success.generation:0{_DIGITS}d}"
+
+
+class Queues:
+    """Every ordered table's queue and state."""
+
+    def __init__(self, store: ObjectStore, root: ObjectRef) -> None:
+        self._store = store
+        self._root = root
+
+    def _state_ref(self, table: OrderedTable) -> ObjectRef:
+        return self._root / f"{table.key}/state.json"
+
+    def _queue(self, table: OrderedTable) -> ObjectRef:
+        return self._root / f"{table.key}/queue/"
+
+    async def put(self, table: OrderedTable, success: FileVersion) -> bool:
+        """Make the arrival durable; False when it is queued already."""
+        ref = self._queue(table) / order_of(table, success)
+        if len(ref.name.encode()) > _LONGEST_NAME:
+            raise BadInput(f"the path of {success.ref} is too long for an ordered batch")
+        metadata = {
+            "ingestd-success": quote(success.ref.url, safe="/:."),
+            "ingestd-generation": str(success.generation),
+            "ingestd-table": quote(table.url, safe="/:."),
+        }
+        try:
+            await self._store.create(ref, b"{}", if_generation=ABSENT, metadata=metadata)
+        except PreconditionFailed:
+            return False
+        return True
+
+    async def first(self, table: OrderedTable) -> Entry | None:
+        async for entry in self.entries(table):
+            return entry
+        return None
+
+    async def entries(self, table: OrderedTable) -> AsyncIterator[Entry]:
+        prefix = self._queue(table)
+        async for info in self._store.list(prefix):
+            yield _entry(info, info.ref.name[len(prefix.name) :])
+
+    async def remove(self, table: OrderedTable, order: str) -> None:
+        await self._store.delete(self._queue(table) / order)
+
+    async def state(self, table: OrderedTable) -> tuple[TableState, Generation]:
+        """How far the table is; a table nobody knows yet is at its beginning."""
+        try:
+            data, info = await self._store.read(self._state_ref(table))
+        except NotFound:
+            return TableState(table), ABSENT
+        return TableState.from_json(data), info.generation
+
+    async def save(self, state: TableState, over: Generation, now: datetime) -> bool:
+        """Replace the very state that was read; False when somebody else was first."""
+        data = replace(state, updated=now.isoformat()).to_json()
+        try:
+            await self._store.create(self._state_ref(state.table), data, if_generation=over)
+        except PreconditionFailed:
+            return False
+        return True
+
+    async def waiting(self) -> list[OrderedTable]:
+        """Tables with batches in their queues."""
+        found: dict[str, OrderedTable] = {}
+        async for key, rest, info in self._all():
+            if rest.startswith("queue/") and key not in found:
+                ref = ObjectRef.parse(unquote(info.metadata["ingestd-table"]))
+                found[key] = OrderedTable(ref.bucket, ref.name)
+        return list(found.values())
+
+    async def states(self) -> AsyncIterator[TableState]:
+        """How far every table is that ever moved."""
+        async for _, rest, info in self._all():
+            if rest == "state.json":
+                data, _ = await self._store.read(info.ref)
+                yield TableState.from_json(data)
+
+    async def _all(self) -> AsyncIterator[tuple[str, str, ObjectInfo]]:
+        root = self._root / ""
+        async for info in self._store.list(root):
+            key, _, rest = info.ref.name[len(root.name) :].partition("/")
+            yield key, rest, info
+
+
+def _entry(info: ObjectInfo, order: str) -> Entry:
+    ref = ObjectRef.parse(unquote(info.metadata["ingestd-success"]))
+    generation = Generation(int(info.metadata["ingestd-generation"]))
+    success = FileVersion(ref, generation, event_time=generation_time(generation))
+    return Entry(order, success, info.created, info.generation)

@@ -1,0 +1,33 @@
+"""Directories with success files, as producers leave them."""
+
+import json
+from typing import Any
+
+from tests.e2e.daemon.world import World
+
+CSV = "1,a\n2,b\n"
+LOADED = [(1, "a"), (2, "b")]
+
+
+def settings(world: World, **convention: Any) -> dict[str, Any]:
+    """The convention for the world's bucket; ordered batches wait for nobody unless a test says so."""
+    return {"success": {"order_grace": "0s", "conventions": [{"bucket": world.trigger, **convention}]}}
+
+
+def put(world: World, name: str, data: str | bytes | dict[str, Any] = "") -> int:
+    blob = world.storage.bucket(world.trigger).blob(name)
+    text = json.dumps(data) if isinstance(data, dict) else data
+    blob.upload_from_string(text, content_type="application/octet-stream")
+    return int(blob.generation)
+
+
+def batch(world: World, folder: str, *contents: str | bytes, ending: str = "csv", success: str = "_SUCCESS") -> int:
+    """Files, and then the success file; its generation."""
+    for number, content in enumerate(contents or (CSV,)):
+        put(world, f"{folder}/part-{number}.{ending}", content)
+    return put(world, f"{folder}/{success}")
+
+
+def records(world: World, folder: str = "Done") -> dict[str, dict[str, Any]]:
+    """The records, by their success file's name."""
+    return {one["Success"]["URL"].partition(f"{world.trigger}/")[2]: one for one in world.records(folder)}
