@@ -49,7 +49,7 @@ from ingestd.ops.http import OpsServer
 from ingestd.ops.logging import configure
 from ingestd.ports import Preparer
 from ingestd.prepare.session import Spark
-from ingestd.prepare.start import spark_for, wants_spark
+from ingestd.prepare.start import preparer_for, spark_for, wants_spark
 from ingestd.rules.bucket import rule_source
 from ingestd.rules.loading import RuleLoader
 from ingestd.rules.rule import Rule
@@ -212,9 +212,16 @@ async def build(
     clock = clock or SystemClock()
     if clients is None:
         async with connect(settings.project, clock=clock) as opened:
-            yield assemble(settings, opened, clock, spark=spark_for(settings.spark))
+            yield await _with_spark(settings, opened, clock)
     else:
-        yield assemble(settings, clients, clock, spark=spark_for(settings.spark))
+        yield await _with_spark(settings, clients, clock)
+
+
+async def _with_spark(settings: Settings, clients: Clients, clock: Clock) -> App:
+    spark = spark_for(settings.spark)
+    preparer = preparer_for(settings.spark, spark, clients.store)
+    await preparer.start()
+    return assemble(settings, clients, clock, preparer, spark)
 
 
 def assemble(

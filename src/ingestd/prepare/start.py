@@ -5,13 +5,16 @@ import tempfile
 from pathlib import Path
 
 from ingestd.model.preparation import BadData, Drift
+from ingestd.ports import FileStore
 from ingestd.prepare.class_archive import ClassArchive
 from ingestd.prepare.classic import ClassicEngine
 from ingestd.prepare.connect import ConnectEngine
 from ingestd.prepare.engine import Engine
+from ingestd.prepare.fetch import Scratch
 from ingestd.prepare.gateway import spark_home
 from ingestd.prepare.java import find_java, runnable_home
 from ingestd.prepare.masters import Kind, configuration, master
+from ingestd.prepare.preparer import SparkPreparer, Where
 from ingestd.prepare.session import Spark
 from ingestd.prepare.supervisor import Supervisor
 from ingestd.prepare.warmup import warm_up
@@ -36,6 +39,13 @@ def spark_for(settings: SparkSettings) -> Spark:
         start_timeout=settings.start_timeout,
         allowed=settings.start != "never",
     )
+
+
+def preparer_for(settings: SparkSettings, spark: Spark, store: FileStore) -> SparkPreparer:
+    """What prepares batches on it."""
+    where = master(settings)
+    scratch = Scratch(scratch_folder(settings), settings.scratch_size)
+    return SparkPreparer(spark, store, scratch, Where(where.files, where.cores))
 
 
 def open_engine(settings: SparkSettings) -> Engine:
