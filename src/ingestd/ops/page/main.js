@@ -23,7 +23,8 @@ function show() {
   current = views[known](decodeURIComponent(rest.join("/")));
   at("main").replaceChildren(current.element);
   for (const link of at("nav").children) attribute(link, "aria-current", link.hash === `#${parents[known] ?? known}` ? "page" : null);
-  at("nav").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  const link = at("nav").querySelector("[aria-current]");  // not scrollIntoView: that would also move where Tab starts
+  if (link) at("nav").scrollLeft = link.offsetLeft - (at("nav").clientWidth - link.offsetWidth) / 2;
   document.title = `${current.element.querySelector("h1")?.textContent ?? "console"} · ingestd`;
   if (known === "file") at("path").value = current.path;
   lookedAt = 0;

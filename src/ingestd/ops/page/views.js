@@ -66,19 +66,18 @@ function shownRange(series) {
   return duration(Math.max(60, series.at.length * series.seconds)).replace(/ 0 [ms]$/, "");
 }
 
+// What Spark does for these batches; nothing on a daemon that has no Spark.
 function sparkNote(found, table) {
   const spark = found.spark;
-  const jobs = Array.isArray(spark?.jobs) ? spark.jobs : [];
-  const bar = (job) => {
-    const [done, all] = [job.tasks_done ?? job.completed ?? 0, job.tasks ?? job.total ?? 0];
-    const inner = h("span");
-    inner.style.width = `${all ? Math.round((100 * done) / all) : 0}%`;
-    return h("li", {}, h("code", {}, String(job.name ?? job.tag ?? job.batch ?? job.id ?? "job")), ` ${number(done)} of ${number(all)} tasks `,
-      h("div", { class: "bar", role: "progressbar", "aria-label": "Spark tasks", "aria-valuenow": done, "aria-valuemax": all }, inner));
-  };
-  const facts = spark && Object.entries(spark).filter(([, value]) => ["string", "number", "boolean"].includes(typeof value));
-  fill(table.above, spark ? [h("p", { class: "hint" }, h("strong", {}, "Spark "), facts.map(([key, value]) => `${key.replaceAll("_", " ")}: ${value}`).join(" · ")),
-    jobs.length ? h("ul", { class: "plain" }, jobs.map(bar)) : null] : []);
+  if (!spark) return fill(table.above);
+  const { tasks = 0, tasks_done: done = 0, calls = [] } = spark;
+  const inner = h("span");
+  inner.style.width = `${tasks ? Math.round((100 * done) / tasks) : 0}%`;
+  const busy = spark.stages ? `, ${number(spark.jobs)} jobs in ${number(spark.stages)} stages: ${number(done)} of ${number(tasks)} tasks` : calls.length ? "" : ", idle";
+  return fill(table.above, h("div", { class: "spark" }, h("p", { class: "hint" }, h("strong", {}, "Spark "), badge(spark.state === "ready" ? "ok" : "now", String(spark.state)), ` ${spark.application ?? ""}${busy}`),
+    tasks ? h("div", { class: "bar", role: "progressbar", "aria-label": "Spark tasks done", "aria-valuemin": 0, "aria-valuenow": done, "aria-valuemax": tasks }, inner) : null,
+    spark.problem ? h("p", { class: "warn-text" }, spark.problem) : null,
+    calls.length ? h("ul", { class: "plain" }, calls.slice(0, 20).map((call) => h("li", {}, h("code", {}, call.tag), ` for ${duration(call.seconds)}`))) : null));
 }
 
 export function runningTable(more = {}) {
