@@ -1,0 +1,16 @@
+"""GoogleSQL's functions on Spark, one module per family. What is not in the table is refused by its name."""
+
+from difflib import get_close_matches
+
+from ingestd.prepare.functions import arrays, conditionals, dates, jsons, numbers, parsing, strings
+from ingestd.prepare.functions.registry import REGISTRY, Call, Function
+
+FAMILIES = (arrays, conditionals, dates, jsons, numbers, parsing, strings)
+
+
+def unknown_function(name: str) -> str:
+    near = get_close_matches(name, REGISTRY, n=1, cutoff=0.8)
+    return f"function {name} is not available on Spark" + (f"; did you mean {near[0]}?" if near else "")
+
+
+__all__ = ["FAMILIES", "REGISTRY", "Call", "Function", "unknown_function"]

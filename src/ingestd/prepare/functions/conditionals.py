@@ -1,0 +1,77 @@
+"""Conditional functions."""
+
+from ingestd.prepare.functions.registry import Call, define, function
+from ingestd.prepare.operators import check_comparable, check_ordered
+from ingestd.prepare.sqltypes import BOOL, INT64, STRING
+from ingestd.prepare.values import ExpressionError, Value, coerce, fill
+
+
+@function("IF", safe=True)
+def if_(call: Call) -> Value:
+    condition, *branches = call.values(3)
+    kind, (then, otherwise) = call.compiler.common(branches, "IF")
+    return Value(f"IF({call.want(condition, BOOL).sql}, {then.sql}, {otherwise.sql})", kind)
+
+
+@function("COALESCE", "IFNULL", safe=True)
+def coalesce(call: Call) -> Value:
+    values = call.values(*((2, 2) if call.name == "IFNULL" else (1, 1000)))
+    kind, converted = call.compiler.common(values, call.name)
+    return Value(f"coalesce({', '.join(item.sql for item in converted)})", kind)
+
+
+@function("NULLIF", safe=True)
+def nullif(call: Call) -> Value:
+    kind, (a, b) = call.compiler.common(call.values(2), "NULLIF")
+    check_comparable(kind, "NULLIF")
+    return Value(fill("IF(@0 = @1, NULL, @0)", a, b), kind)
+
+
+@function("NULLIFZERO", "ZEROIFNULL", safe=True)
+def zero(call: Call) -> Value:
+    (value,) = call.values(1)
+    if not value.type.numeric or value.type.kind == "BIGNUMERIC":
+        raise call.mismatch([value])
+    nothing = coerce(Value("0L", INT64, literal=True, constant=0), value.type)
+    assert nothing is not None
+    name = "nullif" if call.name == "NULLIFZERO" else "coalesce"
+    return Value(f"{name}({value.sql}, {nothing.sql})", value.type)
+
+
+@function("GREATEST", "LEAST", safe=True)
+def extreme(call: Call) -> Value:
+    """NULL when any argument is NULL; NaN when any is NaN."""
+    kind, values = call.compiler.common(call.values(1, 9), call.name)
+    check_ordered(kind, call.name)
+    if len(values) == 1:
+        return values[0]
+    marks = [f"@{index}" for index in range(len(values))]
+    missing = " OR ".join(f"{mark} IS NULL" for mark in marks)
+    nan = (
+        f" WHEN {' OR '.join(f'isnan({mark})' for mark in marks)} THEN double('NaN')" if kind.kind == "FLOAT64" else ""
+    )
+    template = f"CASE WHEN {missing} THEN NULL{nan} ELSE {call.name.lower()}({', '.join(marks)}) END"
+    return Value(fill(template, *values), kind)
+
+
+@function("ERROR")
+def error(call: Call) -> Value:
+    """An untyped NULL with a side effect: it converts to whatever its surroundings want."""
+    (message,) = call.values(1)
+    return Value(f"CAST(raise_error({call.want(message, STRING).sql}) AS BIGINT)", INT64)
+
+
+@function("RANGE_BUCKET", safe=True)
+def range_bucket(call: Call) -> Value:
+    point, bounds = call.values(2)
+    if bounds.type.element is None:
+        raise ExpressionError("RANGE_BUCKET takes an array")
+    kind, (value, _) = call.compiler.common([point, Value("", bounds.type.element)], "RANGE_BUCKET")
+    item = coerce(Value("_b", bounds.type.element, simple=True), kind)
+    assert item is not None
+    template = f"IF(@0 IS NULL OR @1 IS NULL, NULL, CAST(size(filter(@1, _b -> {item.sql} <= @0)) AS BIGINT))"
+    return Value(fill(template, value, bounds), INT64)
+
+
+define("GENERATE_UUID", "", "STRING", "uuid()")
+define("RAND", "", "FLOAT64", "rand()")

@@ -1,0 +1,106 @@
+"""Mathematical functions. Domain errors are errors here, where Spark answers NaN or NULL."""
+
+from ingestd.prepare.functions.registry import NEVER_FAILS, Call, define, function
+from ingestd.prepare.operators import arithmetic
+from ingestd.prepare.sqltypes import FLOAT64, INT64, NUMERIC
+from ingestd.prepare.values import ExpressionError, Value, fill
+
+_INFINITE = "double('Infinity')"
+
+
+def _guarded(names: str, parameters: str, condition: str, body: str) -> None:
+    """A FLOAT64 function that fails where `condition` holds."""
+    first = names.split()[0]
+    failing = f"IF({condition}, raise_error('Floating point error in function: {first}'), {body})"
+    define(names, parameters, "FLOAT64", failing, safe=f"IF({condition}, NULL, {body})")
+
+
+define("ABS", "INT64", "INT64", "abs(@0)", safe="IF(@0 = -9223372036854775807L - 1L, NULL, abs(@0))")
+define("ABS", "FLOAT64", "FLOAT64", "abs(@0)", safe=NEVER_FAILS)
+define("ABS", "NUMERIC", "NUMERIC", "abs(@0)", safe=NEVER_FAILS)
+define("SIGN", "INT64", "INT64", "CAST(sign(@0) AS BIGINT)", safe=NEVER_FAILS)
+define("SIGN", "FLOAT64", "FLOAT64", "sign(@0)", safe=NEVER_FAILS)
+define("SIGN", "NUMERIC", "NUMERIC", "CAST(sign(@0) AS DECIMAL(38,9))", safe=NEVER_FAILS)
+for _name, _spark in (("CEIL CEILING", "ceil"), ("FLOOR", "floor")):
+    # Spark's answer is a BIGINT, which large numbers do not fit: those are whole already.
+    define(
+        _name, "FLOAT64", "FLOAT64",
+        f"IF(abs(@0) < 9007199254740992D, CAST({_spark}(@0) AS DOUBLE), @0)", safe=NEVER_FAILS,
+    )  # fmt: skip
+    define(_name, "NUMERIC", "NUMERIC", f"CAST({_spark}(@0) AS DECIMAL(38,9))")
+define("IS_NAN", "FLOAT64", "BOOL", "IF(@0 IS NULL, NULL, isnan(@0))", safe=NEVER_FAILS)
+define("IS_INF", "FLOAT64", "BOOL", f"(abs(@0) = {_INFINITE})", safe=NEVER_FAILS)
+_LEAST = "-9223372036854775807L - 1L"
+define(
+    "DIV", "INT64 INT64", "INT64",
+    f"IF(@0 = {_LEAST} AND @1 = -1L, raise_error('int64 overflow'), @0 div @1)",
+    safe=f"IF(@1 = 0 OR (@0 = {_LEAST} AND @1 = -1L), NULL, @0 div @1)",
+)  # fmt: skip
+define("MOD", "INT64 INT64", "INT64", "(@0 % @1)", safe="try_mod(@0, @1)")
+define("MOD", "NUMERIC NUMERIC", "NUMERIC", "CAST(@0 % @1 AS DECIMAL(38,9))", safe="try_mod(@0, @1)")
+define(
+    "IEEE_DIVIDE", "FLOAT64 FLOAT64", "FLOAT64",
+    f"CASE WHEN @1 <> 0 THEN @0 / @1 WHEN @0 IS NULL OR @1 IS NULL THEN NULL WHEN @0 = 0 OR isnan(@0) "
+    f"THEN double('NaN') ELSE sign(@0) * {_INFINITE} END",
+    safe=NEVER_FAILS,
+)  # fmt: skip
+_guarded("SQRT", "FLOAT64", "@0 < 0", "sqrt(@0)")
+_guarded("LN", "FLOAT64", "@0 <= 0", "ln(@0)")
+_guarded("LOG", "FLOAT64", "@0 <= 0", "ln(@0)")
+_guarded("LOG", "FLOAT64 FLOAT64", "@0 <= 0 OR @1 <= 0 OR @1 = 1", "(ln(@0) / ln(@1))")
+_guarded("LOG10", "FLOAT64", "@0 <= 0", "log10(@0)")
+_guarded("EXP", "FLOAT64", f"exp(@0) = {_INFINITE} AND @0 < {_INFINITE}", "exp(@0)")
+_guarded(
+    "POW POWER", "FLOAT64 FLOAT64",
+    f"(@0 = 0 AND @1 < 0) OR (@0 < 0 AND abs(@1) < {_INFINITE} AND @1 <> floor(@1)) OR "
+    f"(abs(pow(@0, @1)) = {_INFINITE} AND abs(@0) < {_INFINITE} AND abs(@1) < {_INFINITE})", "pow(@0, @1)",
+)  # fmt: skip
+define("CBRT", "FLOAT64", "FLOAT64", "cbrt(@0)", safe=NEVER_FAILS)
+for _name in ("SIN", "COS", "TAN", "ATAN", "SINH", "COSH", "TANH", "ASINH"):
+    define(_name, "FLOAT64", "FLOAT64", f"{_name.lower()}(@0)", safe=NEVER_FAILS)
+for _name in ("ASIN", "ACOS"):
+    _guarded(_name, "FLOAT64", "abs(@0) > 1", f"{_name.lower()}(@0)")
+_guarded("ACOSH", "FLOAT64", "@0 < 1", "acosh(@0)")
+_guarded("ATANH", "FLOAT64", "abs(@0) >= 1", "atanh(@0)")
+define("ATAN2", "FLOAT64 FLOAT64", "FLOAT64", "atan2(@0, @1)", safe=NEVER_FAILS)
+define("BIT_COUNT", "INT64", "INT64", "CAST(bit_count(@0) AS BIGINT)", safe=NEVER_FAILS)
+define("PI", "", "FLOAT64", "pi()", safe=NEVER_FAILS)
+
+
+@function("ROUND", "TRUNC")
+def rounding(call: Call) -> Value:
+    """Half away from zero, or towards zero; INT64 becomes FLOAT64."""
+    args = call.values(1, 2)
+    digits = args[1].constant if len(args) == 2 else 0
+    if not isinstance(digits, int) or abs(digits) > 300:
+        raise ExpressionError(f"{call.name} needs a constant number of digits on Spark")
+    if args[0].type is NUMERIC:
+        if call.name == "ROUND":
+            return Value(f"CAST(round({args[0].sql}, {digits}) AS DECIMAL(38,9))", NUMERIC)
+        template = f"CAST(IF(@0 < 0, - floor(- @0, {digits}), floor(@0, {digits})) AS DECIMAL(38,9))"
+        return Value(fill(template, args[0]), NUMERIC)
+    value = call.want(args[0], FLOAT64)
+    if call.name == "ROUND":
+        return Value(f"round({value.sql}, {digits})", FLOAT64)
+    if digits:
+        exact = f"floor(abs(CAST(@0 AS DECIMAL(38,18))), {digits})"
+        return Value(fill(f"IF(abs(@0) < 1e15D, CAST(sign(@0) * {exact} AS DOUBLE), @0)", value), FLOAT64)
+    whole = "IF(abs(@0) < 9007199254740992D, CAST(IF(@0 < 0, ceil(@0), floor(@0)) AS DOUBLE), @0)"
+    return Value(fill(whole, value), FLOAT64)
+
+
+@function("SAFE_DIVIDE", "SAFE_MULTIPLY", "SAFE_ADD", "SAFE_SUBTRACT", safe=True)
+def safe_arithmetic(call: Call) -> Value:
+    left, right = call.values(2)
+    op = {"SAFE_DIVIDE": "/", "SAFE_MULTIPLY": "*", "SAFE_ADD": "+", "SAFE_SUBTRACT": "-"}[call.name]
+    return arithmetic(op, left, right, safe=True)
+
+
+@function("SAFE_NEGATE", safe=True)
+def safe_negate(call: Call) -> Value:
+    (value,) = call.values(1)
+    if value.type is INT64:
+        return Value(f"try_subtract(0L, {value.sql})", INT64)
+    if value.type not in (FLOAT64, NUMERIC):
+        raise call.mismatch([value])
+    return Value(f"(- {value.sql})", value.type)

@@ -1,0 +1,185 @@
+"""Operators with GoogleSQL's result types, and aggregates over the elements of an array."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from sqlglot import exp
+
+from ingestd.prepare.sqltypes import BOOL, BYTES, DATE, FLOAT64, INT64, NUMERIC, STRING, SqlType
+from ingestd.prepare.values import ExpressionError, Value, cast, coerce, fill, fresh, supertype
+
+OPERATORS: dict[type[exp.Expr], str] = {
+    exp.And: "AND", exp.Or: "OR", exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.DPipe: "||", exp.BitwiseAnd: "&", exp.BitwiseOr: "|",
+    exp.BitwiseXor: "^", exp.BitwiseLeftShift: "<<", exp.BitwiseRightShift: ">>",
+    exp.NullSafeEQ: "IS NOT DISTINCT FROM", exp.NullSafeNEQ: "IS DISTINCT FROM",
+}  # fmt: skip
+_COMPARISONS = frozenset(["=", "!=", "<", ">", "<=", ">=", "IS NOT DISTINCT FROM", "IS DISTINCT FROM"])
+_SHIFT = "CASE WHEN @1 < 0 THEN raise_error('Bitwise shift by negative offset.') WHEN @1 >= 64 THEN 0L ELSE {} END"
+_BITS = {
+    "&": "(@0 & @1)", "|": "(@0 | @1)", "^": "(@0 ^ @1)",
+    "<<": _SHIFT.format("shiftleft(@0, CAST(@1 AS INT))"),
+    ">>": _SHIFT.format("shiftrightunsigned(@0, CAST(@1 AS INT))"),
+}  # fmt: skip
+_UNORDERED = frozenset(["STRUCT", "ARRAY", "JSON", "GEOGRAPHY", "INTERVAL", "RANGE", "BIGNUMERIC"])
+_UNCOMPARABLE = _UNORDERED - {"STRUCT"}
+
+# Spark's own decimal arithmetic gives up digits: DECIMAL(38,9) + DECIMAL(38,9) keeps eight, * and / keep six. These
+# forms keep nine, and fail when a number is too large for them.
+_WIDE = "CAST(@{} AS DECIMAL(37,9))"
+_ADD = f"CAST({_WIDE.format(0)} {{}} {_WIDE.format(1)} AS DECIMAL(38,9))"
+_TIMES = (
+    "CAST(CAST(CAST({0} AS DECIMAL(28,9)) * CAST(trunc_{1} AS DECIMAL(9,0)) AS DECIMAL(37,9)) "
+    "+ CAST(round(CAST({0} AS DECIMAL(28,9)) * CAST({1} % 1 AS DECIMAL(9,9)), 9) AS DECIMAL(37,9)) "
+    "AS DECIMAL(38,9))"
+)
+
+
+def _times(large: str, small: str) -> str:
+    whole = f"CAST(IF({small} < 0, - floor(- {small}), floor({small})) AS DECIMAL(30,0))"
+    return _TIMES.replace("trunc_{1}", whole).format(large, small)
+
+
+NUMERIC_ARITHMETIC = {
+    "+": _ADD.format("+"),
+    "-": _ADD.format("-"),
+    "*": f"IF(abs(@0) >= abs(@1), {_times('@0', '@1')}, {_times('@1', '@0')})",
+    "/": "CAST(round(CAST(@0 AS DECIMAL(22,9)) / CAST(@1 AS DECIMAL(38,9)), 9) AS DECIMAL(38,9))",
+}
+
+
+class Common(Protocol):
+    def common(self, values: Sequence[Value], what: str) -> tuple[SqlType, list[Value]]: ...
+
+
+def check_ordered(kind: SqlType, what: str) -> None:
+    if kind.kind in _UNORDERED:
+        raise ExpressionError(f"{what} does not take {kind} on Spark")
+
+
+def check_comparable(kind: SqlType, what: str) -> None:
+    if kind.kind in _UNCOMPARABLE:
+        raise ExpressionError(f"{what} does not take {kind} on Spark")
+
+
+def binary(c: Common, op: str, left: Value, right: Value) -> Value:
+    if op in ("AND", "OR"):
+        a, b = coerce(left, BOOL), coerce(right, BOOL)
+        if a is None or b is None:
+            raise _mismatch(op, left, right)
+        return Value(f"({a.sql} {op} {b.sql})", BOOL)
+    if op in _COMPARISONS:
+        return _compare(c, op, left, right)
+    if op == "||":
+        return _concat(op, left, right)
+    if op in _BITS:
+        a, b = coerce(left, INT64), coerce(right, INT64)
+        if a is None or b is None:
+            raise _mismatch(op, left, right)
+        return Value(fill(_BITS[op], a, b), INT64)
+    if op == "+" and right.type is DATE and left.type is INT64:
+        left, right = right, left
+    if left.type is DATE and right.type is INT64 and op in "+-":
+        return Value(fill(f"date_{'add' if op == '+' else 'sub'}(@0, CAST(@1 AS INT))", left, right), DATE)
+    return arithmetic(op, left, right)
+
+
+def arithmetic(op: str, left: Value, right: Value, *, safe: bool = False) -> Value:
+    kind = supertype([left, right])
+    if kind is INT64 and op == "/":
+        kind = FLOAT64
+    a = coerce(left, kind) if kind is not None and kind.numeric else None
+    b = coerce(right, kind) if kind is not None and kind.numeric else None
+    if a is None or b is None or kind is None or kind.kind == "BIGNUMERIC":
+        raise _mismatch(op, left, right)
+    if kind is NUMERIC:
+        if safe and op != "/":
+            raise ExpressionError("SAFE_ADD, SAFE_SUBTRACT and SAFE_MULTIPLY of NUMERIC are not available on Spark")
+        template = NUMERIC_ARITHMETIC[op]
+        return Value(fill(f"IF(@1 = 0, NULL, {template})" if safe else template, a, b), NUMERIC)
+    if safe:
+        name = {"+": "try_add", "-": "try_subtract", "*": "try_multiply", "/": "try_divide"}[op]
+        return _finite(fill(f"{name}(@0, @1)", a, b), a, b, kind, "NULL")
+    return _finite(fill(f"(@0 {op} @1)", a, b), a, b, kind, f"raise_error('double overflow: {op}')")
+
+
+def _finite(sql: str, a: Value, b: Value, kind: SqlType, otherwise: str) -> Value:
+    """FLOAT64 arithmetic on finite numbers that ends infinite is an overflow."""
+    if kind is not FLOAT64:
+        return Value(sql, kind)
+    infinite = "abs(@0) = double('Infinity')"
+    check = f"IF({infinite} AND abs(@1) < double('Infinity') AND abs(@2) < double('Infinity'), {otherwise}, @0)"
+    return Value(fill(check, Value(sql, kind), a, b), kind)
+
+
+def _compare(c: Common, op: str, left: Value, right: Value) -> Value:
+    kind, (a, b) = c.common([left, right], f"operator {op}")
+    if op in ("<", ">", "<=", ">="):
+        check_ordered(kind, f"operator {op}")
+    check_comparable(kind, f"operator {op}")
+    if "DISTINCT" in op:
+        equal = f"({a.sql} <=> {b.sql})"
+        return Value(equal if "NOT" in op else f"(NOT {equal})", BOOL)
+    sql = f"({a.sql} {'<>' if op == '!=' else op} {b.sql})"
+    if kind is FLOAT64 and not (left.literal or right.literal):
+        # To Spark a NaN equals itself and is the largest number; in GoogleSQL every comparison with it is false.
+        otherwise = "TRUE" if op == "!=" else "FALSE"
+        sql = fill(f"IF(isnan(@0) OR isnan(@1), IF(@0 IS NULL OR @1 IS NULL, NULL, {otherwise}), "
+                   f"(@0 {'<>' if op == '!=' else op} @1))", a, b)  # fmt: skip
+    return Value(sql, BOOL)
+
+
+def _concat(op: str, left: Value, right: Value) -> Value:
+    for kind in (STRING, BYTES):
+        if kind in (left.type, right.type):
+            a, b = coerce(left, kind), coerce(right, kind)
+            if a is not None and b is not None:
+                return Value(f"({a.sql} || {b.sql})", kind)
+    if left.type.kind == right.type.kind == "ARRAY":
+        found = supertype([left, right])
+        a, b = (coerce(item, found) if found else None for item in (left, right))
+        if a is not None and b is not None and found is not None:
+            return Value(f"concat({a.sql}, {b.sql})", found)
+    raise _mismatch(op, left, right)
+
+
+def _mismatch(op: str, left: Value, right: Value) -> ExpressionError:
+    return ExpressionError(f"operator {op} does not take {left.type} and {right.type} on Spark")
+
+
+def aggregate(name: str, listed: Value, rest: Sequence[Value]) -> Value:
+    """One aggregate over an array; NULL elements do not count, and of none the answer is NULL."""
+    element = listed.type.element
+    assert element is not None
+    item, total = fresh("e"), fresh("t")
+    present = f"filter({listed.sql}, {item} -> {item} IS NOT NULL)"
+    match name:
+        case "COUNT":
+            return Value(f"CAST(size({present}) AS BIGINT)", INT64)
+        case "COUNTIF":
+            return Value(f"CAST(size(filter({listed.sql}, {item} -> {item})) AS BIGINT)", INT64)
+        case "MIN" | "MAX":
+            check_ordered(element, name)
+            return Value(f"array_{name.lower()}({listed.sql})", element)
+        case "SUM" if element in (INT64, FLOAT64):
+            zero = "0L" if element is INT64 else "0D"
+            fold = f"aggregate({present}, {zero}, ({total}, {item}) -> {total} + {item})"
+            return Value(f"IF(size({present}) = 0, NULL, {fold})", element)
+        case "AVG" if element in (INT64, FLOAT64):
+            fold = f"aggregate({present}, 0D, ({total}, {item}) -> {total} + {item})"
+            return Value(f"IF(size({present}) = 0, NULL, {fold} / size({present}))", FLOAT64)
+        case "LOGICAL_OR" | "LOGICAL_AND" if element is BOOL:
+            test = (
+                f"exists({present}, {item} -> {item})"
+                if name == "LOGICAL_OR"
+                else f"forall({present}, {item} -> {item})"
+            )
+            return Value(f"IF(size({present}) = 0, NULL, {test})", BOOL)
+        case "STRING_AGG" if element is STRING:
+            separator = coerce(rest[0], STRING) if rest else None
+            joined = f"array_join({present}, {separator.sql if separator else chr(39) + ',' + chr(39)})"
+            return Value(f"IF(size({present}) = 0, NULL, {joined})", STRING)
+    raise ExpressionError(f"{name} of {element} is not available on Spark")
+
+
+__all__ = ["OPERATORS", "aggregate", "arithmetic", "binary", "cast", "check_comparable", "check_ordered"]
