@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ingestd.prepare.engine import Engine
+from ingestd.prepare.masters import master
 from ingestd.prepare.session import Spark
 from ingestd.prepare.start import open_engine
 from ingestd.prepare.warmup import warm_up
@@ -37,7 +38,7 @@ def engine(spark_settings: SparkSettings) -> Iterator[Engine]:
     """A session that is up and warm until the last test here is done."""
     opened = open_engine(spark_settings)
     try:
-        warm_up(opened)
+        warm_up(opened, master(spark_settings))
         yield opened
     finally:
         opened.close()

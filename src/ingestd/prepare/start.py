@@ -27,7 +27,7 @@ def spark_for(settings: SparkSettings) -> Spark:
     """The daemon's Spark, not started yet: that is done by its root task, when somebody wants it."""
     supervisor = Supervisor(
         lambda: open_engine(settings),
-        warm_up if settings.warm_up else None,
+        (lambda engine: warm_up(engine, master(settings))) if settings.warm_up else None,
         heartbeat=settings.heartbeat,
         heartbeat_timeout=settings.heartbeat_timeout,
         restart_first=settings.restart_first,

@@ -24,7 +24,7 @@ import structlog
 from ingestd.model.errors import Fatal, IngestError, Transient
 from ingestd.prepare import progress
 from ingestd.prepare.engine import Engine, Work
-from ingestd.prepare.failures import explain, translate
+from ingestd.prepare.failures import SessionLost, explain, translate
 
 log = structlog.get_logger(__name__)
 
@@ -216,7 +216,12 @@ class Supervisor:
             warming.add_done_callback(lambda done: done.cancelled() or done.exception())
             raise Transient(f"the session {watching.result()} while it warmed up: {living.engine.last_words()}")
         watching.cancel()
-        await warming
+        error = warming.exception()
+        if error is not None:
+            failure = translate(error)
+            if isinstance(failure, SessionLost):
+                raise failure
+            log.warning("spark.not_warm", error=str(failure))  # it works all the same, only slower at first
 
     async def _watch(self, living: Living) -> str:
         """Returns the reason when the session has to be given up: stopped, died, hung."""
