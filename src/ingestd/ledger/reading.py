@@ -41,7 +41,7 @@ class BatchState:
     source_prefix: str
     destination: str
     partition_id: str
-    window: str
+    window_name: str
     files: int
     files_loaded: int
     files_set_aside: int
@@ -70,7 +70,7 @@ class TableState:
     batches_done: int
     batches_failed: int
     batches_open: int
-    rows_loaded: int
+    rows_loaded: int | None
     bytes: int
     last_event_id: str
     last_state: str

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
+from google.cloud.bigquery import SchemaField, Table
 from tests.e2e.daemon.world import FILE, LOADED, World, at_once, rule
 from tests.e2e.ledger.states import ON, TABLE, latest, rows, told
 
@@ -125,11 +126,8 @@ def test_a_table_that_refuses_rows_holds_up_no_batch(world: World, faults: Fault
 def test_columns_that_an_older_table_lacks_are_added_and_a_dropped_table_is_made_again(world: World) -> None:
     old = [("event_id", "STRING"), ("revision", "INTEGER"), ("updated_at", "TIMESTAMP"), ("mine", "STRING")]
     world.bigquery.create_dataset("bigquery_loads")
-    schema = [{"name": name, "type": kind, "mode": "NULLABLE"} for name, kind in old]
-    world.bigquery.create_table({
-        "tableReference": {"projectId": world.project, "datasetId": "bigquery_loads", "tableId": TABLE.split(".")[1]},
-        "schema": {"fields": schema},
-    })  # fmt: skip
+    schema = [SchemaField(name, kind) for name, kind in old]
+    world.bigquery.create_table(Table(f"{world.project}.{TABLE}", schema=schema))
     world.table()
     world.rule(rule())
     world.start(**ON)

@@ -1,0 +1,109 @@
+"""What lies in a bucket already is loaded, once; and a file whose notification was lost is found by the daemon."""
+
+import json
+
+import pytest
+from tests.e2e.daemon.world import ROWS, World, rule
+from tests.e2e.ledger.commands import Ingestd
+from tests.e2e.ledger.states import ON, told
+
+pytestmark = pytest.mark.usefixtures("emulators")
+
+COLLECTED = rule(asynchronous=False, Batch={"Window": {"DurationInSec": 1}}, OnSuccess=[])
+QUICK_WINDOWS = {"windows": {"grace": "100ms", "flush_after": "200ms", "late_patience": "1s"}}
+
+
+def archive(world: World, first: int, last: int) -> str:
+    """A bucket that announces nothing, with files of one row each."""
+    bucket = f"{world.project}-archive"
+    if first == 0:
+        world.storage.create_bucket(bucket, project=world.project)
+    for number in range(first, last):
+        row = json.dumps({"id": number, "name": f"n{number}"}).encode()
+        world.cloud.storage.write(bucket, f"data/case002/part-{number:05d}.json", row, "application/json")
+    return f"gs://{bucket}/data"
+
+
+def ids(world: World) -> list[int]:
+    return [row[0] for row in world.rows()]
+
+
+def test_of_5000_objects_the_100_that_are_loaded_are_left_alone(world: World) -> None:
+    world.table()
+    world.rule(COLLECTED)
+    ingestd = Ingestd(world, **ON, **QUICK_WINDOWS)
+    prefix = archive(world, 0, 100)
+    first = ingestd.json("backfill", prefix, "--mode", "local")
+    assert (first["missing"], first["announced"], first["loaded"]) == (100, 100, 0)
+    assert sorted(ids(world)) == list(range(100))
+    assert len(world.jobs("load")) <= 3, "the same windows as the daemon's"
+
+    archive(world, 100, 5000)
+    world.upload("unrelated/file.txt", "x", bucket=f"{world.project}-archive")
+    dry = ingestd.json("backfill", prefix, "--dry-run")
+    assert (dry["objects"], dry["loaded"], dry["missing"], dry["announced"]) == (5000, 100, 4900, 0)
+    assert len(ids(world)) == 100, "a dry run loads nothing"
+
+    text = ingestd("backfill", prefix, "--topic", world.topic)
+    assert "4,900  announced" in text
+    assert max(map(len, text.splitlines())) <= 80
+    world.start(**ON, **QUICK_WINDOWS)
+    world.until(lambda: len(ids(world)) >= 5000, 60)
+    world.settled()
+    assert sorted(ids(world)) == list(range(5000)), "each once"
+    after = ingestd.json("backfill", prefix, "--dry-run")
+    assert (after["loaded"], after["missing"]) == (5000, 0)
+
+    for name in world.objects("journal/Done/"):
+        world.storage.bucket(world.ops).blob(name).delete()
+    forgotten = ingestd.json("backfill", prefix, "--dry-run")
+    assert (forgotten["loaded"], forgotten["missing"]) == (5000, 0), "the load state remembers what the journal forgot"
+
+
+def test_single_files_are_subtracted_by_their_identity_and_failed_ones_are_left_to_replay(world: World) -> None:
+    world.table()
+    world.rule(rule(OnSuccess=[]))
+    prefix = archive(world, 0, 15)
+    bucket = f"{world.project}-archive"
+    world.upload("data/case002/bad.json", '{"id": "no number"}', bucket=bucket)
+    ingestd = Ingestd(world)
+    first = ingestd.json("backfill", prefix, "--mode", "local")
+    assert (first["missing"], first["announced"]) == (16, 16)
+    assert sorted(ids(world)) == list(range(15))
+    world.upload("data/case002/part-00003.json", *ROWS, bucket=bucket)
+    again = ingestd.json("backfill", prefix, "--dry-run")
+    assert (again["loaded"], again["failed"], again["missing"]) == (14, 1, 1), "an overwritten file is a new one"
+    young = ingestd.json("backfill", prefix, "--dry-run", "--until", "1h")
+    assert (young["outside"], young["missing"]) == (16, 0)
+
+
+def test_a_backfill_that_cannot_work_says_what_to_do(world: World) -> None:
+    world.rule(rule())
+    archive(world, 0, 1)
+    ingestd = Ingestd(world)
+    assert "--mode local" in ingestd("backfill", f"gs://{world.project}-archive/data", code=1)
+    assert "2024-05-01" in ingestd("backfill", f"gs://{world.project}-archive", "--since", "yesterday", code=1)
+
+
+def test_a_lost_notification_is_found_by_the_sweep(world: World) -> None:
+    world.table()
+    world.rule(rule(OnSuccess=[]))
+    prefix = archive(world, 0, 3)
+    sweep = {"prefixes": [prefix], "every": "600ms", "older_than": "0s"}
+    replicas = [world.start(sweep=sweep, **ON) for _ in range(2)]
+    told(world, 3)
+    assert ids(world) == [0, 1, 2]
+    for number, name in enumerate(("part-00000.json", "part-00001.json")):
+        blob = world.storage.bucket(f"{world.project}-archive").get_blob(f"data/case002/{name}")
+        world.publisher.publish(
+            topic=world.topic,
+            messages=[{"attributes": world.attributes(blob.name, blob.generation, f"{world.project}-archive")}],
+        )
+        del number
+    archive(world, 3, 4)
+    told(world, 4)
+    world.settled()
+    assert ids(world) == [0, 1, 2, 3], "what comes late after all is a duplicate"
+    looks = sum(one.metric("ingestd_sweep_looks_total") for one in replicas)
+    assert sum(one.metric("ingestd_sweep_files_found_total") for one in replicas) == 4
+    assert looks >= 2
