@@ -1,0 +1,168 @@
+"""The API's manners: pages, bounds, refusals, and who may ask."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ingestd.ops.access import COOKIE, TokenFile
+from ingestd.ops.api import Page
+from ingestd.ops.http import OpsServer
+
+
+class Views:
+    """Answers what it was asked."""
+
+    def __getattr__(self, name: str) -> Any:
+        async def view(*args: Any, **kwargs: Any) -> Any:
+            if name == "batch":
+                return None
+            if name == "quotas":
+                raise RuntimeError("broken view")
+            page = args[0] if args else None
+            if isinstance(page, Page):
+                return page.of(range(1_000), lambda number: {"number": number, "query": page.query})
+            return {"view": name, "asked": [*args, kwargs]}
+
+        return view
+
+
+async def status() -> dict[str, Any]:
+    return {"ready": True}
+
+
+class Asking:
+    """A browser or a script, without a network in between."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self.cookies = httpx.Cookies()
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(self._app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://x", cookies=self.cookies) as asking:
+                answer = await asking.request(method, path, **options)
+                self.cookies = asking.cookies
+                return answer
+
+        return asyncio.run(ask())
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("GET", path, **options)
+
+    def post(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("POST", path, **options)
+
+
+def client(**options: Any) -> Asking:
+    server = OpsServer("127.0.0.1", 0, ready=list, status=status, views=Views(), **options)
+    return Asking(server._server.config.app)
+
+
+def test_a_list_is_answered_in_pages_that_lead_on() -> None:
+    first = client().get("/api/v1/batches?limit=400").json()
+    assert (first["total"], first["next"], len(first["items"])) == (1_000, 400, 400)
+    last = client().get("/api/v1/batches?limit=400&offset=800").json()
+    assert (last["next"], len(last["items"])) == (None, 200)
+
+
+@pytest.mark.parametrize(
+    ("query", "complaint"),
+    [
+        ("batches?limit=501", "limit must be a whole number from 1 to 500"),
+        ("batches?limit=-1", "limit must be"),
+        ("batches?offset=x", "offset must be"),
+        ("windows?sort=colour", "sort must be one of due, files"),
+        ("series?minutes=99999", "minutes must be"),
+        ("explain?path=/etc/passwd", "path must be gs://bucket/object"),
+        ("explain?path=gs://bucket-alone", "path must be gs://bucket/object"),
+    ],
+)
+def test_a_wrong_parameter_is_a_400_that_says_what_is_wrong(query: str, complaint: str) -> None:
+    answer = client().get(f"/api/v1/{query}")
+    assert answer.status_code == 400
+    assert complaint in answer.json()["error"]
+
+
+def test_what_is_unknown_is_a_404_and_a_broken_view_takes_nothing_with_it() -> None:
+    asking = client()
+    assert asking.get("/api/v1/batches/17").status_code == 404
+    broken = asking.get("/api/v1/quotas")
+    assert (broken.status_code, broken.json()) == (502, {"error": "RuntimeError: broken view"})
+    assert asking.get("/api/v1/overview").status_code == 200
+
+
+def test_nothing_can_be_changed() -> None:
+    asking = client()
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        assert asking.request(method, "/api/v1/batches").status_code == 405
+
+
+@pytest.mark.parametrize("name", ["..%2fhttp.py", "%2e%2e/http.py", "index.html", "none.js", "..%2f..%2fsettings.py"])
+def test_only_the_pages_own_assets_are_served(name: str) -> None:
+    assert client().get(f"/page/{name}").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/", "/status", "/api/v1/overview", "/page/main.js"])
+def test_a_token_guards_page_api_and_status_and_never_the_probes(path: str) -> None:
+    asking = client(token=lambda: "s3cret")
+    refused = asking.get(path)
+    assert refused.status_code == 401
+    assert refused.headers["WWW-Authenticate"] == 'Bearer realm="ingestd"'
+    assert asking.get(path, headers={"Authorization": "Bearer wrong"}).status_code == 401
+    assert asking.get(path, headers={"Authorization": "Bearer s3cret"}).status_code == 200
+    for probe in ("/healthz", "/readyz", "/metrics"):
+        assert asking.get(probe).status_code == 200
+
+
+def test_metrics_are_guarded_when_asked() -> None:
+    asking = client(token=lambda: "s3cret", protect_metrics=True)
+    assert asking.get("/metrics").status_code == 401
+    assert asking.get("/healthz").status_code == 200
+    assert asking.get("/metrics", headers={"Authorization": "bearer s3cret"}).status_code == 200
+
+
+def test_a_session_is_proof_of_the_token_it_came_from() -> None:
+    tokens = ["first"]
+    asking = client(token=lambda: tokens[0])
+    assert asking.post("/login", data={"token": "guess"}).status_code == 401
+    admitted = asking.post("/login", data={"token": "first"})
+    assert admitted.status_code == 303
+    cookie = admitted.cookies[COOKIE]
+    assert asking.get("/status").status_code == 200
+    until, _, proof = cookie.partition(".")
+    for forged in (f"{int(until) + 1}.{proof}", f"1.{proof}", "", "x", f"{until}.{'0' * 64}"):
+        asking.cookies = httpx.Cookies({COOKIE: forged})
+        assert asking.get("/status").status_code == 401
+    asking.cookies = httpx.Cookies({COOKIE: cookie})
+    tokens[0] = "second"
+    assert asking.get("/status").status_code == 401
+
+
+def test_a_login_form_is_short() -> None:
+    assert client(token=lambda: "t").post("/login", data={"token": "x" * 10_000}).status_code == 413
+
+
+def test_a_token_file_is_read_again_when_it_changes_and_must_not_be_empty(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("  \n")
+    with pytest.raises(ValueError, match="holds no token"):
+        TokenFile(file)
+    file.write_text("one\n")
+    token = TokenFile(file)
+    assert token() == "one"
+    (tmp_path / "new").write_text("two")
+    (tmp_path / "new").rename(file)
+    assert token() == "two"
+    file.unlink()
+    assert token() == "two", "a secret that is being replaced is gone for a moment"
+
+
+def test_every_answer_tells_the_browser_how_little_it_may_do() -> None:
+    for path in ("/", "/api/v1/overview", "/metrics", "/nowhere"):
+        headers = client().get(path).headers
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
