@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ingestd.documents import DocumentError, native, read_documents, validate
+from ingestd.documents import DocumentError, LocatedDict, Place, native, read_documents, validate
 from ingestd.model.errors import Fatal
 from ingestd.model.objects import Generation, ObjectRef
 from ingestd.rules.load_options import LoadOptions
@@ -156,15 +156,14 @@ def read_object(data: bytes, url: str) -> dict[str, Any]:
 
 def load_options(found: Configured) -> dict[str, Any]:
     """The merged load.json as BigQuery's `JobConfigurationLoad`, every option checked; raises `BadConfig`."""
+    data = LocatedDict(Place("load.json"))
+    for key, value in found.load.items():
+        place = Place(found.origins.get(key, "load.json"))
+        data.put(key, value, place, place)
     try:
-        options = validate(LoadOptions, dict(found.load), "load.json")
+        options = validate(LoadOptions, data, "load.json")
     except DocumentError as error:
-        problems = []
-        for problem in error.problems:
-            key = problem.path.partition(".")[0].partition("[")[0]
-            origin = found.origins.get(key) or next(iter(found.origins.values()), "load.json")
-            problems.append(f"{origin}: {problem.path}: {problem.message}" if problem.path else problem.message)
-        raise BadConfig("; ".join(problems)) from None
+        raise BadConfig("; ".join(map(str, error.problems))) from None
     return options.load_configuration()
 
 
