@@ -147,6 +147,7 @@ class Populated:
             cast("Any", self.store), self.settings.journal, self.clock, owner="test", lease=timedelta(seconds=60)
         )
         self._files = 0
+        self.first_file = ""  # of the first batch that ended: the one memory forgets first
 
     @property
     def url(self) -> str:
@@ -170,6 +171,7 @@ class Populated:
         assert self.app.console is not None
         for number in range(count):
             record = self.record(number, ago, tables)
+            self.first_file = self.first_file or record.files[0].ref.url
             self.store.put(self.journal.done(record), record.to_json(), {"ingestd-event": record.event_id})
             await self.app.console.feed.ended(record)
 
