@@ -35,6 +35,7 @@ RUN apt-get update \
     && useradd --uid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin ingestd
 COPY --from=build /opt/ingestd /opt/ingestd
 COPY --from=connector /jars/gcs-connector.jar /opt/ingestd/lib/python3.11/site-packages/pyspark/jars/gcs-connector.jar
+COPY k8s/entrypoint /opt/ingestd/bin/entrypoint
 ENV PATH=/opt/ingestd/bin:$PATH \
     JAVA_HOME=/usr/lib/jvm/default-java \
     PYTHONUNBUFFERED=1 \
@@ -44,5 +45,5 @@ USER 10001
 VOLUME /tmp
 EXPOSE 9090
 HEALTHCHECK --interval=30s --timeout=5s --start-period=180s CMD ["python", "-c", "import http.client; ask = http.client.HTTPConnection('127.0.0.1', 9090, timeout=4); ask.request('GET', '/healthz'); raise SystemExit(ask.getresponse().status != 200)"]
-ENTRYPOINT ["tini", "--", "ingestd"]
+ENTRYPOINT ["tini", "--", "entrypoint"]
 CMD ["run", "--config", "/etc/ingestd/ingestd.yaml"]

@@ -34,7 +34,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("image")
     build = folder / "build"
     build.mkdir()
-    for line in re.findall(r"^COPY (?!--)(.+) \S+$", DOCKERFILE, re.M):
+    for line in re.findall(r"^COPY (?!--)(.+) \./\S*$", DOCKERFILE, re.M):
         for name in line.split():
             source = ROOT / name
             if source.is_dir():
@@ -62,7 +62,7 @@ def test_the_image_holds_the_command_and_everything_it_serves(installed: Path) -
     wanted = {str(name) for name in data if name.suffix != ".pyc"}
     held = {str(file.relative_to(package)) for file in package.rglob("*") if file.is_file()}
     assert wanted <= held
-    shown = [python, "-m", "ingestd", "--version"]
+    shown = [python, "-m", "ingestd", "version"]
     assert "ingestd" in subprocess.run(shown, capture_output=True, text=True, check=True, cwd=installed).stdout
 
 
@@ -100,6 +100,35 @@ def test_the_health_check_tells_a_healthy_daemon_from_a_sick_one(status: int, he
         checked = subprocess.run([sys.executable, *command], check=False)
         server.shutdown()
     assert (checked.returncode == 0) is healthy
+
+
+def test_the_image_is_a_spark_executor_where_kubernetes_asks_for_one(tmp_path: Path) -> None:
+    java = tmp_path / "bin/java"
+    java.parent.mkdir()
+    java.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    java.chmod(0o755)
+    environment = {
+        "PATH": f"{BIN}:/usr/bin:/bin",
+        "JAVA_HOME": str(tmp_path),
+        "SPARK_EXECUTOR_MEMORY": "8g",
+        "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@10.0.0.1:7078",
+        "SPARK_EXECUTOR_ID": "3",
+        "SPARK_EXECUTOR_CORES": "4",
+        "SPARK_APPLICATION_ID": "spark-1",
+        "SPARK_EXECUTOR_POD_IP": "10.0.0.2",
+        "SPARK_RESOURCE_PROFILE_ID": "0",
+        "SPARK_EXECUTOR_POD_NAME": "exec-3",
+        **{f"SPARK_JAVA_OPT_{number}": f"-Dnumber={number} and more" for number in range(11)},
+    }
+    command = [ROOT / "k8s/entrypoint", "executor"]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert told[:11] == [f"-Dnumber={number} and more" for number in range(11)]
+    assert told[11:13] == ["-Xms8g", "-Xmx8g"]
+    assert told[told.index("--driver-url") + 1] == environment["SPARK_DRIVER_URL"]
+    classes = told[told.index("-cp") + 1].rpartition(":")[2].removesuffix("/*")
+    assert any("kubernetes" in jar.name for jar in Path(classes).glob("spark-*.jar"))
+    refused = subprocess.run(command, env={**environment, "SPARK_DRIVER_URL": ""}, capture_output=True, check=False)
+    assert refused.returncode != 0
 
 
 @pytest.mark.sdk
