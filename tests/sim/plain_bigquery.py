@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import orjson
+from tests.sim import plain_sql
 from tests.sim.scenario import DATASET
 
 from ingestd.localcloud.bigquery.errors import BigQueryError, ErrorProto
@@ -35,6 +36,7 @@ class Job:
     ended: datetime | None = None
     errors: list[dict[str, str]] = field(default_factory=list)
     outcome: dict[str, Any] = field(default_factory=dict)
+    answer: dict[str, int] = field(default_factory=dict)  # of a query: its one row
 
     @property
     def kind(self) -> str:
@@ -88,6 +90,7 @@ class PlainBigQuery:
         self.names_bad_files = True
         self.known: dict[str, Job] = {}
         self.tables: dict[str, Table] = {}
+        self.datasets = {DATASET}
 
     def insert_job(self, project: str, resource: Mapping[str, Any]) -> Job:
         reference = {**resource["jobReference"], "location": LOCATION}
@@ -114,7 +117,11 @@ class PlainBigQuery:
     def _end(self, job: Job) -> None:
         try:
             with self.hooks.operation(f"job.{job.kind}", f"{self.project}/{job.reference['jobId']}"):
-                added, table = self._work(job)
+                if job.kind == "query":
+                    plain_sql.run(self, job)
+                    added, table = Counter(), Table({})
+                else:
+                    added, table = self._work(job)
         except BigQueryError as error:
             job.errors = [error.proto.rest(), *(detail.rest() for detail in error.details)]
         except (FaultInjected, ResponseLost) as error:
@@ -127,13 +134,13 @@ class PlainBigQuery:
     def _work(self, job: Job) -> tuple[Counter[int], Table]:
         configuration = job.configuration[job.kind]
         if job.kind == "load":
-            table = self._destination(configuration)
+            table = self.destination(configuration)
             return self._load(job, configuration), table
         if job.kind == "copy":
             sources = configuration.get("sourceTables") or [configuration["sourceTable"]]
-            rows: Counter[int] = sum((self._find(one).rows for one in sources), Counter())
+            rows: Counter[int] = sum((self.find(one).rows for one in sources), Counter())
             job.outcome = {"copy": {"copiedRows": str(rows.total())}}
-            return rows, self._destination(configuration)
+            return rows, self.destination(configuration)
         raise BigQueryError("notImplemented", f"no {job.kind} jobs here")
 
     def _load(self, job: Job, configuration: Mapping[str, Any]) -> Counter[int]:
@@ -178,18 +185,20 @@ class PlainBigQuery:
         )
         return BigQueryError("invalid", summary, bad[0]["uri"], details)
 
-    def _destination(self, configuration: Mapping[str, Any]) -> Table:
+    def destination(self, configuration: Mapping[str, Any]) -> Table:
         reference = configuration["destinationTable"]
         name = _name(reference)
         if name not in self.tables:
             if configuration.get("createDisposition") == "CREATE_NEVER" or "schema" not in configuration:
                 raise BigQueryError("invalid", "No schema specified on job or table.")
+            if reference["datasetId"] not in self.datasets:
+                raise BigQueryError("notFound", f"Not found: Dataset {self.project}:{reference['datasetId']}")
             self.tables[name] = Table({"tableReference": reference, "schema": configuration["schema"]})
-        if configuration.get("writeDisposition") == "WRITE_TRUNCATE":
+        if str(configuration.get("writeDisposition")).startswith("WRITE_TRUNCATE"):
             self.tables[name].rows = Counter()
         return self.tables[name]
 
-    def _find(self, reference: Mapping[str, Any]) -> Table:
+    def find(self, reference: Mapping[str, Any]) -> Table:
         table = self.tables.get(_name(reference))
         if table is None:
             raise BigQueryError("notFound", f"Not found: Table {self.project}:{_name(reference)}")
@@ -207,6 +216,12 @@ class _Jobs:
                 raise BigQueryError("notFound", f"Not found: Job {project}:{name}")
             return job
 
+    def query_results(self, project: str, name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        job = self.get(project, name, None)
+        fields = [{"name": column, "type": "INTEGER"} for column in job.answer]
+        cells = [{"v": str(value)} for value in job.answer.values()]
+        return {"jobComplete": job.state == "DONE", "schema": {"fields": fields}, "rows": [{"f": cells}]}
+
 
 class _Metadata:
     def __init__(self, core: PlainBigQuery) -> None:
@@ -214,9 +229,25 @@ class _Metadata:
 
     def get_dataset(self, project: str, dataset: str) -> dict[str, Any]:
         with self._core.hooks.operation("datasets.get", f"{project}/{dataset}"):
-            if dataset != DATASET:
+            if dataset not in self._core.datasets:
                 raise BigQueryError("notFound", f"Not found: Dataset {project}:{dataset}")
             return {"location": LOCATION}
+
+    def insert_dataset(self, project: str, resource: Mapping[str, Any]) -> dict[str, Any]:
+        dataset = resource["datasetReference"]["datasetId"]
+        with self._core.hooks.operation("datasets.insert", f"{project}/{dataset}"):
+            if dataset in self._core.datasets:
+                raise BigQueryError("duplicate", f"Already Exists: Dataset {project}:{dataset}")
+            self._core.datasets.add(dataset)
+            return {**resource, "location": LOCATION}
+
+    def update_table(
+        self, project: str, dataset: str, table: str, resource: Mapping[str, Any], *, patch: bool, etag: str | None
+    ) -> dict[str, Any]:
+        with self._core.hooks.operation("tables.patch", f"{project}/{dataset}/{table}"):
+            found = self._core.find({"datasetId": dataset, "tableId": table})
+            found.resource |= resource
+            return {**found.resource, "location": LOCATION}
 
     def get_table(self, project: str, dataset: str, table: str) -> dict[str, Any]:
         with self._core.hooks.operation("tables.get", f"{project}/{dataset}/{table}"):
@@ -228,6 +259,8 @@ class _Metadata:
     def insert_table(self, project: str, dataset: str, resource: Mapping[str, Any]) -> dict[str, Any]:
         table = resource["tableReference"]["tableId"]
         with self._core.hooks.operation("tables.insert", f"{project}/{dataset}/{table}"):
+            if dataset not in self._core.datasets:
+                raise BigQueryError("notFound", f"Not found: Dataset {project}:{dataset}")
             if f"{dataset}.{table}" in self._core.tables:
                 raise BigQueryError("duplicate", f"Already Exists: Table {project}:{dataset}.{table}")
             self._core.tables[f"{dataset}.{table}"] = Table(dict(resource))

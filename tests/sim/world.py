@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import orjson
 from tests.sim.plain_bigquery import PlainBigQuery
+from tests.sim.plain_preparer import PlainPreparer
 from tests.sim.virtual_time import VirtualClock, VirtualLoop
 
 from ingestd.app import App, assemble
@@ -137,6 +138,8 @@ class World:
         self.clock = VirtualClock(loop)
         self.faults = FaultPlan()
         self.names = Names(PROJECT)
+        self.mishap: Callable[[], bool] = lambda: False  # whether the next write of a preparer fails
+        self.preparing = 0.0  # seconds that preparing takes
         self._random = random.Random(seed)
         self._daemons: list[Daemon] = []
         self.pubsub = PubSubCore(None, clock=self.clock, hooks=Hooks("pubsub", self.faults))
@@ -264,8 +267,8 @@ class World:
         await self.until(self.quiet, limit)
 
     def quiet(self) -> bool:
-        running = self.objects("journal/Running/") or self.objects("tasks/") or self.objects("batch/")
-        return not running and not self.backlog()
+        folders = ("journal/Running/", "tasks/", "batch/", "staging/")
+        return not any(self.objects(folder) for folder in folders) and not self.backlog()
 
     def backlog(self) -> int:
         names = (self.names.notifications_subscription, self.names.completions_subscription)
@@ -300,7 +303,8 @@ class Daemon:
                 subscription=lambda name: mortal(CoreSubscription(world.pubsub, name, clock, retrier), "messages"),
             ),
         )
-        self.app: App = assemble(settings, clients, clock)
+        store = mortal(CoreStore(world.storage, clock, retrier), "store")
+        self.app: App = assemble(settings, clients, clock, PlainPreparer(store, world.mishap, world.preparing))
         self.app.ops = None
         self._task = asyncio.get_running_loop().create_task(self._run(), name="daemon")
         fate.on_death = self._task.cancel

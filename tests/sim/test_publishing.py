@@ -1,0 +1,307 @@
+"""Rows on their way into tables: transient, by statements, split, prepared; with a crash after each effect."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.sim import test_batches as batches
+from tests.sim.test_batches import PLACES, crash_everywhere, expected, loads, name, tables, upload
+from tests.sim.test_individual_loads import modes
+from tests.sim.world import DATASET, OPS, PROJECT, SCHEMA, TRIGGER, World
+
+from ingestd.localcloud.faults import Fault, FaultKind
+
+Simulate = Callable[..., None]
+
+TEMP = {"Transient": {"Dataset": "temp"}}
+UNIQUE = {"UniqueColumns": ["id"]}
+SPLIT = {
+    "Schema": {
+        "Split": {
+            "Mapping": [
+                {"When": "MOD(id, 3) = 0", "Then": f"{DATASET}.third"},
+                {"When": "MOD(id, 2) = 0", "Then": f"{DATASET}.even"},
+            ],
+            "Unmatched": "keep",
+        }
+    }
+}
+ON_BIGQUERY = {"Engine": "bigquery"}
+
+# How rows get into tables: what the rule says of its destination, and who does it.
+WAYS: dict[str, dict[str, Any]] = {
+    "transient copy": {"Dest": TEMP},
+    "transient query": {"Dest": {"Transient": {"Dataset": "temp", "CopyMethod": "QUERY"}}},
+    "transient DML": {"Dest": {"Transient": {"Dataset": "temp", "CopyMethod": "DML"}}},
+    "statements": {"Dest": UNIQUE, **ON_BIGQUERY},
+    "statements, transient": {"Dest": {**UNIQUE, **TEMP}, **ON_BIGQUERY},
+    "statements, split": {"Dest": {**SPLIT, **TEMP}, **ON_BIGQUERY},
+    "statements, upsert": {"Dest": {"Merge": {"Keys": ["id"]}}, **ON_BIGQUERY},
+    "prepared": {"Dest": UNIQUE},
+    "prepared, transient": {"Dest": {**UNIQUE, **TEMP}},
+    "prepared, split": {"Dest": SPLIT},
+    "prepared, split, transient": {"Dest": {**SPLIT, **TEMP}},
+    "prepared, upsert": {"Dest": {"Merge": {"Keys": ["id"]}}},
+    "prepared, override": {"Dest": {**UNIQUE, "Override": True}},
+}
+SPLITS = [way for way in WAYS if "split" in way]
+PREPARED = [way for way in WAYS if "prepared" in way]
+FEW = {"jobs": {"poll_every": "30s", "max_files": 2, "retry_pause": "1s"}}
+
+
+@pytest.fixture(autouse=True)
+def _spark_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules that need Spark are taken, whatever this build says: simulations bring their own preparer."""
+    monkeypatch.setattr("ingestd.rules.support.NOT_YET", {})
+
+
+def prepare(world: World, way: str, asynchronous: bool, **more: Any) -> None:
+    world.create_table("dummy")
+    if "split" in way:
+        world.create_table("third")
+    world.rule("rule.json", batches.rule(asynchronous, **WAYS[way] | more))
+
+
+def everything(world: World) -> list[tuple[Any, ...]]:
+    """The rows of all tables, of whichever dataset, together; none of them may be there twice."""
+    if world.plain:
+        found = [number for table in world.plain.tables.values() for number in table.rows.elements()]
+        return sorted((str(number), "x") for number in found)
+    return sorted(row for table in tables(world) for row in world.rows(table))
+
+
+def left_behind(world: World) -> list[str]:
+    """Tables that belong to no rule, and prepared files."""
+    if world.plain:
+        names = [one for one in world.plain.tables if one.partition(".")[2] not in ("dummy", "third", "even")]
+    else:
+        found = world.bigquery.metadata.list_tables(PROJECT, "temp", {}) if "temp" in datasets(world) else {}
+        names = [one["tableReference"]["tableId"] for one in found.get("tables", ())]
+    return names + world.objects("staging/")
+
+
+def datasets(world: World) -> list[str]:
+    listed = world.bigquery.metadata.list_datasets(PROJECT, {}).get("datasets", ())
+    return [one["datasetReference"]["datasetId"] for one in listed]
+
+
+@modes
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_arrive_once_by_every_way_and_nothing_is_left_behind(
+    simulate: Simulate, way: str, asynchronous: bool
+) -> None:
+    """On the local cloud's own BigQuery, which reads the SQL."""
+
+    async def story(world: World) -> None:
+        prepare(world, way, asynchronous, **PLACES)
+        with world.daemon(**FEW):
+            upload(world, 6, corrupted=(4,))
+            await world.settled()
+        assert everything(world) == expected(0, 1, 2, 3, 5, 6)
+        if "split" in way:
+            assert (world.rows("third"), world.rows("even")) == (expected(0, 3, 6), expected(2))
+        assert world.objects("data/", TRIGGER) == []
+        assert world.objects("corrupted/") == [f"corrupted/{name(4)}", f"corrupted/{name(4)}.reason.json"]
+        assert left_behind(world) == []
+        (record,) = world.record()
+        assert record["Status"] == "done"
+        assert record["Rows"] == 6
+
+    simulate(story)
+
+
+CRASHES = ("transient query", "statements, split", "prepared, split", "prepared, upsert")
+
+
+@pytest.mark.parametrize("way", CRASHES)
+def test_a_crash_after_any_effect_changes_nothing(simulate: Simulate, way: str) -> None:
+    def begin(world: World) -> None:
+        prepare(world, way, asynchronous="split" in way, **PLACES)
+        upload(world, 4, corrupted=(1,))
+
+    def check(world: World) -> None:
+        assert everything(world) == expected(0, 2, 3, 4)
+        assert world.objects("data/", TRIGGER) == []
+        assert world.objects("corrupted/") == [f"corrupted/{name(1)}", f"corrupted/{name(1)}.reason.json"]
+        assert left_behind(world) == []
+        assert [record["Status"] for record in world.record()] == ["done"]
+
+    assert crash_everywhere(simulate, begin, check) >= 12
+
+
+def fail_jobs(world: World, kind: str, times: int, reason: str = "backendError") -> None:
+    world.faults.add(Fault("bigquery", f"job.{kind}", FaultKind.FAIL, times=times, reason=reason))
+
+
+@modes
+@pytest.mark.parametrize(("way", "kind"), [("transient copy", "copy"), ("prepared, upsert", "query")])
+def test_a_publish_that_fails_keeps_what_was_landed_and_succeeds_later(
+    simulate: Simulate, way: str, kind: str, asynchronous: bool
+) -> None:
+    async def story(world: World) -> None:
+        prepare(world, way, asynchronous)
+        with world.daemon(**FEW):
+            fail_jobs(world, kind, 4)
+            upload(world, 3)
+            await world.settled(limit=3600)
+        assert everything(world) == expected(0, 1, 2)
+        assert len(loads(world, kind)) == 5
+        first = loads(world)[-1]["jobReference"]["jobId"]
+        assert "_try" not in first
+        assert len([one for one in loads(world) if one["jobReference"]["jobId"] == first]) == 1
+        assert left_behind(world) == []
+
+    simulate(story, plain=True)
+
+
+def test_a_split_that_fails_in_the_middle_says_which_tables_have_their_rows(simulate: Simulate) -> None:
+    failed = [{"Action": "move", "Request": {"DestURL": f"gs://{OPS}/failed"}}]
+
+    async def story(world: World) -> None:
+        prepare(world, "statements, split", True, OnFailure=failed)
+        assert world.plain is not None
+        with world.daemon(recovery={"lease": "20s", "sweep_every": "5s", "give_up_after": "120s"}):
+            upload(world, 6)
+            await world.until(lambda: bool(world.rows("third")))
+            fail_jobs(world, "query", 1000)
+            await world.settled(limit=3600)
+        (record,) = world.record()
+        assert record["Status"] == "failed"
+        assert "third (2 rows)" in record["Error"] or f"{DATASET}.third" in record["Error"]
+        assert world.rows("third") == expected(0, 3)
+        assert len(world.objects("failed/")) == 6
+        assert left_behind(world) == []
+
+    simulate(story, plain=True)
+
+
+@pytest.mark.parametrize("way", PREPARED)
+def test_a_preparer_that_dies_is_asked_again_elsewhere(simulate: Simulate, way: str) -> None:
+    async def story(world: World) -> None:
+        prepare(world, way, False)
+        troubles = iter([True, False, True, False, False, True])
+        world.mishap = lambda: next(troubles, False)
+        with world.daemon(**FEW):
+            upload(world, 5)
+            await world.settled()
+        assert everything(world) == expected(*range(5))
+        (record,) = world.record()
+        assert record["Progress"]["Preparing"] == 4
+        assert left_behind(world) == []
+
+    simulate(story, plain=True)
+
+
+def test_what_a_paused_replica_prepares_too_late_is_never_loaded_and_collected(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        prepare(world, "prepared", False)
+        world.storage.write(OPS, "staging/12345/1/0-0.json", b"{}", "application/json")
+        with world.daemon(**FEW):
+            upload(world, 3)
+            await world.settled(limit=3600)
+        assert everything(world) == expected(0, 1, 2)
+        assert left_behind(world) == []
+
+    simulate(story, plain=True)
+
+
+def test_bad_rows_are_kept_apart_where_the_rule_says_so(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        prepare(world, "prepared", True, OnBadData="quarantine rows")
+        with world.daemon():
+            world.upload(name(0), {"id": 0, "name": "x"}, {"id": "surprise", "name": "x"}, {"id": 1, "name": "x"})
+            await world.settled()
+        assert everything(world) == expected(0, 1)
+        assert world.objects("data/", TRIGGER) == []
+        (kept,) = world.objects("errors/")
+        assert ".rejected/" in kept
+        assert b"surprise" in world.storage.read(OPS, kept)
+        (record,) = world.record()
+        assert record["Progress"]["Prepared"]["BadRows"]["0"]["Rows"] == 1
+
+    simulate(story)
+
+
+def test_a_batch_without_rows_still_replaces_its_table(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        prepare(world, "prepared, override", False)
+        batches.fill(world)
+        await world.until(lambda: world.rows() == [batches.OLD_ROW])
+        with world.daemon():
+            world.storage.write(TRIGGER, name(0), b"", "application/json")
+            await world.settled()
+        assert world.rows() == []
+        assert tables(world) == ["dummy"]
+
+    simulate(story)
+
+
+def test_a_partition_is_replaced_and_no_other_through_a_transient_table(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        resource = {
+            "tableReference": {"datasetId": DATASET, "tableId": "dummy"},
+            "schema": SCHEMA,
+            "timePartitioning": {"type": "DAY"},
+        }
+        world.bigquery.metadata.insert_table(PROJECT, DATASET, resource)
+        for number, day in enumerate(("20240101", "20240102"), 91):
+            world.storage.write(OPS, f"{day}.json", f'{{"id": {number}, "name": "x"}}'.encode(), "application/json")
+            load = {
+                "sourceUris": [f"gs://{OPS}/{day}.json"],
+                "sourceFormat": "NEWLINE_DELIMITED_JSON",
+                "destinationTable": {"projectId": PROJECT, "datasetId": DATASET, "tableId": f"dummy${day}"},
+            }
+            world.bigquery.insert_job(PROJECT, {"jobReference": {"jobId": day}, "configuration": {"load": load}})
+        await world.until(lambda: len(world.rows()) == 2)
+        world.rule("rule.json", batches.rule(False, Dest={**TEMP, "Override": True, "Partition": "20240101"}))
+        with world.daemon():
+            upload(world, 3)
+            await world.settled()
+        assert world.rows() == expected(0, 1, 2, 92)
+        assert left_behind(world) == []
+
+    simulate(story)
+
+
+def test_the_transient_table_is_there_for_the_actions_and_expires_by_itself(simulate: Simulate) -> None:
+    query = {"SQL": "SELECT * FROM $TempTable", "Dest": f"{DATASET}.copy"}
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        actions = [{"Action": "query", "Request": query}, {"Action": "delete"}]
+        world.rule("rule.json", batches.rule(True, Dest=TEMP, OnSuccess=actions))
+        expirations: list[Any] = []
+
+        def landed() -> bool:
+            if "temp" in datasets(world):
+                for one in world.bigquery.metadata.list_tables(PROJECT, "temp", {}).get("tables", ()):
+                    table = one["tableReference"]["tableId"]
+                    found = world.bigquery.metadata.get_table(PROJECT, "temp", table)
+                    expirations.append(found.get("expirationTime"))
+            return world.quiet()
+
+        with world.daemon():
+            upload(world, 3)
+            await world.until(landed)
+        assert world.rows("copy") == world.rows() == expected(0, 1, 2)
+        assert expirations
+        assert all(expirations)
+        assert left_behind(world) == []
+
+    simulate(story)
+
+
+def test_a_daemon_without_spark_says_so_and_keeps_the_batch(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        prepare(world, "prepared", False)
+        with world.daemon() as daemon:
+            daemon.app.runner._parts.preparer = None
+            upload(world, 2)
+            await world.until(lambda: any(one["Error"] for one in world.record("Running")))
+            (record,) = world.record("Running")
+            assert "needs its rows prepared by Spark" in record["Error"]
+        with world.daemon():
+            await world.settled()
+        assert everything(world) == expected(0, 1)
+
+    simulate(story, plain=True)
