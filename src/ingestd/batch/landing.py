@@ -55,9 +55,13 @@ def lands_apart(record: Record) -> bool:
 
 
 def staging_table(record: Record) -> TableName:
-    """`<dataset>.<table>__ingestd_<event>`, with the destination's partition."""
+    """`<dataset>.<table>__ingestd_<event>`, with the destination's partition unless statements read all of it."""
     dest = destination(record)
-    return TableName(dest.project, dest.dataset, _named(dest.table, f"__ingestd_{record.event_id}"), dest.decorator)
+    decorator = dest.decorator
+    if decorator is not None:
+        shaped = rule_of(record).dest
+        decorator = None if shaped.transforms or shaped.unique_keys else decorator
+    return TableName(dest.project, dest.dataset, _named(dest.table, f"__ingestd_{record.event_id}"), decorator)
 
 
 def transient_table(record: Record, transient: Transient) -> TableName:
