@@ -9,16 +9,7 @@ from collections.abc import Iterator
 from ingestd.rules.schema import Engine, RuleSpec
 
 NOT_YET: dict[str, str] = {
-    "Merge": "merging files before the load",
-    "OnBadData": "choosing what becomes of bad rows",
-    "Dest.AllowFieldAddition": "adding columns found in the data",
-    "Dest.Merge": "upserts",
-    "Dest.OrderBy": "choosing among duplicates",
-    "Dest.Schema.Drift": "columns the destination has not",
-    "Dest.Schema.Split": "splitting rows over tables",
     "Dest.SideInputs": "joining side inputs",
-    "Dest.Transform": "transforming columns",
-    "Dest.UniqueColumns": "removing duplicates",
 }
 """Rule field → what is missing."""
 
