@@ -5,6 +5,7 @@ from typing import Any
 
 from ingestd.actions.plan import plan
 from ingestd.batch.record import Kind, Record
+from ingestd.ledger.explain import Incident
 from ingestd.model.errors import IngestError
 from ingestd.model.objects import FileVersion, ObjectRef
 
@@ -50,6 +51,25 @@ def file_story(record: Record, ref: ObjectRef, url: str) -> list[dict[str, Any]]
         for index, file in enumerate(record.known_files)
         if file.ref == ref
     ]
+
+
+def remembered_story(incident: Incident) -> dict[str, Any]:
+    """What the load-state table still knows of a batch whose record is gone."""
+    steps = [_step("batch", "ok", f"{incident.event_id} for {incident.destination}; its record has expired")]
+    if incident.job_id:
+        steps.append(_step("load job", "ok", incident.job_id))
+    good = incident.phase not in ("failed", "missing")
+    text = incident.phase + (f": {incident.error}" if incident.error else "")
+    return {
+        "generation": str(incident.generation),
+        "phase": incident.phase,
+        "event_id": incident.event_id,
+        "record": "",
+        "error": incident.error,
+        "retry_at": incident.retry_at,
+        "rows": incident.rows,
+        "steps": [*steps, _step("end", "ok" if good else "bad", text, at=incident.updated)],
+    }
 
 
 def _file(record: Record, index: int, file: FileVersion) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ingestd import __version__
 from ingestd.batch.journal import Journal
 from ingestd.batch.record import Record
 from ingestd.console.feed import Feed
-from ingestd.console.story import batch_story, file_story
+from ingestd.console.story import batch_story, file_story, remembered_story
 from ingestd.documents import Problem
 from ingestd.ledger.explain import Explainer, Explanation
 from ingestd.model.clock import Clock
@@ -213,18 +213,21 @@ class ConsoleViews:
 
     async def _whole(self, explanation: Explanation) -> Document:
         found = explanation.found
-        history = []
+        history: list[Document] = []
         for incident in explanation.history:
-            held = await self.journal.read(ObjectRef.parse(incident.record_url))
-            told = file_story(held.record, explanation.ref, incident.record_url) if held else []
-            history += [one for one in told if one["generation"] == str(incident.generation)]
+            url = incident.record_url
+            held = await self.journal.read(ObjectRef.parse(url)) if url else None
+            told = file_story(held.record, explanation.ref, url) if held else [remembered_story(incident)]
+            mine = [one for one in told if one["generation"] == str(incident.generation)]
+            history += [{**one, "replays": [note.to_json() for note in incident.replays]} for one in mine]
+        described = (
+            {"generation": str(found.generation), "size": found.size, "created": found.created} if found else None
+        )
         return {
             "path": explanation.ref.url,
             "verdict": explanation.verdict,
-            "found": {"generation": str(found.generation), "size": found.size, "created": found.created}
-            if found
-            else None,
-            "plan": explanation.plan,
+            "found": described,
+            "plan": [*explanation.plan, *explanation.notes],
             "history": history,
         }
 

@@ -11,7 +11,9 @@ from ingestd.intake.deadletters import DeadLetters
 from ingestd.intake.puller import Puller
 from ingestd.intake.refusals import Refusals
 from ingestd.ledger.explain import Explainer
+from ingestd.ledger.reading import LoadStateReader
 from ingestd.model.clock import Clock
+from ingestd.model.tables import parse_table
 from ingestd.ops.access import Token, TokenFile
 from ingestd.ops.history import History
 from ingestd.ports import ObjectStore, Warehouse
@@ -61,11 +63,20 @@ def console(
         refusals=refusals,
         windows=WindowStore(store, settings.batches),
         pacing=pacing,
+        load_state=_load_state(settings, warehouse, clock),
+        replay_notes=settings.journal / "Replays",
     )
     started: datetime = clock.now()
     return ConsoleViews(
         settings, clock, feed, rules, windows, lambda: runner.active, journal, explainer, status, replica, started
     )
+
+
+def _load_state(settings: Settings, warehouse: Warehouse, clock: Clock) -> LoadStateReader | None:
+    """What was loaded longer ago than the journal keeps its records: asked only when somebody asks for a file."""
+    if not settings.load_state.enabled:
+        return None
+    return LoadStateReader(warehouse, parse_table(settings.load_state.table), clock)
 
 
 def console_token(settings: Settings) -> Token | None:

@@ -130,6 +130,7 @@ class Populated:
             "subscriptions": {"notifications": "notifications", "completions": "completions"},
             "replica": "ingestd-7c9f4-x2mqp",
             "quotas": {"enabled": True},
+            "load_state": {"enabled": False},
             "http": {"host": "127.0.0.1", "port": 0},
         }
         bigquery = PlainBigQuery(

@@ -246,7 +246,7 @@ export class FileView {
     return [
       facts.length ? h("dl", { class: "facts" }, facts.map(([key, value]) => [h("dt", {}, key), h("dd", {}, value)])) : null,
       found.plan.length ? [h("h2", {}, "What the rules say"), h("ul", { class: "plain" }, found.plan.map((line) => h("li", {}, line)))] : null,
-      found.history.length ? found.history.map((one) => [h("h2", { class: "generation" }, `Generation ${one.generation} `, badge(one.phase)), one.rows === null ? null : h("p", { class: "muted" }, `${number(one.rows)} rows in its batch `, batchLink(one.event_id)), steps(one.steps)])
+      found.history.length ? found.history.map((one) => [h("h2", { class: "generation" }, `Generation ${one.generation} `, badge(one.phase)), one.rows === null ? null : h("p", { class: "muted" }, `${number(one.rows)} rows in its batch `, batchLink(one.event_id)), steps(one.steps), one.replays?.length ? h("ul", { class: "plain" }, one.replays.map((note) => h("li", {}, `replayed by ${note.by}, ${when(note.when)}: ${note.why || note.what}`))) : null])
         : h("p", {}, "No batch has taken it."),
       found.complete ? null : h("p", {}, h("button", { class: "button", type: "button", onclick: () => { this.full = true; this.refresh(); } }, "Look through the whole journal"), h("span", { class: "muted" }, " for other generations and what the rules say now")),
     ];
