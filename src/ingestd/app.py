@@ -47,7 +47,7 @@ from ingestd.model.clock import Clock, SystemClock
 from ingestd.model.objects import ObjectRef
 from ingestd.ops.http import OpsServer
 from ingestd.ops.logging import configure
-from ingestd.ports import Preparer
+from ingestd.ports import Preparer, SparkSql
 from ingestd.prepare.session import Spark
 from ingestd.prepare.start import preparer_for, spark_for, wants_spark
 from ingestd.rules.bucket import rule_source
@@ -219,9 +219,9 @@ async def build(
 
 async def _with_spark(settings: Settings, clients: Clients, clock: Clock) -> App:
     spark = spark_for(settings.spark)
-    preparer = preparer_for(settings.spark, spark, clients.store)
+    preparer, statements = preparer_for(settings.spark, spark, clients.store)
     await preparer.start()
-    return assemble(settings, clients, clock, preparer, spark)
+    return assemble(settings, clients, clock, preparer, spark, statements)
 
 
 def assemble(
@@ -230,6 +230,7 @@ def assemble(
     clock: Clock,
     preparer: Preparer | None = None,
     spark: Spark | None = None,
+    statements: SparkSql | None = None,
 ) -> App:
     owner = settings.replica or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
     journal = Journal(clients.store, settings.journal, clock, owner=owner, lease=settings.recovery.lease)
@@ -257,6 +258,7 @@ def assemble(
         jobs=jobs,
         journal=journal,
         settings=settings,
+        spark=statements,
     )
     conventions = Conventions(settings.success.effective())
     lookup = ConfigLookup(clients.store, clock)

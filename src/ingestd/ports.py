@@ -154,6 +154,21 @@ class Preparer(Protocol):
         ...
 
 
+class SparkSql(Protocol):
+    """Spark SQL over the rows of a batch."""
+
+    async def query(self, statement: str, request: PrepareRequest) -> Prepared:
+        """The statement's rows as files in the request's folder, manifest last; the batch is the view `batch`.
+
+        A folder whose manifest exists is the answer. Raises as `Preparer.prepare` does.
+        """
+        ...
+
+    async def discard(self, folder: ObjectRef) -> None:
+        """Remove what runs left there; nothing is fine."""
+        ...
+
+
 @dataclass(slots=True)  # not frozen: made tens of thousands of times per second, and freezing triples its cost
 class Message:
     """A pulled message and the id that acknowledges it."""
@@ -182,6 +197,10 @@ class Subscription(Protocol):
 
 class Publisher(Protocol):
     async def publish(self, topic: str, data: bytes, attributes: Mapping[str, str]) -> str: ...
+
+    async def publish_all(self, topic: str, messages: Sequence[tuple[bytes, Mapping[str, str]]]) -> list[str]:
+        """Publish up to 1,000 messages (10 MB) in one call: all of them, or none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ingestd.actions import call, copy, delete, drop, export, insert, move, notify, push, query
+from ingestd.actions import call, copy, delete, drop, export, insert, move, notify, push, query, spark
 from ingestd.actions.context import ActionContext, Outcome, Step
 
 
@@ -24,6 +24,7 @@ ACTIONS: dict[str, ActionKind] = {
     "query": ActionKind(query.run),
     "export": ActionKind(export.run),
     "insert": ActionKind(insert.run, durable=True),
+    "spark": ActionKind(spark.run),
     "drop": ActionKind(drop.run),
     "push": ActionKind(push.run, durable=True),
     "call": ActionKind(call.run, durable=True),

@@ -12,7 +12,7 @@ from ingestd.model.errors import BadInput
 from ingestd.model.jobs import JobRequest, JobState, Mode
 from ingestd.model.objects import FileVersion, ObjectRef
 from ingestd.model.tables import InvalidTableName, TableName, parse_table
-from ingestd.ports import HttpClient, ObjectStore, Publisher, Warehouse
+from ingestd.ports import HttpClient, ObjectStore, Publisher, SparkSql, Warehouse
 from ingestd.retry import Retrier
 
 
@@ -55,8 +55,22 @@ class ActionSettings:
     slack_token: SecretStr | None = None
     slack_token_file: Path | None = None
     slack_url: str = "https://slack.com/api"
+    staging: ObjectRef = field(default_factory=lambda: ObjectRef("", ""))
+    """Where files lie on their way into tables."""
     max_concurrency: int = 8
     """Objects or partitions one action works on at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRows:
+    """Where the batch's rows can be read again: its prepared files, or else the files it was made of."""
+
+    load: Mapping[str, Any] = field(default_factory=dict)
+    """BigQuery's JobConfigurationLoad of these files."""
+    schema: tuple[Mapping[str, Any], ...] = ()
+    """Their columns; empty: the destination's."""
+    prepared: tuple[str, ...] = ()
+    """URIs of the prepared files; empty: the batch's own files are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +91,8 @@ class ActionContext:
     files: tuple[FileVersion, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
     retrier: Retrier = field(default_factory=Retrier)
+    spark: SparkSql | None = None
+    rows: BatchRows = field(default_factory=BatchRows)
     _by_ref: dict[ObjectRef, FileVersion] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ from ingestd.model.errors import BadInput
 from ingestd.model.jobs import JobKind, JobState
 from ingestd.model.objects import ObjectRef
 from ingestd.model.tables import TableName
-from ingestd.rules.actions import InsertRequest, QueryRequest
+from ingestd.rules.actions import InsertRequest, QueryRequest, SparkRequest
 from ingestd.rules.sql import expand_sql
 
 _COMMENTS = re.compile(r"--[^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -48,7 +48,7 @@ async def run_query(
     return await run_job(ctx, step, JobKind.QUERY, configuration, location)
 
 
-async def statement(ctx: ActionContext, step: Step, request: QueryRequest | InsertRequest) -> str:
+async def statement(ctx: ActionContext, step: Step, request: QueryRequest | InsertRequest | SparkRequest) -> str:
     """The SQL, from the rule (already filled in) or from a file, whose variables are filled in here."""
     if request.sql:
         return request.sql

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from ingestd.actions.context import ActionContext, ActionHttp, ActionSettings
+from ingestd.actions.context import ActionContext, ActionHttp, ActionSettings, BatchRows
 from ingestd.actions.executor import ActionFailed, run_actions
 from ingestd.actions.objects import loop_guard
 from ingestd.actions.plan import Plan, plan
@@ -18,7 +18,7 @@ from ingestd.batch.variables import batch_variables
 from ingestd.model.errors import Fatal, IngestError
 from ingestd.model.jobs import JobState
 from ingestd.model.objects import FileVersion
-from ingestd.ports import ObjectStore, Publisher, Warehouse
+from ingestd.ports import ObjectStore, Publisher, SparkSql, Warehouse
 from ingestd.settings import Settings
 from ingestd.warehouse.jobs import JobRunner
 
@@ -54,6 +54,7 @@ class PostActions:
         jobs: JobRunner,
         journal: Journal,
         settings: Settings,
+        spark: SparkSql | None = None,
     ) -> None:
         self._store = store
         self._warehouse = warehouse
@@ -62,6 +63,7 @@ class PostActions:
         self._jobs = jobs
         self._journal = journal
         self._settings = settings
+        self._spark = spark
         self._quarantine = Quarantine(store, settings)
         self._expiries = Expiries(warehouse)
 
@@ -113,6 +115,7 @@ class PostActions:
                 slack_token=actions.slack_token,
                 slack_token_file=actions.slack_token_file,
                 slack_url=actions.slack_url,
+                staging=self._settings.staging,
             ),
             event_id=record.event_id,
             dest=record.dest,
@@ -120,6 +123,8 @@ class PostActions:
             rule_key=record.rule_name,
             files=files,
             values=self._values(record, files),
+            spark=self._spark,
+            rows=_rows(record),
         )
 
     def _values(self, record: Record, files: tuple[FileVersion, ...]) -> dict[str, Any]:
@@ -128,6 +133,17 @@ class PostActions:
             "DoneProcessURL": self._journal.done(record).url,
         }
         return places | batch_variables(record, files, self._settings)
+
+
+def _rows(record: Record) -> BatchRows:
+    """Prepared files lie in staging until the batch ends; a batch without them is read from its own files."""
+    pinned = record.progress.pinned
+    if pinned is None:
+        return BatchRows(load=record.load)
+    prepared = pinned.prepared
+    load = {"sourceFormat": prepared.format, **prepared.load_options}
+    uris = tuple(uri for output in prepared.outputs for uri in output.uris)
+    return BatchRows(load, prepared.schema, uris)
 
 
 def _plan(record: Record) -> Plan:

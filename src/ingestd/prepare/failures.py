@@ -16,8 +16,9 @@ class SessionLost(Transient):
     """The session died or was given up under the call."""
 
 
-# SQLSTATE classes of statements and values that are wrong: cardinality, data, syntax and access rules, not supported.
-_WRONG = ("21", "22", "42", "0A")
+# SQLSTATE classes of statements and values that are wrong: cardinality, data, syntax and access rules, not
+# supported, raised by the statement itself.
+_WRONG = ("21", "22", "42", "0A", "P0")
 _WRONG_NAMES = (
     "AnalysisException",
     "ParseException",

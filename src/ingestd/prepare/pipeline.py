@@ -130,7 +130,7 @@ def _with_leaked(known: Verdict | None, verdict: Verdict) -> Verdict:
 def _detect(session: "SparkSession", work: Work) -> Schema:
     """The columns of files whose table does not exist yet: whatever any of them has."""
     plan = replace(work.plan, drift=Drift.EVOLVE)
-    frame = _rows(session, replace(work, plan=plan), work.plan.options.max_bad_records)
+    frame = read_rows(session, replace(work, plan=plan), work.plan.options.max_bad_records)
     found = [Report.parse(row[0]) for row in frame.where(f"{REPORT} IS NOT NULL").select(REPORT).collect()]
     verdict = judge(found, work.policy, work.plan.options.max_bad_records)
     if not verdict.unknown:
@@ -139,7 +139,7 @@ def _detect(session: "SparkSession", work: Work) -> Schema:
     return verdict.unknown
 
 
-def _rows(session: "SparkSession", work: Work, tolerated: int) -> "DataFrame":
+def read_rows(session: "SparkSession", work: Work, tolerated: int) -> "DataFrame":
     """The frame of good rows and reports."""
     columns = (*work.plan.schema, *work.plan.keys)
     ddl = ", ".join(part for part in (spark_ddl(columns), f"{FILE} INT", f"{LINE} BIGINT", f"{REPORT} STRING") if part)
@@ -182,7 +182,7 @@ def _pass(session: "SparkSession", work: Work, tolerated: int) -> Made:
     if work.rejects:
         Path(work.rejects).mkdir(parents=True)
     seen = Observation(f"read-{uuid.uuid4().hex[:8]}")
-    frame = _rows(session, work, tolerated).observe(seen, sql.collect_list(REPORT).alias("reports"))
+    frame = read_rows(session, work, tolerated).observe(seen, sql.collect_list(REPORT).alias("reports"))
     frame = frame.where(f"{REPORT} IS NULL").drop(REPORT)
     columns = (*work.plan.schema, *work.plan.keys)
     left_out: Callable[[], dict[str, int]] = dict

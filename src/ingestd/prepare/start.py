@@ -16,6 +16,7 @@ from ingestd.prepare.java import find_java, runnable_home
 from ingestd.prepare.masters import Kind, configuration, master
 from ingestd.prepare.preparer import SparkPreparer, Where
 from ingestd.prepare.session import Spark
+from ingestd.prepare.statements import SparkStatements
 from ingestd.prepare.supervisor import Supervisor
 from ingestd.prepare.warmup import warm_up
 from ingestd.rules.schema import Engine as EngineName
@@ -41,11 +42,11 @@ def spark_for(settings: SparkSettings) -> Spark:
     )
 
 
-def preparer_for(settings: SparkSettings, spark: Spark, store: FileStore) -> SparkPreparer:
-    """What prepares batches on it."""
-    where = master(settings)
-    scratch = Scratch(scratch_folder(settings), settings.scratch_size)
-    return SparkPreparer(spark, store, scratch, Where(where.files, where.cores))
+def preparer_for(settings: SparkSettings, spark: Spark, store: FileStore) -> tuple[SparkPreparer, SparkStatements]:
+    """What prepares batches on it, and what runs statements over them; both within the same room on disk."""
+    at = master(settings)
+    scratch, where = Scratch(scratch_folder(settings), settings.scratch_size), Where(at.files, at.cores)
+    return SparkPreparer(spark, store, scratch, where), SparkStatements(spark, store, scratch, where)
 
 
 def open_engine(settings: SparkSettings) -> Engine:

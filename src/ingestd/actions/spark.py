@@ -1,0 +1,121 @@
+"""`spark`: Spark SQL over the batch's rows, into a table or into files.
+
+What is there at each step, and what a death after it means when the action is run again:
+
+    1. `<StagingURL>/<batch>/spark-<step>/<run>/…`   files that nobody names: never used
+    2. `…/manifest.json`, created once               the statement is not run again; these files are the result
+    3. the load job, by its deterministic id         adopted: a table gets the rows once
+       or copies at `<DestURL>/<batch>/…`            made again over themselves, under the same names
+    4. the staging folder removed                    the statement runs again, and its job is found done
+       (files: what the manifest does not name is removed from the batch's folder first)
+
+Rows of a table go through one load job, so they appear at once or not at all.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from ingestd.actions.context import ActionContext, Outcome, Step
+from ingestd.actions.jobs import location_of, run_job, write_disposition
+from ingestd.actions.objects import marks
+from ingestd.actions.query import statement
+from ingestd.actions.values import job_response
+from ingestd.model.bounded import bounded
+from ingestd.model.errors import BadInput, Fatal, NotFound
+from ingestd.model.jobs import JobKind
+from ingestd.model.objects import FileVersion, ObjectRef
+from ingestd.model.preparation import BadData, FileLayout, Prepared, PrepareRequest
+from ingestd.rules.actions import SparkRequest
+
+
+async def run(ctx: ActionContext, step: Step, request: SparkRequest) -> Outcome:
+    if ctx.spark is None:
+        raise Fatal("spark: this daemon has no Spark")
+    sql = await statement(ctx, step, request)
+    folder = ctx.settings.staging / ctx.event_id / f"spark-{step.number:05d}"
+    work = PrepareRequest(
+        batch=ctx.event_id,
+        attempt=1,
+        folder=folder,
+        files=await _files(ctx),
+        load={**ctx.rows.load, "schema": {}},
+        schema=ctx.rows.schema or await _destination_schema(ctx),
+        bad_data=BadData.QUARANTINE_ROWS,
+        layout=_layout(request),
+    )
+    result = await ctx.spark.query(sql, work)
+    outcome = await (_into_table if request.dest else _into_files)(ctx, step, request, result)
+    await ctx.spark.discard(folder)
+    return outcome
+
+
+async def _into_table(ctx: ActionContext, step: Step, request: SparkRequest, result: Prepared) -> Outcome:
+    dest = ctx.table(request.dest or "")
+    uris = [uri for output in result.outputs for uri in output.uris]
+    rows = sum(output.rows for output in result.outputs)
+    configuration: dict[str, Any] = {
+        "sourceUris": uris,
+        "destinationTable": dest.rest,
+        "sourceFormat": result.format,
+        "writeDisposition": write_disposition(append=request.append),
+        "createDisposition": "CREATE_IF_NEEDED",
+        **result.load_options,
+    }
+    job = await run_job(ctx, step, JobKind.LOAD, configuration, await location_of(ctx, dest, ctx.dest_table))
+    loaded = int(job.statistics.get("load", {}).get("outputRows", rows))
+    if loaded != rows:
+        raise Fatal(f"spark: {rows} rows were computed and {loaded} reached {dest}")
+    return Outcome(job_response(job) | {"Rows": rows}, job, {"rows": rows, "dest": str(dest)})
+
+
+async def _into_files(ctx: ActionContext, step: Step, request: SparkRequest, result: Prepared) -> Outcome:
+    """Copies under the batch's own folder, marked so that the rule that wrote them does not ingest them."""
+    try:
+        base = ObjectRef.parse(request.dest_url or "") / ctx.event_id
+    except ValueError as error:
+        raise BadInput(f"spark: DestURL: {error}") from error
+    sources = [ObjectRef.parse(uri) for output in result.outputs for uri in output.uris]
+    targets = {base / source.name.rpartition("/")[2]: source for source in sources}
+
+    async def copy(target: ObjectRef) -> None:
+        source = targets[target]
+        info = await ctx.store.stat(source)
+        if info is None:
+            raise NotFound(f"{source} is gone before it was copied")
+        key = f"{source.bucket}/{source.name}#{info.generation}"
+        await ctx.store.copy(source, target, source_generation=info.generation, metadata=marks(ctx, info.metadata, key))
+
+    await bounded(targets, copy, ctx.settings.max_concurrency)
+    async for info in ctx.store.list(ObjectRef(base.bucket, base.name + "/")):
+        if info.ref not in targets:
+            await ctx.store.delete(info.ref, if_generation=info.generation)
+    urls = [target.url for target in targets]
+    rows = sum(output.rows for output in result.outputs)
+    return Outcome({"URLs": urls, "Rows": rows}, details={"rows": rows, "files": len(urls), "dest": base.url})
+
+
+async def _files(ctx: ActionContext) -> tuple[FileVersion, ...]:
+    if not ctx.rows.prepared:
+        if not ctx.files:
+            raise BadInput("spark: there is no batch to read; this action belongs to a rule's OnSuccess")
+        return ctx.files
+
+    async def pinned(uri: str) -> FileVersion:
+        info = await ctx.store.stat(ObjectRef.parse(uri))
+        if info is None:
+            raise NotFound(f"{uri}, a prepared file of the batch, is gone")
+        return FileVersion(info.ref, info.generation, info.size, info.created, info.crc32c)
+
+    return tuple(await bounded(ctx.rows.prepared, pinned, ctx.settings.max_concurrency))
+
+
+async def _destination_schema(ctx: ActionContext) -> tuple[dict[str, Any], ...]:
+    table = ctx.dest_table
+    info = await ctx.warehouse.table(table.partition(None)) if table else None
+    return tuple(info.resource.get("schema", {}).get("fields", ())) if info else ()
+
+
+def _layout(request: SparkRequest) -> FileLayout:
+    if request.dest:
+        return FileLayout()
+    return replace(FileLayout(), format=str(request.resolved_format), compression=str(request.compression or ""))

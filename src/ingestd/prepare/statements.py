@@ -1,0 +1,149 @@
+"""Spark SQL over a batch's rows: the `spark` post-action's half that runs on Spark.
+
+The batch's files (its prepared ones, or its sources) are read as the preparer reads them and become the view `batch`;
+the statement's rows are written, uploaded and named in a manifest as a prepared attempt's are. So the same holds: a run
+that dies leaves files that nobody names, and one whose manifest exists is the answer whenever it is asked for again.
+"""
+
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ingestd.model.errors import BadInput
+from ingestd.model.objects import ObjectRef
+from ingestd.model.preparation import FileLayout, Output, Prepared, PrepareRequest
+from ingestd.ports import FileStore
+from ingestd.prepare import pipeline
+from ingestd.prepare.fetch import Scratch
+from ingestd.prepare.output import Format
+from ingestd.prepare.preparer import SparkPreparer, Where
+from ingestd.prepare.quarantine import Verdict
+from ingestd.prepare.reading import REPORT
+from ingestd.prepare.session import Spark
+from ingestd.prepare.shaping import FILE, HOME, LINE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+VIEW = "batch"
+# The batch's files were loaded, so they can be read. If one cannot any more, that is told instead of passed over; it is
+# told by the rows themselves, since a statement may read the view twice, or only a column of it.
+_TOLD = f"""CASE WHEN {REPORT} IS NULL THEN true
+    WHEN get_json_object({REPORT}, '$.whole') IS NULL THEN false
+    ELSE raise_error(concat('a file of the batch cannot be read again: ', get_json_object({REPORT}, '$.why'))) END"""
+_AVRO = "org.apache.spark.sql.avro.AvroFileFormat"  # by its class: the name `avro` is only known with a package
+
+
+@dataclass(frozen=True, slots=True)
+class ResultFormat(Format):
+    """How a statement's rows are written."""
+
+    writer: str  # as Spark names it
+    ending: str
+
+    @property
+    def suffix(self) -> str:
+        return self.ending
+
+    @property
+    def load_options(self) -> dict[str, Any]:
+        """Decimals become the smallest type that holds them."""
+        if self.name != "PARQUET":
+            return {}
+        return {
+            "parquetOptions": {"enableListInference": True},
+            "decimalTargetTypes": ["NUMERIC", "BIGNUMERIC", "STRING"],
+        }
+
+
+_FORMATS = {
+    "PARQUET": ("parquet", ".parquet", "zstd"),
+    "AVRO": (_AVRO, ".avro", "snappy"),
+    "ORC": ("orc", ".orc", "zstd"),
+    "NEWLINE_DELIMITED_JSON": ("json", ".json", "none"),
+    "CSV": ("csv", ".csv", "none"),
+}
+_CODECS = {
+    "PARQUET": {"none": "uncompressed", "snappy": "snappy", "gzip": "gzip", "zstd": "zstd"},
+    "AVRO": {"none": "uncompressed", "snappy": "snappy", "deflate": "deflate", "zstd": "zstandard"},
+    "ORC": {"none": "none", "snappy": "snappy", "gzip": "zlib", "zstd": "zstd"},
+    "NEWLINE_DELIMITED_JSON": {"none": "none", "gzip": "gzip"},
+    "CSV": {"none": "none", "gzip": "gzip"},
+}
+
+
+def result_format(layout: FileLayout) -> ResultFormat:
+    name = layout.format or "PARQUET"
+    writer, suffix, codec = _FORMATS[name]
+    if layout.compression:
+        known = _CODECS[name]
+        if layout.compression.lower() not in known:
+            raise BadInput(f"Compression {layout.compression} is none of {', '.join(known).upper()} for {name}")
+        codec = known[layout.compression.lower()]
+    packed = name in ("NEWLINE_DELIMITED_JSON", "CSV") and codec == "gzip"
+    return ResultFormat(name, codec, writer, suffix + (".gz" if packed else ""))
+
+
+class SparkStatements:
+    """`SparkSql` on the daemon's session."""
+
+    def __init__(self, spark: Spark, store: FileStore, scratch: Scratch, where: Where) -> None:
+        self._parts = (spark, store, scratch, where)
+
+    async def query(self, statement: str, request: PrepareRequest) -> Prepared:
+        return await _Statement(*self._parts, statement=statement).prepare(request)
+
+    async def discard(self, folder: ObjectRef) -> None:
+        await SparkPreparer(*self._parts).discard(folder)
+
+
+class _Statement(SparkPreparer):
+    """A preparer whose rows come out of a statement."""
+
+    def __init__(self, spark: Spark, store: FileStore, scratch: Scratch, where: Where, *, statement: str) -> None:
+        super().__init__(spark, store, scratch, where)
+        self._statement = statement
+
+    async def _run(self, request: PrepareRequest, work: pipeline.Work) -> pipeline.Made:
+        return await self._spark.run(
+            lambda session: execute(session, work, self._statement), tag=f"sql/{request.batch}", pool="actions"
+        )
+
+    # A result without rows is one, too: its file has the columns, and replaces what a table held before.
+
+    async def _upload(self, request: PrepareRequest, made: pipeline.Made) -> tuple[tuple[Output, ...], tuple[str, ...]]:
+        outputs, rejected = await super()._upload(request, _kept(made))
+        return _counted(outputs, made), rejected
+
+    async def _listed(self, made: pipeline.Made) -> tuple[Output, ...]:
+        return _counted(await super()._listed(_kept(made)), made)
+
+
+def _kept(made: pipeline.Made) -> pipeline.Made:
+    return replace(made, rows={HOME: max(made.rows[HOME], 1)})
+
+
+def _counted(outputs: tuple[Output, ...], made: pipeline.Made) -> tuple[Output, ...]:
+    return tuple(replace(output, rows=made.rows[HOME]) for output in outputs)
+
+
+def execute(session: "SparkSession", work: pipeline.Work, statement: str) -> pipeline.Made:
+    """Run the statement over the files' rows; its own rows are in `Made.target` when this returns."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sql
+
+    form = result_format(work.layout)
+    work = replace(work, rejects="")
+    frame = pipeline.read_rows(session, work, work.plan.options.max_bad_records)
+    frame.where(_TOLD).drop(FILE, LINE, REPORT).createOrReplaceTempView(VIEW)
+    result = session.sql(statement)
+    if not result.columns:
+        raise BadInput("the statement of a `spark` action returns no rows; give a SELECT")
+    target = f"{work.target}/{uuid.uuid4().hex[:8]}"
+    counted = Observation(f"result-{uuid.uuid4().hex[:8]}")
+    writer = result.observe(counted, sql.count(sql.lit(1)).alias("rows")).write.mode("error").format(form.writer)
+    writer = writer.option("compression", form.codec)
+    if form.name == "CSV":
+        writer = writer.option("header", "true")
+    writer.save(target)
+    return pipeline.Made(target, form, (), Verdict(), {HOME: counted.get["rows"]})
