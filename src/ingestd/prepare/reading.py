@@ -135,6 +135,11 @@ def _bytes(unit: Unit) -> bytes:
     return data
 
 
+def _first_line(unit: Unit) -> int:
+    """Rows of a later part come after those of the earlier ones: a row takes at least one byte."""
+    return unit.start if unit.part else 0
+
+
 class _Worker:
     """One share: files in, batches and reports out."""
 
@@ -201,10 +206,13 @@ class _Worker:
         files = pa.concat_arrays(
             [pa.repeat(pa.scalar(unit.index, pa.int32()), n) for (unit, _), n in zip(waiting, counts, strict=True)]
         )
-        lines = pa.array([line for n in counts for line in range(n)], pa.int64())
+        firsts = [_first_line(unit) for unit, _ in waiting]
+        lines = pa.array(
+            [first + n for first, count in zip(firsts, counts, strict=True) for n in range(count)], pa.int64()
+        )
         yield from self._batches(table, files, lines)
         yield self._reports(
-            [Report(unit.index, rows=n, out=n, lines=n) for (unit, _), n in zip(waiting, counts, strict=True)]
+            [Report(unit.index, unit.part, n, n, lines=n) for (unit, _), n in zip(waiting, counts, strict=True)]
         )
 
     def _single(self, unit: Unit, data: bytes, *, plain: bool = False) -> Iterator["pa.RecordBatch"]:
@@ -284,8 +292,7 @@ class _Worker:
 
         for table in held:
             rows = table.num_rows
-            # Lines of a later part come after those of the earlier ones: a row has at least one byte.
-            first = unit.start * (unit.part > 0) + report.out
+            first = _first_line(unit) + report.out
             files = pa.repeat(pa.scalar(unit.index, pa.int32()), rows)
             if self._plan.keys:
                 run = (SourceFile(unit.name, unit.constants), rows)

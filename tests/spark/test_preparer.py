@@ -1,0 +1,120 @@
+"""What the preparer promises the batch: an answer that lasts, nothing lost, nothing left behind."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.spark.batches import Batches, lines
+from tests.unit.localcloud.bigquery.files.support import schema
+
+from ingestd.model.errors import BadInput, Fatal
+from ingestd.model.objects import ObjectRef
+from ingestd.model.preparation import FileLayout
+from ingestd.prepare.session import Spark
+
+COLUMNS = schema("id INT64 REQUIRED", "name STRING", "tags STRING REPEATED")
+
+
+@pytest.fixture
+def batches(spark: Spark, tmp_path: Path) -> Batches:
+    return Batches(spark, tmp_path)
+
+
+async def test_many_files_become_few_and_every_row_arrives_once(batches: Batches) -> None:
+    rows = [[{"id": i * 10 + k, "name": f"n{k}", "tags": ["a", "b"]} for k in range(10)] for i in range(40)]
+    files = await batches.put_all({f"in/{i:03d}.json": lines(part) for i, part in enumerate(rows)})
+    prepared = await batches.prepare(files, COLUMNS)
+    assert await batches.loaded(prepared) == await batches.direct(files, COLUMNS)
+    assert sum(len(output.uris) for output in prepared.outputs) <= 2
+    assert prepared.outputs[0].rows == prepared.rows_read == 400
+    assert prepared.rows_per_file == dict.fromkeys(range(40), 10)
+    assert prepared.bad == ()
+
+
+async def test_an_attempt_whose_manifest_exists_is_its_own_answer(batches: Batches) -> None:
+    files = [await batches.put("in/a.json", lines([{"id": 1}]))]
+    request = batches.request(files, COLUMNS)
+    first = await batches.preparer.prepare(request)
+    await batches.store.delete(files[0].ref)
+    assert await batches.preparer.prepare(request) == first
+    assert len([name for name in await batches.names("staging/") if "manifest" in name]) == 1
+
+
+async def test_two_replicas_at_the_same_attempt_agree_on_one_manifest(batches: Batches) -> None:
+    files = [await batches.put("in/a.json", lines([{"id": 1}]))]
+    request = batches.request(files, COLUMNS)
+    one, other = await asyncio.gather(batches.preparer.prepare(request), batches.preparer.prepare(request))
+    assert one == other
+    assert await batches.loaded(one) == [(1, None, [])]
+
+
+async def test_files_that_are_gone_or_overwritten_are_named_and_the_others_loaded(batches: Batches) -> None:
+    files = await batches.put_all({f"in/{i}.json": lines([{"id": i}]) for i in range(3)})
+    await batches.store.delete(files[0].ref)
+    await batches.put("in/1.json", lines([{"id": 100}]))
+    prepared = await batches.prepare(files, COLUMNS)
+    assert [(bad.index, bad.missing) for bad in prepared.bad] == [(0, True), (1, True)]
+    assert await batches.loaded(prepared) == [(2, None, [])]
+
+
+async def test_a_batch_of_nothing_but_missing_files_is_settled_without_rows(batches: Batches) -> None:
+    files = [await batches.put("in/a.json", lines([{"id": 1}]))]
+    await batches.store.delete(files[0].ref)
+    prepared = await batches.prepare(files, COLUMNS)
+    assert prepared.outputs == ()
+    assert [bad.missing for bad in prepared.bad] == [True]
+
+
+async def test_empty_files_have_no_rows_and_are_accounted_for(batches: Batches) -> None:
+    files = await batches.put_all({"in/a.json": b"", "in/b.json": lines([{"id": 1}]), "in/c.json": b"\n\n"})
+    prepared = await batches.prepare(files, COLUMNS)
+    assert prepared.rows_per_file == {0: 0, 1: 1, 2: 0}
+    assert prepared.bad == ()
+    assert await batches.loaded(prepared) == [(1, None, [])]
+
+
+async def test_scratch_is_empty_after_success_and_after_failure(batches: Batches) -> None:
+    files = [await batches.put("in/a.json", b"{")]
+    await batches.prepare(files, COLUMNS)
+    with pytest.raises(BadInput, match=r"Merge\.Format"):
+        await batches.prepare(files, COLUMNS, layout=FileLayout(format="XML"))
+    assert list(batches.scratch.folder.iterdir()) == []
+
+
+async def test_a_batch_larger_than_scratch_says_what_to_change(batches: Batches) -> None:
+    files = [await batches.put("in/a.json", lines([{"id": 1}]))]
+    batches.scratch.limit = 3
+    with pytest.raises(Fatal, match=r"spark\.scratch_size"):
+        await batches.prepare(files, COLUMNS)
+
+
+async def test_discard_removes_everything_under_the_batchs_folder_and_nothing_beside_it(batches: Batches) -> None:
+    files = [await batches.put("in/a.json", lines([{"id": 1}]))]
+    await batches.prepare(files, COLUMNS)
+    await batches.store.create(ObjectRef("bucket", "staging/batch10/kept"), b"")
+    await batches.preparer.discard(ObjectRef("bucket", "staging/batch1"))
+    await batches.preparer.discard(ObjectRef("bucket", "staging/batch1"))
+    assert await batches.names("staging/") == ["staging/batch10/kept"]
+
+
+async def test_a_large_file_of_lines_is_read_by_several_tasks(
+    batches: Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingestd.prepare.preparer.PART_BYTES", 1000)
+    rows = [{"id": i, "name": "x" * (i % 50)} for i in range(2000)]
+    files = [await batches.put("in/a.json", lines(rows)), await batches.put("in/b.json", lines(rows[:5]))]
+    prepared = await batches.prepare(files, COLUMNS)
+    assert prepared.rows_per_file == {0: 2000, 1: 5}
+    assert await batches.loaded(prepared) == await batches.direct(files, COLUMNS)
+
+
+async def test_a_bad_part_of_a_large_file_sets_all_of_the_file_aside(
+    batches: Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingestd.prepare.preparer.PART_BYTES", 1000)
+    rows = [{"id": i, "name": "x" * (i % 50)} for i in range(2000)]
+    large = lines(rows[:1500]) + b'{"id": "none"}\n' + lines(rows[1500:])
+    files = [await batches.put("in/a.json", large), await batches.put("in/b.json", lines(rows[:5]))]
+    prepared = await batches.prepare(files, COLUMNS)
+    assert [(bad.index, bad.line, bad.column) for bad in prepared.bad] == [(0, 1501, "id")]
+    assert await batches.loaded(prepared) == await batches.direct(files[1:], COLUMNS)

@@ -1,0 +1,410 @@
+"""Files read for Spark have the rows that a direct load has; what is wrong is told with its place."""
+
+import base64
+import bz2
+import datetime as dt
+import gzip
+import io
+import json
+import math
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.orc
+import pyarrow.parquet
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.spark.reads import direct, read
+from tests.unit.localcloud.bigquery.files.support import schema
+
+from ingestd.model.preparation import BadData, Drift
+
+JSON = {"sourceFormat": "NEWLINE_DELIMITED_JSON"}
+CSV = {"sourceFormat": "CSV"}
+EVERYTHING = schema(
+    "i INT64",
+    "f FLOAT64",
+    "n NUMERIC",
+    "b BIGNUMERIC",
+    "o BOOL",
+    "s STRING",
+    "y BYTES",
+    "d DATE",
+    "t TIME",
+    "dt DATETIME",
+    "ts TIMESTAMP",
+    "g GEOGRAPHY",
+    "j JSON",
+    "v INTERVAL",
+    "rd RANGE<DATE>",
+    "rt RANGE<TIMESTAMP>",
+    "l INT64 REPEATED",
+    "lt TIME REPEATED",
+    "r STRUCT(x NUMERIC, y TIMESTAMP REPEATED, z STRUCT(q JSON, w BYTES REPEATED) REPEATED)",
+    "lr STRUCT(x FLOAT64, y BIGNUMERIC) REPEATED",
+)
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+dates = st.dates().map(dt.date.isoformat)
+times = st.times().map(dt.time.isoformat)
+datetimes = st.datetimes().map(lambda value: value.isoformat(sep=" "))
+timestamps = st.datetimes().map(lambda value: value.isoformat() + "Z")
+numerics = st.decimals(-(10**28), 10**28, allow_nan=False, allow_infinity=False, places=9).map("{:f}".format)
+bytestrings = st.binary(max_size=5).map(lambda value: base64.b64encode(value).decode())
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=5,
+)
+numbers = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(["NaN", "Infinity", "-inf", 1, "2.5"])
+
+
+def span(bounds: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.lists(bounds, min_size=2, max_size=2, unique=True).map(
+        lambda ends: {"start": min(ends), "end": max(ends)}
+    ) | bounds.map(lambda start: {"start": start, "end": None})
+
+
+# What the local BigQuery can hold of a BIGNUMERIC; `test_types` has the rest.
+bignumerics = st.decimals(-(10**19), 10**19, allow_nan=False, allow_infinity=False, places=18).map("{:f}".format)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "i": st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9).map(str),
+    "f": numbers,
+    "n": numerics | st.integers(-5, 5),
+    "b": bignumerics,
+    "o": st.booleans() | st.sampled_from(["true", "FALSE"]),
+    "s": texts | st.integers(0, 99) | st.booleans(),
+    "y": bytestrings,
+    "d": dates,
+    "t": times,
+    "dt": datetimes,
+    "ts": timestamps | st.integers(-(10**9), 10**10),
+    "g": st.sampled_from(["POINT(1 2)", "LINESTRING(0 0, 1 1)"]),
+    "j": json_values,
+    "v": st.sampled_from(["1-2 3 4:5:6.789", "-0-1 0 0:0:0", "P1Y2M3DT4H5M6.5S"]),
+    "rd": span(dates),
+    "rt": span(timestamps),
+    "l": st.lists(st.integers(-99, 99), max_size=3),
+    "lt": st.lists(times, max_size=2),
+    "r": st.fixed_dictionaries(
+        {},
+        optional={
+            "x": numerics,
+            "y": st.lists(timestamps, max_size=2),
+            "z": st.lists(
+                st.fixed_dictionaries({}, optional={"q": json_values, "w": st.lists(bytestrings, max_size=2)}),
+                max_size=2,
+            ),
+        },
+    ),
+    "lr": st.lists(st.fixed_dictionaries({}, optional={"x": numbers, "y": bignumerics}), max_size=2),
+}
+ROWS = st.lists(
+    st.fixed_dictionaries({}, optional={name: values | st.none() for name, values in VALUES.items()}),
+    min_size=1,
+    max_size=4,
+)
+
+
+def lines(rows: list[Any]) -> bytes:
+    return "\n".join(json.dumps(row) for row in rows).encode()
+
+
+def comparable(rows: list[tuple[Any, ...]]) -> list[str]:
+    """NaN equals itself, JSON is compared by value, and 0.0 differs from -0.0."""
+    return sorted(repr(tuple(map(_plain, row))) for row in rows)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return list(map(_plain, value))
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
+    return value
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ROWS)
+def test_values_of_every_type_arrive_as_a_direct_load_has_them(tmp_path: Path, rows: list[Any]) -> None:
+    contents = {"f.json": lines(rows)}
+    found = read(tmp_path, contents, EVERYTHING, JSON)
+    assert [report.bad for report in found.reports] == [0]
+    again = direct({"again.json": found.lines()}, EVERYTHING, JSON)
+    assert comparable(again) == comparable(direct(contents, EVERYTHING, JSON))
+
+
+def test_values_are_what_was_written(tmp_path: Path) -> None:
+    """Against Python's own understanding of each literal, so that readers cannot be wrong together."""
+    columns = schema("i INT64", "n NUMERIC", "d DATE", "ts TIMESTAMP", "dt DATETIME", "y BYTES", "f FLOAT64")
+    row = {
+        "i": -(2**63),
+        "n": "12345678901234567890123456789.123456789",
+        "d": "0001-01-01",
+        "ts": "1969-12-31T23:59:59.999999-01:30",
+        "dt": "9999-12-31 23:59:59.999999",
+        "y": "AP8=",
+        "f": 0.1,
+    }
+    table = read(tmp_path, {"f.json": lines([row])}, columns, JSON).rows
+    assert table.to_pylist()[0] == {
+        "i": -(2**63),
+        "n": Decimal("12345678901234567890123456789.123456789"),
+        "d": dt.date(1, 1, 1),
+        "ts": dt.datetime(1970, 1, 1, 1, 29, 59, 999999, tzinfo=dt.UTC),
+        "dt": dt.datetime(9999, 12, 31, 23, 59, 59, 999999),  # noqa: DTZ001
+        "y": b"\0\xff",
+        "f": 0.1,
+        "_ingestd_file": 0,
+        "_ingestd_line": 0,
+        "_ingestd_report": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("i", 2**63),
+        ("i", 1.5),
+        ("i", True),
+        ("f", "1e999"),
+        ("n", "1e29"),
+        ("b", "1e39"),
+        ("o", "yes"),
+        ("y", "=="),
+        ("d", "2024-02-30"),
+        ("t", "24:00:00"),
+        ("dt", "2024-01-01T00:00:00Z"),
+        ("ts", "10000-01-01"),
+        ("rd", {"start": "2024-02-01", "end": "2024-01-01"}),
+        ("l", 1),
+        ("l", [None]),
+        ("r", "x"),
+        ("lr", [{"nothing": 1}]),
+    ],
+)
+def test_a_value_out_of_range_is_bad_data_and_never_null(tmp_path: Path, column: str, value: Any) -> None:
+    good = [{"i": 1}, {"i": 2}]
+    contents = {"f.json": lines([*good, {column: value}, *good])}
+    found = read(tmp_path, contents, EVERYTHING, JSON, BadData.QUARANTINE_ROWS)
+    report = found.reports[0]
+    assert (report.bad, report.line, report.column.split(".")[0], report.schema) == (1, 3, column, True)
+    assert found.rows.num_rows == 4
+
+
+SIMPLE = schema("id INT64 REQUIRED", "name STRING", "at TIMESTAMP")
+GOOD = lines([{"id": n, "name": "é" * (n % 7), "at": "2024-01-01T00:00:00Z"} for n in range(300)])
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("plain.json", GOOD),
+        ("crlf.json", GOOD.replace(b"\n", b"\r\n")),
+        ("blank.json", b"\n  \n" + GOOD + b"\n\n"),
+        ("bom.json", b"\xef\xbb\xbf" + GOOD),
+        ("gzip.json.gz", gzip.compress(GOOD)),
+        ("members.json.gz", gzip.compress(GOOD + b"\n") + gzip.compress(GOOD)),
+        ("unnamed.json", gzip.compress(GOOD)),
+        ("empty.json", b""),
+        ("case.json", GOOD.replace(b'"id"', b'"ID"')),
+    ],
+)
+def test_lines_of_json_are_read_as_a_direct_load_reads_them(tmp_path: Path, name: str, data: bytes) -> None:
+    found = read(tmp_path, {name: data, "other.json": GOOD}, SIMPLE, JSON)
+    assert direct({"x.json": found.lines()}, SIMPLE, JSON) == direct({name: data, "other.json": GOOD}, SIMPLE, JSON)
+    assert {report.index: report.rows for report in found.reports}[1] == 300
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [("a.json.bz2", bz2.compress), ("a.json.zst", lambda data: pa.compress(data, "zstd", asbytes=True))],
+)
+def test_more_compressions_than_bigquery_knows_are_read(tmp_path: Path, name: str, pack: Any) -> None:
+    assert read(tmp_path, {name: pack(GOOD)}, SIMPLE, JSON).rows.num_rows == 300
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("cut.json.gz", gzip.compress(GOOD)[:-9]),
+        ("cut.json.bz2", bz2.compress(GOOD)[:-9]),
+        ("cut.json.zst", _zstd(GOOD)[:-9]),
+        ("plain.json.gz", GOOD),
+    ],
+)
+def test_not_one_row_of_a_truncated_file_gets_out(tmp_path: Path, name: str, data: bytes) -> None:
+    for policy in BadData:
+        found = read(tmp_path, {name: data, "ok.json": GOOD}, SIMPLE, JSON, policy)
+        report = next(report for report in found.reports if report.index == 0)
+        assert (report.whole, report.out, report.schema) == (True, 0, False)
+        assert "decompress" in report.why
+        assert found.rows.num_rows == 300
+
+
+def test_a_bad_line_among_many_small_files_costs_its_own_file_only(tmp_path: Path) -> None:
+    contents = {f"{n}.json": GOOD for n in range(30)} | {"bad.json": GOOD + b'\n{"id": null}\n{"name": '}
+    found = read(tmp_path, contents, SIMPLE, JSON)
+    bad = [report for report in found.reports if report.bad]
+    assert [(report.index, report.bad, report.line, report.column, report.out) for report in bad] == [
+        (30, 2, 301, "id", 0)
+    ]
+    assert found.rows.num_rows == 30 * 300
+    assert set(found.rows.column("_ingestd_file").to_pylist()) == set(range(30))
+
+
+def test_a_row_has_its_file_and_its_place_in_it(tmp_path: Path) -> None:
+    contents = {f"{n}.json": lines([{"id": n * 100 + k} for k in range(50)]) for n in range(5)}
+    for row in read(tmp_path, contents, SIMPLE, JSON).rows.to_pylist():
+        assert row["id"] == row["_ingestd_file"] * 100 + row["_ingestd_line"]
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("1,a,2024-01-01\n2,,\n", {}),
+        ("h,h,h\n1,a,\n", {"skipLeadingRows": 1}),
+        ("1|'a|b'|\n", {"fieldDelimiter": "|", "quote": "'"}),
+        ("1\ta\t\n", {"fieldDelimiter": "\\t"}),
+        ('1,"a\nb",\n2,"c""d",\n', {"allowQuotedNewlines": True}),
+        ("1,NULL,NULL\n2,\\N,NULL\n", {"nullMarker": "NULL"}),
+        ("1,NULL,\\N\n2,\\N,NULL\n", {"nullMarkers": ["NULL", "\\N"]}),
+        ("1\n2,b\n", {"allowJaggedRows": True}),
+        ("1,a,,more\n", {"ignoreUnknownValues": True}),
+        ("1,a,2024-01-01 10:00:00+02\r\n2,b,\r\n", {}),
+        ("name,id\na,1\nb,2\n", {"skipLeadingRows": 1, "sourceColumnMatch": "NAME", "allowJaggedRows": True}),
+        ("1,\0,\n", {"preserveAsciiControlCharacters": True}),
+        ("1,a,31/12/2024 10:00\n", {"timestampFormat": "DD/MM/YYYY HH24:MI", "timeZone": "Europe/Amsterdam"}),
+    ],
+)
+def test_every_csv_option_means_what_it_means_to_bigquery(tmp_path: Path, text: str, options: dict[str, Any]) -> None:
+    load = CSV | options
+    by_name = {"by_name": True} if "sourceColumnMatch" in options else {}
+    for data in (text.encode(), gzip.compress(text.encode())):
+        found = read(tmp_path, {"f.csv": data}, SIMPLE, load, **by_name)
+        assert [report.bad for report in found.reports] == [0], found.reports
+        assert direct({"x.json": found.lines()}, SIMPLE, JSON) == direct({"f.csv": data}, SIMPLE, load)
+
+
+@pytest.mark.parametrize("encoding", ["ISO-8859-1", "UTF-16LE", "UTF-16BE"])
+def test_csv_in_other_encodings(tmp_path: Path, encoding: str) -> None:
+    load = CSV | {"encoding": encoding}
+    data = {"f.csv": "1,é,\nx,ü,\n".encode(encoding)}
+    found = read(tmp_path, data, SIMPLE, load, BadData.QUARANTINE_ROWS)
+    assert found.rows.column("name").to_pylist() == ["é"]
+    assert [(report.bad, report.line, report.column) for report in found.reports] == [(1, 2, "id")]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "is_schema"),
+    [
+        ("1,a,\nx,b,\n", 2, "id", True),
+        ('1,"a\n2,b,\n', 1, "", False),
+        ("1,a,,more\n", 1, "", True),
+        ("1,a,\n,b,\n", 2, "id", True),
+        ("1,a,\n2\n", 2, "", True),
+        ("1,a,\n\n2,b,yesterday\n", 3, "at", True),
+    ],
+)
+def test_a_bad_csv_record_is_told_with_line_and_column(
+    tmp_path: Path, text: str, line: int, column: str, is_schema: bool
+) -> None:
+    report = read(tmp_path, {"f.csv": text.encode()}, SIMPLE, CSV).reports[0]
+    assert (report.line, report.column, report.schema) == (line, column, is_schema)
+    assert report.out == 0
+
+
+def test_max_bad_records_tolerates_that_many(tmp_path: Path) -> None:
+    load = CSV | {"maxBadRecords": 1}
+    contents = {"f.csv": b"1,a,\nx,b,\n3,c,\n"}
+    found = read(tmp_path, contents, SIMPLE, load)
+    assert direct({"x.json": found.lines()}, SIMPLE, JSON) == direct(contents, SIMPLE, load)
+    assert read(tmp_path, {"f.csv": b"1,a,\nx,b,\ny,c,\n"}, SIMPLE, load).rows.num_rows == 0
+
+
+TABLE = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int64()),
+        "name": ["a", None, "c"],
+        "at": pa.array([None, dt.datetime(2024, 1, 1, tzinfo=dt.UTC), None], pa.timestamp("us", "UTC")),
+    }
+)
+
+
+def _avro() -> bytes:
+    fields = [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"]},
+        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]},
+    ]
+    out = io.BytesIO()
+    fastavro.writer(out, {"type": "record", "name": "r", "fields": fields}, TABLE.to_pylist(), codec="deflate")
+    return out.getvalue()
+
+
+def _columnar(write: Any) -> bytes:
+    out = pa.BufferOutputStream()
+    write(TABLE, out)
+    return out.getvalue().to_pybytes()
+
+
+BINARY = {
+    "AVRO": (_avro, {"useAvroLogicalTypes": True}),
+    "PARQUET": (lambda: _columnar(pyarrow.parquet.write_table), {}),
+    "ORC": (lambda: _columnar(pyarrow.orc.write_table), {}),
+}
+
+
+@pytest.mark.parametrize("kind", BINARY)
+def test_self_describing_files_are_read_or_set_aside_as_a_whole(tmp_path: Path, kind: str) -> None:
+    make, options = BINARY[kind]
+    data, load = make(), {"sourceFormat": kind} | options
+    found = read(tmp_path, {"f": data, "cut": data[: len(data) // 2], "none": b""}, SIMPLE, load)
+    assert direct({"x.json": found.lines()}, SIMPLE, JSON) == direct({"f": data}, SIMPLE, load)
+    reports = {report.index: report for report in found.reports}
+    assert (reports[0].rows, reports[1].whole, reports[1].out, reports[2].rows) == (3, True, 0, 0)
+    narrow = schema("id INT64", "name INT64", "at TIMESTAMP")
+    unfit = read(tmp_path, {"f": data}, narrow, load).reports[0]
+    assert (unfit.whole, unfit.schema, unfit.column) == (True, True, "name")
+
+
+@pytest.mark.parametrize("kind", BINARY)
+def test_new_columns_of_self_describing_files_follow_the_drift_policy(tmp_path: Path, kind: str) -> None:
+    make, options = BINARY[kind]
+    load, known = {"sourceFormat": kind} | options, schema("id INT64", "at TIMESTAMP")
+    outcomes = {
+        drift: read(tmp_path, {"f": make()}, known, load, drift=drift)
+        for drift in (Drift.FREEZE, Drift.DISCARD_VALUE, Drift.DISCARD_ROW, Drift.EVOLVE)
+    }
+    assert outcomes[Drift.FREEZE].reports[0].column == "name"
+    assert outcomes[Drift.DISCARD_VALUE].rows.num_rows == 3
+    assert outcomes[Drift.DISCARD_ROW].reports[0].left == 3
+    assert [item["name"] for item in outcomes[Drift.EVOLVE].reports[0].unknown] == ["name"]
+
+
+def test_new_fields_of_json_follow_the_drift_policy(tmp_path: Path) -> None:
+    known = schema("id INT64", "r STRUCT(x INT64)")
+    contents = {
+        "f.json": lines([{"id": 1}, {"id": 2, "new": 1, "r": {"y": [0.5, 1]}}, {"id": 3, "new": 2.5, "no": None}])
+    }
+
+    def outcome(drift: Drift) -> Any:
+        found = read(tmp_path, contents, known, JSON, drift=drift)
+        return found.rows.num_rows, found.reports[0]
+
+    rows, report = outcome(Drift.FREEZE)
+    assert (rows, report.bad, report.line, report.column) == (0, 2, 2, "new")
+    rows, report = outcome(Drift.DISCARD_VALUE)
+    assert (rows, report.bad, report.left) == (3, 0, 0)
+    rows, report = outcome(Drift.DISCARD_ROW)
+    assert (rows, report.left) == (1, 2)
+    rows, report = outcome(Drift.EVOLVE)
+    found = {item["name"]: item for item in report.unknown}
+    assert found["new"]["type"] == "FLOAT"
+    assert [(item["name"], item["type"], item["mode"]) for item in found["r"]["fields"]] == [("y", "FLOAT", "REPEATED")]
+    assert "no" not in found
