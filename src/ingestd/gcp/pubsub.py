@@ -80,7 +80,7 @@ class PubSubSubscription:
 
 
 class PubSubPublisher:
-    """Publishes one message per request: the daemon's own messages are few, and each is awaited."""
+    """Publishes and waits: the daemon's own messages are few, and those of a backfill go together."""
 
     def __init__(self, client: PublisherAsyncClient, project: str, retrier: Retrier, *, timeout: float = 30.0) -> None:
         self._client = client
@@ -89,13 +89,16 @@ class PubSubPublisher:
         self._timeout = timeout
 
     async def publish(self, topic: str, data: bytes, attributes: Mapping[str, str]) -> str:
-        path = topic if topic.startswith("projects/") else f"projects/{self._project}/topics/{topic}"
-        message = types.PubsubMessage(data=data, attributes=dict(attributes))
+        return (await self.publish_all(topic, [(data, attributes)]))[0]
 
-        async def attempt() -> str:
+    async def publish_all(self, topic: str, messages: Sequence[tuple[bytes, Mapping[str, str]]]) -> list[str]:
+        path = topic if topic.startswith("projects/") else f"projects/{self._project}/topics/{topic}"
+        sent = [types.PubsubMessage(data=data, attributes=dict(attributes)) for data, attributes in messages]
+
+        async def attempt() -> list[str]:
             with translated("publish", path):
-                answer = await self._client.publish(topic=path, messages=[message], retry=None, timeout=self._timeout)
-                return str(answer.message_ids[0])
+                answer = await self._client.publish(topic=path, messages=sent, retry=None, timeout=self._timeout)
+                return list(answer.message_ids)
 
         return await self._retrier.call(attempt, "pubsub.publish", resource=path)
 

@@ -5,9 +5,10 @@ cannot tell the difference, and a file that turns out to be known is dropped as 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, Protocol, Self, cast
 
 import orjson
@@ -21,6 +22,9 @@ from ingestd.model.objects import ObjectInfo
 from ingestd.ports import Message, Publisher
 
 log = structlog.get_logger(__name__)
+
+_PER_CALL = 500  # of the 1,000 that Pub/Sub takes: names and metadata may be long, and a call has 10 MB
+_CALLS_AT_ONCE = 4
 
 Handle = Callable[[Message, Receipt], Coroutine[Any, Any, None] | None]
 
@@ -74,28 +78,27 @@ def message_of(info: ObjectInfo, now: datetime) -> Message:
 
 
 class Publishing:
-    """Publishes to a topic; each message is waited for, so that a failure is seen."""
+    """Publishes to a topic, many at a time, and waits for each call, so that a failure is seen."""
 
-    def __init__(self, publisher: Publisher, topic: str, now: Callable[[], datetime], *, at_once: int = 100) -> None:
+    def __init__(self, publisher: Publisher, topic: str, now: Callable[[], datetime]) -> None:
         self._publisher = publisher
         self._topic = topic
         self._now = now
-        self._at_once = at_once
 
     async def announce(self, objects: Iterable[ObjectInfo]) -> Told:
         told = Told()
 
-        async def one(info: ObjectInfo) -> None:
-            message = message_of(info, self._now())
+        async def publish(some: Sequence[ObjectInfo]) -> None:
+            messages = [message_of(info, self._now()) for info in some]
             try:
-                await self._publisher.publish(self._topic, message.data, message.attributes)
+                await self._publisher.publish_all(self._topic, [(one.data, one.attributes) for one in messages])
             except IngestError as error:
-                told.returned += 1
+                told.returned += len(some)
                 told.why = str(error)
             else:
-                told.taken += 1
+                told.taken += len(some)
 
-        await bounded(objects, one, self._at_once)
+        await bounded(batched(objects, _PER_CALL), publish, _CALLS_AT_ONCE)
         return told
 
 
@@ -149,6 +152,12 @@ class _Receipt(Receipt):
         self.settled = True
         if not self.outcome.done():
             self.outcome.set_result(taken)
+
+
+def batched(objects: Iterable[ObjectInfo], size: int) -> Iterator[list[ObjectInfo]]:
+    waiting = iter(objects)
+    while some := list(islice(waiting, size)):
+        yield some
 
 
 def _rfc3339(moment: datetime) -> str:

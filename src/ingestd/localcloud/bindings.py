@@ -566,8 +566,9 @@ class CorePublisher:
         self._call = _Caller(core.hooks, clock, retrier)
 
     async def publish(self, topic: str, data: bytes, attributes: Mapping[str, str]) -> str:
+        return (await self.publish_all(topic, [(data, attributes)]))[0]
+
+    async def publish_all(self, topic: str, messages: Sequence[tuple[bytes, Mapping[str, str]]]) -> list[str]:
         path = topic if topic.startswith("projects/") else f"projects/{self._project}/topics/{topic}"
-        (message_id,) = await self._call(
-            "Publish", path, lambda: self._core.publish(path, [(data, dict(attributes), "")])
-        )
-        return message_id
+        sent = [(data, dict(attributes), "") for data, attributes in messages]
+        return list(await self._call("Publish", path, lambda: self._core.publish(path, sent)))

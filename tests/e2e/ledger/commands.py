@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-from rich.console import Console
 from tests.e2e.daemon.world import World
 from typer.testing import CliRunner
 
@@ -21,7 +20,7 @@ class Ingestd:
         with _consoles(width):
             done = runner.invoke(main.app, [*arguments, "--config", self._config])
         assert done.exit_code == code, f"{arguments}: {done.output}\n{done.exception!r}"
-        return done.output
+        return done.stdout if code == 0 else done.output
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self(*arguments, "--json"))
@@ -42,6 +41,3 @@ class _consoles:  # noqa: N801 - used like a function
     def __exit__(self, *_: object) -> None:
         for console, width, file in self._before:
             console._width, console._file = width, file
-
-
-__all__ = ["Console", "Ingestd"]

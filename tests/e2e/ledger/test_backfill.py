@@ -93,13 +93,12 @@ def test_a_lost_notification_is_found_by_the_sweep(world: World) -> None:
     replicas = [world.start(sweep=sweep, **ON) for _ in range(2)]
     told(world, 3)
     assert ids(world) == [0, 1, 2]
-    for number, name in enumerate(("part-00000.json", "part-00001.json")):
+    for name in ("part-00000.json", "part-00001.json"):
         blob = world.storage.bucket(f"{world.project}-archive").get_blob(f"data/case002/{name}")
         world.publisher.publish(
             topic=world.topic,
             messages=[{"attributes": world.attributes(blob.name, blob.generation, f"{world.project}-archive")}],
         )
-        del number
     archive(world, 3, 4)
     told(world, 4)
     world.settled()
