@@ -39,8 +39,8 @@ from ingestd.intake.receipts import Receipt
 from ingestd.intake.refusals import Refusals
 from ingestd.intake.router import Router, Work
 from ingestd.ledger.announcing import InProcess
-from ingestd.ledger.backfill import Backfill, by_rules
-from ingestd.ledger.parts import known_files, load_state_writer
+from ingestd.ledger.backfill import Backfill
+from ingestd.ledger.parts import known_files, load_state_writer, wanted
 from ingestd.ledger.sweep import LostFiles
 from ingestd.ledger.writer import LoadStateWriter
 from ingestd.model.clock import Clock, SystemClock
@@ -432,7 +432,7 @@ def _lost_files(app: App, clients: Clients, owner: str) -> LostFiles | None:
     known = known_files(settings, clients.store, clients.warehouse, clock, owner)
     return LostFiles(
         clients.store,
-        Backfill(clients.store, known, by_rules(lambda name: app.rules.book.index.route(name))),
+        Backfill(clients.store, known, wanted(settings, lambda name: app.rules.book.index.route(name))),
         InProcess(app.router.handle, clock.now),
         clock,
         notes=settings.journal / "sweep",

@@ -108,8 +108,8 @@ async def _run(
 
 
 async def _search(settings: "Settings", clients: "Clients", success_filename: str) -> "Backfill":
-    from ingestd.ledger.backfill import Backfill, by_name, by_rules
-    from ingestd.ledger.parts import known_files
+    from ingestd.ledger.backfill import Backfill, by_name
+    from ingestd.ledger.parts import known_files, wanted
     from ingestd.model.clock import SystemClock
     from ingestd.rules.bucket import rule_source
     from ingestd.rules.loading import RuleLoader
@@ -123,7 +123,7 @@ async def _search(settings: "Settings", clients: "Clients", success_filename: st
         book = await loader.refresh()
     except FileNotFoundError as error:
         raise CommandError(f"{error}; say where the rules are with --rules or --config") from None
-    return Backfill(clients.store, known, by_rules(book.index.route))
+    return Backfill(clients.store, known, wanted(settings, book.index.route))
 
 
 async def _locally(
@@ -143,6 +143,8 @@ async def _locally(
     # Nobody brings completions here: jobs of asynchronous rules are asked for.
     jobs = settings.jobs.model_copy(update={"poll_every": min(settings.jobs.poll_every, _POLL_EVERY)})
     settings = settings.model_copy(update={"jobs": jobs})
+    if success_filename:
+        settings = _with_convention(settings, prefix, success_filename)
     found = Account()
     async with build(settings, clients=clients) as app:
 
@@ -158,6 +160,17 @@ async def _locally(
 
         await app.run(work)
     return found
+
+
+def _with_convention(settings: "Settings", prefix: "ObjectRef", success_filename: str) -> "Settings":
+    """The convention as the settings have it for that place, with this success file; on there, if it was not."""
+    from ingestd.settings import Convention
+    from ingestd.success.conventions import Conventions
+
+    found = Conventions(settings.success.effective()).of(prefix) or Convention(bucket=prefix.bucket)
+    mine = found.model_copy(update={"success_filename": success_filename})
+    success = settings.success.model_copy(update={"conventions": (mine, *settings.success.conventions)})
+    return settings.model_copy(update={"success": success})
 
 
 async def _settled(app: "App", clients: "Clients", begun: datetime) -> None:

@@ -124,8 +124,8 @@ class Backfill:
         return missing
 
 
-def by_rules(route: Callable[[str], Routing], succeeded: Callable[[ObjectRef], bool] = lambda _: False) -> Select:
-    """What the daemon would take: files that a rule wants, and success files where the convention is on."""
+def by_rules(route: Callable[[str], Routing], succeeded: Callable[[ObjectRef], bool]) -> Select:
+    """Files that a rule wants, and success files."""
 
     def select(info: ObjectInfo) -> Candidate | None:
         if info.ref.name.endswith("/"):

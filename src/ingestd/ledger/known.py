@@ -15,18 +15,20 @@ from itertools import count
 
 from ingestd.batch.journal import Journal
 from ingestd.batch.loading import new_record
-from ingestd.batch.record import Kind, Phase, Record, SuccessMark, WindowMark
+from ingestd.batch.record import Phase, Record, WindowMark
 from ingestd.intake.refusals import Refusals
 from ingestd.ledger.columns import uri_of
 from ingestd.ledger.reading import LoadStateReader
 from ingestd.model.bounded import bounded
 from ingestd.model.clock import Clock
 from ingestd.model.errors import BadInput
-from ingestd.model.objects import FileVersion, ObjectInfo, event_id, generation_time
+from ingestd.model.objects import FileVersion, ObjectInfo, generation_time
 from ingestd.model.tables import TableName
 from ingestd.ports import ObjectStore
 from ingestd.rules.destination import DestinationError, expand_destination
 from ingestd.rules.rule import Rule
+from ingestd.success.planning import unresolved
+from ingestd.success.queue import Queues
 from ingestd.windows.model import WindowId, digest, window_of
 from ingestd.windows.pacing import Pacing
 from ingestd.windows.store import WindowStore
@@ -66,6 +68,7 @@ class KnownFiles:
         store: ObjectStore,
         journal: Journal,
         windows: WindowStore,
+        queues: Queues,
         pacing: Pacing,
         refusals: Refusals,
         clock: Clock,
@@ -76,6 +79,7 @@ class KnownFiles:
         self._store = store
         self._journal = journal
         self._windows = windows
+        self._queues = queues
         self._pacing = pacing
         self._refusals = refusals
         self._clock = clock
@@ -101,6 +105,7 @@ class KnownFiles:
         left = {index: record for index, record in alone.items() if standings[index] is Standing.UNKNOWN}
         for index, standing in (await self._in_journal(left)).items():
             standings[index] = standing
+        await self._in_queues(candidates, standings)
         await self._ask_load_state(candidates, standings)
         await self._ask_refusals(candidates, standings)
         return standings
@@ -108,7 +113,7 @@ class KnownFiles:
     def _record(self, candidate: Candidate) -> Record | None:
         """The batch of this object alone; None when there can be none."""
         if candidate.rule is None:
-            return success_record(candidate.info, self._clock)
+            return unresolved(candidate.file, project=self._project, clock=self._clock)
         file = candidate.file
         try:
             values = {"EventID": file.event_id, "ProjectID": self._project}
@@ -187,6 +192,20 @@ class KnownFiles:
                     found[index] = Standing.PENDING if place == "Running/" else _standing(entry.phase)
         return found
 
+    async def _in_queues(self, candidates: Sequence[Candidate], standings: list[Standing]) -> None:
+        """Success files of ordered tables wait in a queue, and have no record before it is their turn."""
+        wanted = {
+            candidate.file.key: index
+            for index, candidate in enumerate(candidates)
+            if candidate.rule is None and standings[index] is Standing.UNKNOWN
+        }
+        if not wanted:
+            return
+        for table in await self._queues.waiting():
+            async for entry in self._queues.entries(table):
+                if (index := wanted.get(entry.success.key)) is not None:
+                    standings[index] = Standing.PENDING
+
     async def _ask_load_state(self, candidates: Sequence[Candidate], standings: list[Standing]) -> None:
         unknown = [index for index, standing in enumerate(standings) if standing is Standing.UNKNOWN]
         if self._load_state is None or not unknown:
@@ -204,17 +223,6 @@ class KnownFiles:
                 standings[index] = Standing.UNKNOWN
 
         await bounded([i for i, standing in enumerate(standings) if standing is Standing.REFUSED], look, _AT_ONCE)
-
-
-def success_record(info: ObjectInfo, clock: Clock) -> Record:
-    """Enough of a success file's batch to find it in the journal."""
-    mark = SuccessMark(info.ref.url, info.generation)
-    now = clock.now()
-    record = Record(
-        event_id="", kind=Kind.LOAD, phase=Phase.ACCEPTED, dest="", files=(), rule={}, rule_url="", rule_name="",
-        rule_hash="", created=now, updated=now, success=mark,
-    )  # fmt: skip
-    return replace(record, event_id=event_id(record.identity))
 
 
 def _standing(phase: str) -> Standing:

@@ -1,16 +1,23 @@
 """The ledger's readers, put together from settings: for the daemon and for commands alike."""
 
+from collections.abc import Callable
+
 from ingestd.batch.journal import Journal
 from ingestd.intake.refusals import Refusals
+from ingestd.ledger.backfill import Select, by_rules
 from ingestd.ledger.known import KnownFiles
 from ingestd.ledger.overview import Overseer
 from ingestd.ledger.reading import LoadStateReader
 from ingestd.ledger.table import LoadStateTable
 from ingestd.ledger.writer import LoadStateWriter
 from ingestd.model.clock import Clock
+from ingestd.model.objects import ObjectRef
 from ingestd.model.tables import parse_table
 from ingestd.ports import ObjectStore, Warehouse
+from ingestd.rules.matching import Routing
 from ingestd.settings import Settings
+from ingestd.success.conventions import Conventions, Meaning
+from ingestd.success.queue import Queues
 from ingestd.windows.pacing import Pacing
 from ingestd.windows.store import WindowStore
 
@@ -48,12 +55,24 @@ def known_files(settings: Settings, store: ObjectStore, warehouse: Warehouse, cl
         store,
         journal_of(settings, store, clock, owner),
         WindowStore(store, settings.batches),
+        Queues(store, settings.journal / "ordered"),
         Pacing(store, settings.journal / "pace", None, clock),
         Refusals(store, settings.errors),
         clock,
         project=settings.project,
         load_state=load_state_reader(settings, warehouse, clock),
     )
+
+
+def wanted(settings: Settings, route: Callable[[str], Routing]) -> Select:
+    """What the daemon would take: files that a rule wants, and success files where the convention is on."""
+    conventions = Conventions(settings.success.effective())
+
+    def succeeded(ref: ObjectRef) -> bool:
+        sign = conventions.sign(ref.bucket, ref.name)
+        return sign is not None and sign.meaning is Meaning.SUCCESS
+
+    return by_rules(route, succeeded)
 
 
 def overseer(settings: Settings, store: ObjectStore, warehouse: Warehouse, clock: Clock) -> Overseer:
