@@ -146,7 +146,7 @@ class Ordering:
             if convention.late is Late.HOLD:
                 return await self._hold(state.began(entry), over, Hold.LATE, why)
         if not state.open and not await self._gate_open(table, convention):
-            log.info("ordered.gated", table=table.url, waits_for=convention.start_backfill_filename)
+            log.debug("ordered.gated", table=table.url, waits_for=convention.start_backfill_filename)
             return False
         pause = entry.created + convention.order_grace - self._clock.now()
         if pause.total_seconds() > 0:
