@@ -106,3 +106,44 @@ def test_a_lost_notification_is_found_by_the_sweep(world: World) -> None:
     looks = sum(one.metric("ingestd_sweep_looks_total") for one in replicas)
     assert sum(one.metric("ingestd_sweep_files_found_total") for one in replicas) == 4
     assert looks >= 2
+
+
+def directories(world: World, bucket: str, first: int, last: int) -> None:
+    """Complete directories of two files each, written without any notification."""
+    load = b'{"sourceFormat": "NEWLINE_DELIMITED_JSON"}'
+    world.cloud.storage.write(bucket, "bqtail/dummy/_config/load.json", load, "application/json")
+    for number in range(first, last):
+        for part in ("a", "b"):
+            row = json.dumps({"id": number, "name": part}).encode()
+            world.cloud.storage.write(bucket, f"bqtail/dummy/run{number:03d}/{part}.json", row, "application/json")
+        world.cloud.storage.write(bucket, f"bqtail/dummy/run{number:03d}/_SUCCESS", b"", "text/plain")
+
+
+def test_complete_directories_are_found_by_backfill_and_by_the_sweep(world: World) -> None:
+    world.table()
+    bucket = f"{world.project}-archive"
+    world.storage.create_bucket(bucket, project=world.project)
+    directories(world, bucket, 0, 3)
+    success = {"success": {"conventions": [{"bucket": bucket}]}}
+    ingestd = Ingestd(world, **ON)  # knows of no convention: the command says it
+    named = ("--success-filename", "_SUCCESS")
+    first = ingestd.json("backfill", f"gs://{bucket}/bqtail", "--mode", "local", *named)
+    assert (first["missing"], first["announced"]) == (3, 3)
+    assert ids(world) == [0, 0, 1, 1, 2, 2]
+
+    directories(world, bucket, 3, 4)
+    world.cloud.storage.write(bucket, "bqtail/dummy/_config/_SUCCESS", b"", "text/plain")
+    ingestd = Ingestd(world, **ON, **success)
+    dry = ingestd.json("backfill", f"gs://{bucket}", "--dry-run")
+    assert (dry["loaded"], dry["missing"]) == (3, 1)
+    world.start(**ON, **success, sweep={"prefixes": [f"gs://{bucket}"], "every": "600ms", "older_than": "0s"})
+    states = told(world, 4)
+    assert ids(world) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert {(one["origin"], one["files"], one["rows_loaded"], one["state"]) for one in states} == {
+        ("convention", 2, 2, "done")
+    }
+    assert [one["source_prefix"] for one in states] == [f"gs://{bucket}/bqtail/dummy/run{n:03d}/" for n in range(4)]
+    assert states[0]["batch_key"].startswith(f"success:gs://{bucket}/bqtail/dummy/run000/_SUCCESS#")
+    assert states[0]["destination"] == f"{world.project}.bqtail.dummy"
+    (incident,) = ingestd.json("explain", f"gs://{bucket}/bqtail/dummy/run003/b.json")["history"]
+    assert (incident["phase"], incident["rows"]) == ("done", 2)
