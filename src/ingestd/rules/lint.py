@@ -11,6 +11,7 @@ from ingestd.rules.actions import Action, CallRequest, CopyRequest, NotifyReques
 from ingestd.rules.catalogue import Context, names
 from ingestd.rules.expansion import unknown_variables
 from ingestd.rules.functions import parse_expression, references_of
+from ingestd.rules.lint_dest import ExpressionChecks, dest_warnings
 from ingestd.rules.load_options import LoadOptions, SourceFormat
 from ingestd.rules.parsing import ParsedRule, is_rule_file, parse_file
 from ingestd.rules.rule import Rule, plain
@@ -26,8 +27,11 @@ _DISCARDED = {
 }
 
 
-async def lint(source: RuleSource) -> list[Problem]:
-    """Every problem of every rule file, errors and warnings, in the order of files and lines."""
+async def lint(source: RuleSource, checks: ExpressionChecks | None = None) -> list[Problem]:
+    """Every problem of every rule file, errors and warnings, in the order of files and lines.
+
+    `checks` reads expressions; without it they are not looked into.
+    """
     problems: list[Problem] = []
     parsed: list[ParsedRule] = []
     for url, _ in sorted(await source.list()):
@@ -40,14 +44,14 @@ async def lint(source: RuleSource) -> list[Problem]:
             continue
         parsed += file.rules
         for rule in file.rules:
-            problems += _warnings(rule)
+            problems += _warnings(rule, checks)
     problems += _overlaps(parsed)
     return sorted(problems)
 
 
-def lint_path(path: Path) -> list[Problem]:
+def lint_path(path: Path, checks: ExpressionChecks | None = None) -> list[Problem]:
     """Lint a folder or one file; for callers outside an event loop."""
-    return asyncio.run(lint(FolderSource(path)))
+    return asyncio.run(lint(FolderSource(path), checks))
 
 
 def warnings_by_rule(rules: Sequence[ParsedRule]) -> dict[tuple[str, int], list[Problem]]:
@@ -55,7 +59,7 @@ def warnings_by_rule(rules: Sequence[ParsedRule]) -> dict[tuple[str, int], list[
 
     Comparing every rule with every other takes too long for a daemon once there are thousands of them.
     """
-    found = {(parsed.rule.url, parsed.rule.index): list(_warnings(parsed)) for parsed in rules}
+    found = {(parsed.rule.url, parsed.rule.index): list(_warnings(parsed, None)) for parsed in rules}
     if len(rules) <= _COMPARED:
         for parsed, problem in _overlapping(rules):
             found[parsed.rule.url, parsed.rule.index].append(problem)
@@ -72,13 +76,14 @@ def report(problems: Iterable[Problem]) -> str:
     return "\n".join([*lines, summary if found else "no problems"])
 
 
-def _warnings(parsed: ParsedRule) -> Iterator[Problem]:
+def _warnings(parsed: ParsedRule, checks: ExpressionChecks | None) -> Iterator[Problem]:
     rule = parsed.rule
     for path, message in (
         *_rule_warnings(rule),
         *_batch_warnings(rule),
         *_variable_warnings(rule),
         *_action_warnings(rule),
+        *dest_warnings(rule.spec, checks),
     ):
         place, found, _ = locate(parsed.document, path, Place(rule.url, 1, 1))
         yield Problem.at(place, dotted(found), message, Severity.WARNING)
@@ -128,14 +133,19 @@ def _variable_warnings(rule: Rule) -> Iterator[tuple[tuple[str | int, ...], str]
     groups = rule.matcher.group_count
     params = [parameter.name for parameter in dest.parameters]
     known = names(Context.DESTINATION) | set(params)
-    for key, text in (("Table", dest.table), ("Partition", dest.partition or "")):
+    texts: list[tuple[tuple[str | int, ...], str]] = [(("Table",), dest.table), (("Partition",), dest.partition or "")]
+    if split := dest.schema_options.split:
+        texts += [
+            (("Schema", "Split", "Mapping", index, "Then"), mapping.then) for index, mapping in enumerate(split.mapping)
+        ]
+    for path, text in texts:
         for variable in unknown_variables(text, known | _prefixed(text), groups=groups):
-            yield ("Dest", key), f"{variable} is no variable known here; it would be left as it is"
+            yield ("Dest", *path), f"{variable} is no variable known here; it would be left as it is"
     used = set(unknown_variables(plain(rule.spec), frozenset()))
     for index, parameter in enumerate(dest.parameters):
         before = names(Context.DESTINATION) | set(params[:index])
-        texts = [text for text, _ in references_of(parse_expression(parameter.expression))]
-        for variable in unknown_variables(texts, before, groups=groups):
+        inside = [text for text, _ in references_of(parse_expression(parameter.expression))]
+        for variable in unknown_variables(inside, before, groups=groups):
             yield ("Dest", "Parameters", index, "Expression"), f"{variable} is no variable known here"
         if f"${parameter.name}" not in used:
             yield ("Dest", "Parameters", index), f"parameter {parameter.name} is never used"

@@ -1,5 +1,6 @@
 """Lint says what will hurt before a file arrives."""
 
+import re
 import textwrap
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from ingestd.documents import Problem, Severity
 from ingestd.rules.lint import lint_path, report
+from ingestd.rules.lint_dest import ExpressionChecks
 
 QUIET = "OnFailure: [{Action: notify, Request: {Channels: c, Title: '$Error'}}]\n"
 
@@ -144,3 +146,60 @@ def test_a_window_that_can_exceed_the_daily_loads_is_warned_about_with_the_arith
     assert linted(folder, text.replace("10s", "60s")) == []
     (error,) = linted(folder, text.replace("10s", "500ms"))
     assert "whole seconds" in error
+
+
+CHECKS = ExpressionChecks(
+    parse=lambda text: "no expression" if text.count("(") != text.count(")") else "",
+    spark=lambda text: ["SOUNDEX is not available"] if "SOUNDEX" in text else [],
+    columns=lambda text: [tuple(name.split(".")) for name in re.findall(r"(?<![@\w.])[a-z_]+(?:\.[a-z_]+)*", text)],
+)
+
+
+def shaped(folder: Path, dest: str, rest: str = "") -> list[str]:
+    text = f"When: {{Prefix: /a}}\nDest:\n  Table: d.t\n{textwrap.indent(textwrap.dedent(dest), '  ')}\n{rest}{QUIET}"
+    (folder / "r.yaml").write_text(text)
+    return [problem.message for problem in lint_path(folder, CHECKS)]
+
+
+SCHEMA = "schema: {fields: [{name: id, type: INTEGER}, {name: name, type: STRING}]}\n"
+
+
+@pytest.mark.parametrize(
+    ("dest", "warnings"),
+    [
+        ("Transform: {a: 'UPPER(t.b'}", ["no expression"]),
+        ("Transform: {a: 'SOUNDEX(t.b)'}", ["SOUNDEX is not available"]),
+        ("Transform: {a: $Nope}", ["$Nope is no variable known here; it would be left as it is"]),
+        (SCHEMA + "Transform: {name: t.nme}", ["there is no column nme; 'schema' has id, name"]),
+        (SCHEMA + "Transform: {more: t.name, name: '@x'}\nUniqueColumns: id\nOrderBy: [more DESC, id]", []),
+        (
+            "UniqueColumns: id",
+            ["there is no OrderBy: which of several rows with one key is kept depends on the engine"],
+        ),
+        (
+            "Schema: {Split: {Mapping: [{When: RAND() < 0.5, Then: d.x}], Unmatched: drop}}",
+            ["RAND changes from one look to the next: a row may end in no table, or in two"],
+        ),
+        (
+            "Schema: {Split: {Mapping: [{When: id = 1, Then: d.x}]}}",
+            ["rows that fit no mapping are left out and counted; say so with Unmatched: drop, or keep or refuse"],
+        ),
+        (
+            "Schema: {Split: {Mapping: [{When: id = 1, Then: d.$Nope}], Unmatched: keep}}",
+            ["$Nope is no variable known here; it would be left as it is"],
+        ),
+    ],
+)
+def test_expressions_are_looked_into(folder: Path, dest: str, warnings: list[str]) -> None:
+    assert shaped(folder, dest) == warnings
+
+
+def test_joins_are_looked_into(folder: Path) -> None:
+    join = "SideInputs: [{Table: d.s, Alias: s, 'On': s.x = t.id}]\nTransform: {name: s.y}"
+    assert shaped(folder, SCHEMA + join, "Engine: bigquery\n") == []
+    loose = "SideInputs: [{Table: d.s, Alias: s, 'On': s.x = id}]"
+    assert shaped(folder, loose, "Engine: bigquery\n") == ["the condition does not mention t: is it a join?"]
+
+
+def test_what_only_spark_lacks_is_fine_on_bigquery(folder: Path) -> None:
+    assert shaped(folder, "Transform: {a: 'SOUNDEX(t.b)'}", "Engine: bigquery\n") == []

@@ -1,0 +1,133 @@
+"""Warnings about how rows are shaped: expressions that do not parse, names nobody knows, and choices left open."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ingestd.model.tables import TableName
+from ingestd.rules.catalogue import Context, names
+from ingestd.rules.expansion import Scope, unknown_variables
+from ingestd.rules.references import find_references
+from ingestd.rules.schema import Dest, Engine, RuleSpec
+from ingestd.rules.shaping import lifted
+from ingestd.rules.sql import IDENTIFIER_VARIABLES, expand_sql
+
+Path = tuple[str | int, ...]
+Warning_ = tuple[Path, str]
+
+_CHANGEFUL = re.compile(
+    r"\b(RAND|GENERATE_UUID|SESSION_USER|CURRENT_(?:DATE|TIME|DATETIME|TIMESTAMP))\b", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpressionChecks:
+    """What whoever can read GoogleSQL knows about an expression; this package cannot."""
+
+    parse: Callable[[str], str]  # what is wrong with it, or nothing
+    spark: Callable[[str], list[str]]  # what of it Spark does not have
+    columns: Callable[[str], list[tuple[str, ...]]]  # the dotted names it uses
+
+
+def dest_warnings(
+    spec: RuleSpec, checks: ExpressionChecks | None, default: Engine = Engine.SPARK
+) -> Iterator[Warning_]:
+    yield from _open_choices(spec.dest)
+    yield from _unknown_variables(spec.dest)
+    if checks is not None:
+        yield from _expressions(spec, checks, default)
+
+
+def _open_choices(dest: Dest) -> Iterator[Warning_]:
+    split = dest.schema_options.split
+    if dest.unique_keys and not dest.order_by:
+        where = ("Dest", "UniqueColumns") if dest.unique_columns else ("Dest", "Merge")
+        yield where, "there is no OrderBy: which of several rows with one key is kept depends on the engine"
+    if split is not None:
+        if "unmatched" not in split.model_fields_set:
+            message = (
+                "rows that fit no mapping are left out and counted; say so with Unmatched: drop, or keep or refuse"
+            )
+            yield ("Dest", "Schema", "Split"), message
+        for index, mapping in enumerate(split.mapping):
+            if found := _CHANGEFUL.search(mapping.when):
+                message = f"{found[1].upper()} changes from one look to the next: a row may end in no table, or in two"
+                yield ("Dest", "Schema", "Split", "Mapping", index, "When"), message
+    for index, side in enumerate(dest.side_inputs):
+        for alias in (side.alias, dest.alias):
+            if "$" not in side.on and not re.search(rf"\b{re.escape(alias)}\s*\.", side.on, re.IGNORECASE):
+                yield ("Dest", "SideInputs", index, "On"), f"the condition does not mention {alias}: is it a join?"
+
+
+def _unknown_variables(dest: Dest) -> Iterator[Warning_]:
+    known = names(Context.ACTION, Context.GROUP) | {parameter.name for parameter in dest.parameters}
+    for path, text in _texts(dest):
+        for variable in unknown_variables(text, known):
+            yield path, f"{variable} is no variable known here; it would be left as it is"
+
+
+def _expressions(spec: RuleSpec, checks: ExpressionChecks, default: Engine) -> Iterator[Warning_]:
+    dest = spec.dest
+    on_spark = (spec.engine or default) is Engine.SPARK
+    for path, text in _texts(dest):
+        if path[-1] == "From":
+            continue  # a whole query: BigQuery itself runs it
+        expression = _filled(dest, path, text)
+        if problem := checks.parse(expression):
+            yield path, problem
+            continue
+        if on_spark and path[1] != "Merge":
+            yield from ((path, message) for message in checks.spark(expression))
+        yield from ((path, message) for message in _unknown_columns(dest, checks.columns(expression)))
+
+
+def _unknown_columns(dest: Dest, used: list[tuple[str, ...]]) -> Iterator[str]:
+    """Columns that cannot be, where the rule itself says what columns there are."""
+    if dest.table_schema is None:
+        return
+    aliases = {side.alias.lower() for side in dest.side_inputs} | ({"dest"} if dest.merge else set())
+    known = {column.name.lower() for column in dest.table_schema.fields_} | {name.lower() for name in dest.transform}
+    for parts in dict.fromkeys(used):
+        own = parts[0].lower() == dest.alias.lower() and len(parts) > 1
+        name = parts[1] if own else parts[0]
+        if name.lower() in known or (not own and (parts[0].lower() in aliases or dest.side_inputs)):
+            continue
+        yield f"there is no column {name}; 'schema' has {', '.join(sorted(known))}"
+
+
+def _filled(dest: Dest, path: Path, text: str) -> str:
+    """The expression with something in every variable's place."""
+    values = {
+        reference.name: TableName(None, "d", "t") if reference.name in IDENTIFIER_VARIABLES else "v"
+        for reference in find_references(text)
+        if reference.name
+    }
+    try:
+        filled = expand_sql(text, Scope(values), parameters={})
+    except ValueError:
+        return text
+    split = dest.schema_options.split
+    if split is not None and path[-1] == "When":
+        return lifted(filled, split.cluster_columns, dest.alias)
+    return re.sub(r"\s+(?:ASC|DESC)?(?:\s*NULLS\s+(?:FIRST|LAST))?\s*$", "", filled) if "OrderBy" in path else filled
+
+
+def _texts(dest: Dest) -> Iterator[tuple[Path, str]]:
+    """Every expression of the block, and where it stands."""
+    for name, text in dest.transform.items():
+        yield ("Dest", "Transform", name), text
+    for index, side in enumerate(dest.side_inputs):
+        yield ("Dest", "SideInputs", index, "On"), side.on
+        if side.from_:
+            yield ("Dest", "SideInputs", index, "From"), side.from_
+    if dest.staging is not None and dest.staging.criteria:
+        yield ("Dest", "Transient", "Criteria"), dest.staging.criteria
+    for index, text in enumerate(dest.order_by):
+        yield ("Dest", "OrderBy", index), text
+    if split := dest.schema_options.split:
+        for index, mapping in enumerate(split.mapping):
+            yield ("Dest", "Schema", "Split", "Mapping", index, "When"), mapping.when
+    if dest.merge is not None:
+        for key, condition in (("UpdateWhen", dest.merge.update_when), ("DeleteWhen", dest.merge.delete_when)):
+            if condition:
+                yield ("Dest", "Merge", key), condition
