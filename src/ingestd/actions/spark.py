@@ -44,6 +44,12 @@ async def run(ctx: ActionContext, step: Step, request: SparkRequest) -> Outcome:
         layout=_layout(request),
     )
     result = await ctx.spark.query(sql, work)
+    if result.bad:
+        await ctx.spark.discard(folder)
+        raise BadInput(
+            f"spark: {len(result.bad)} of the batch's files are gone or were overwritten, e.g. "
+            f"{work.files[result.bad[0].index].ref}; let `spark` come before `delete` and `move`"
+        )
     outcome = await (_into_table if request.dest else _into_files)(ctx, step, request, result)
     await ctx.spark.discard(folder)
     return outcome

@@ -47,6 +47,7 @@ class ClassicEngine:
 
         forget_session()
         logging.getLogger().addFilter(_untold)
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what it raises
         jvm, gateway = launch(conf, java_home, timeout)
         try:
             wanted = SparkConf(loadDefaults=False)

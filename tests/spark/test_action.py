@@ -1,0 +1,155 @@
+"""The `spark` post-action over the wire: rows of the batch into tables and files, once."""
+
+import gzip
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.actions.conftest import MemoryProgress
+
+from ingestd.actions.context import ActionContext, ActionSettings, BatchRows
+from ingestd.actions.executor import ActionFailed, run_actions
+from ingestd.actions.objects import loop_guard
+from ingestd.actions.plan import plan
+from ingestd.gcp.connect import Clients, connect
+from ingestd.model.clock import SystemClock
+from ingestd.model.errors import BadInput
+from ingestd.model.objects import FileVersion, ObjectRef
+from ingestd.model.tables import TableName
+from ingestd.prepare.fetch import Scratch
+from ingestd.prepare.masters import Files
+from ingestd.prepare.preparer import Where
+from ingestd.prepare.session import Spark
+from ingestd.prepare.statements import SparkStatements
+from ingestd.warehouse.jobs import Completions, JobRunner
+
+COLUMNS = (
+    {"name": "id", "type": "INTEGER"},
+    {"name": "country", "type": "STRING"},
+    {"name": "amount", "type": "NUMERIC"},
+    {"name": "at", "type": "TIMESTAMP"},
+)
+TOTALS = "SELECT country, count(*) AS orders, sum(amount) AS amount, max(at) AS last FROM batch GROUP BY country"
+EVENT = "4711"
+
+
+@pytest.fixture
+async def clients(emulators: None) -> AsyncIterator[Clients]:
+    async with connect("test-project") as opened:
+        yield opened
+
+
+@pytest.fixture
+async def context(clients: Clients, spark: Spark, bucket: str, dataset: str, tmp_path: Path) -> ActionContext:
+    """A batch of two files that was loaded into `orders`."""
+    table = TableName("test-project", dataset, "orders")
+    await clients.warehouse.create_table(table, {"schema": {"fields": list(COLUMNS)}})
+    files = []
+    for number in range(2):
+        rows = [
+            {"id": n, "country": "de" if n % 2 else "fr", "amount": "1.5", "at": f"2026-01-0{number + 1}T00:00:00Z"}
+            for n in range(number * 10, number * 10 + 10)
+        ]
+        ref = ObjectRef(bucket, f"in/{number}.json")
+        data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        generation = await clients.store.create(ref, data)
+        files.append(FileVersion(ref, generation, len(data)))
+    clock = SystemClock()
+    return ActionContext(
+        store=clients.store,
+        warehouse=clients.warehouse,
+        publisher=clients.publisher,
+        http=clients.http,
+        jobs=JobRunner(clients.warehouse, Completions(), clock, poll_every=timedelta(seconds=0.1)),
+        progress=MemoryProgress(),
+        settings=ActionSettings("test-project", staging=ObjectRef(bucket, "staging")),
+        event_id=EVENT,
+        dest=f"test-project:{dataset}.{table.table}",
+        rule_key="orders",
+        files=tuple(files),
+        values={"EventID": EVENT},
+        spark=SparkStatements(spark, clients.store, Scratch(tmp_path, 1 << 30), Where(Files.LOCAL, 2)),
+        rows=BatchRows(load={"sourceFormat": "NEWLINE_DELIMITED_JSON"}),
+    )
+
+
+async def act(context: ActionContext, **request: Any) -> None:
+    await run_actions(context, plan([{"Action": "spark", "Request": request}]).on_success, last_try=True)
+
+
+def rows_of(bigquery_client: Any, dataset: str, name: str) -> list[tuple[Any, ...]]:
+    job = bigquery_client.query(f"SELECT * FROM `{dataset}.{name}` ORDER BY 1, 2")
+    return [tuple(row.values()) for row in job.result()]
+
+
+async def names(context: ActionContext, prefix: str) -> list[str]:
+    bucket = context.settings.staging.bucket
+    return [info.ref.name async for info in context.store.list(ObjectRef(bucket, prefix))]
+
+
+async def test_a_table_gets_the_statements_rows_once_however_often_the_step_runs(
+    context: ActionContext, bigquery_client: Any, dataset: str
+) -> None:
+    request = {"SQL": f"{TOTALS} HAVING count(*) > $Least", "Dest": f"{dataset}.totals", "Append": True}
+    context = replace(context, values={"EventID": EVENT, "Least": 1})
+    await act(context, **request)
+    first = rows_of(bigquery_client, dataset, "totals")
+    assert [(row[0], row[1], str(row[2]), row[3].day) for row in first] == [
+        ("de", 10, "15", 2),
+        ("fr", 10, "15", 2),
+    ]
+    # The daemon died before it could note that the step is finished.
+    await act(replace(context, progress=MemoryProgress()), **request)
+    assert rows_of(bigquery_client, dataset, "totals") == first
+    assert await names(context, "staging/") == []
+
+
+async def test_prepared_files_are_read_where_the_batch_has_them_and_no_rows_replace_what_was_there(
+    context: ActionContext, bigquery_client: Any, dataset: str
+) -> None:
+    prepared = ObjectRef(context.settings.staging.bucket, f"staging/{EVENT}/1/rows-00000.json")
+    await context.store.create(prepared, b'{"id": 1, "country": "it"}\n')
+    rows = BatchRows({"sourceFormat": "NEWLINE_DELIMITED_JSON"}, COLUMNS, (prepared.url,))
+    context = replace(context, rows=rows)
+    statement = {"SQL": "SELECT id, country FROM batch WHERE country = '$Country'", "Dest": f"{dataset}.latest"}
+    await act(replace(context, values={"Country": "it"}), **statement)
+    assert rows_of(bigquery_client, dataset, "latest") == [(1, "it")]
+    later = replace(context, values={"Country": "xx"}, event_id="4712", progress=MemoryProgress())
+    await act(later, **statement)
+    assert rows_of(bigquery_client, dataset, "latest") == []
+    assert await names(context, "staging/") == [prepared.name]
+
+
+async def test_files_go_to_a_folder_of_the_batch_and_do_not_feed_the_rule_that_wrote_them(
+    context: ActionContext, storage_client: Any
+) -> None:
+    bucket = context.settings.staging.bucket
+    left = ObjectRef(bucket, f"out/{EVENT}/rows-00009.csv.gz")
+    await context.store.create(left, b"of an earlier run with more files")
+    request = {"SQL": "SELECT id, country FROM batch ORDER BY id LIMIT 3", "DestURL": f"gs://{bucket}/out"}
+    await act(context, **request, Format="CSV", Compression="GZIP")
+    (name,) = await names(context, "out/")
+    assert name.startswith(f"out/{EVENT}/")
+    blob = storage_client.bucket(bucket).get_blob(name)
+    assert loop_guard(blob.metadata) == {"orders"}
+    assert gzip.decompress(blob.download_as_bytes(raw_download=True)) == b"id,country\n0,fr\n1,de\n2,fr\n"
+    for kind in ("AVRO", "ORC"):
+        await act(replace(context, progress=MemoryProgress()), **request, Format=kind)
+        (name,) = await names(context, "out/")
+        assert storage_client.bucket(bucket).get_blob(name).size > 0
+
+
+async def test_a_statement_that_cannot_work_is_bad_input(context: ActionContext, dataset: str) -> None:
+    wrong = ("SELECT nothing FROM batch", "DROP VIEW batch", "SELECT 1 / (id - id) FROM batch")
+    for statement in wrong:
+        with pytest.raises(ActionFailed) as failure:
+            await act(context, SQL=statement, Dest=f"{dataset}.never")
+        assert isinstance(failure.value.cause, BadInput), statement
+    files = (replace(context.files[0], generation=1),)
+    with pytest.raises(ActionFailed, match="gone"):
+        await act(replace(context, files=files), SQL=TOTALS, Dest=f"{dataset}.never")
+    assert await names(context, "staging/") == []
