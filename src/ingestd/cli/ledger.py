@@ -148,14 +148,10 @@ def _object(url: str) -> "ObjectRef":
 
 async def _explain(settings: "Settings", ref: "ObjectRef") -> "Explanation":
     from ingestd.gcp.connect import connect
-    from ingestd.intake.refusals import Refusals
-    from ingestd.ledger.explain import Explainer
-    from ingestd.ledger.parts import journal_of, load_state_reader
+    from ingestd.ledger.parts import explainer
     from ingestd.model.clock import SystemClock
     from ingestd.rules.bucket import rule_source
     from ingestd.rules.loading import RuleLoader
-    from ingestd.windows.pacing import Pacing
-    from ingestd.windows.store import WindowStore
 
     clock = SystemClock()
     async with connect(settings.project) as clients:
@@ -164,19 +160,7 @@ async def _explain(settings: "Settings", ref: "ObjectRef") -> "Explanation":
             book = await loader.refresh()
         except FileNotFoundError as error:
             raise CommandError(f"{error}; say where the rules are with --rules or --config") from None
-        explainer = Explainer(
-            clients.store,
-            clients.warehouse,
-            journal_of(settings, clients.store, clock, "explain"),
-            clock,
-            project=settings.project,
-            refusals=Refusals(clients.store, settings.errors),
-            windows=WindowStore(clients.store, settings.batches),
-            pacing=Pacing(clients.store, settings.journal / "pace", None, clock),
-            load_state=load_state_reader(settings, clients.warehouse, clock),
-            replay_notes=settings.journal / "Replays",
-        )
-        return await explainer.explain(ref, book.route(ref.name))
+        return await explainer(settings, clients.store, clients.warehouse, clock).explain(ref, book.route(ref.name))
 
 
 async def _replay(

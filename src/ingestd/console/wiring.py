@@ -11,6 +11,7 @@ from ingestd.intake.deadletters import DeadLetters
 from ingestd.intake.puller import Puller
 from ingestd.intake.refusals import Refusals
 from ingestd.ledger.explain import Explainer
+from ingestd.ledger.parts import success_explainer
 from ingestd.ledger.reading import LoadStateReader
 from ingestd.model.clock import Clock
 from ingestd.model.tables import parse_table
@@ -63,6 +64,7 @@ def console(
         refusals=refusals,
         windows=WindowStore(store, settings.batches),
         pacing=pacing,
+        success=success_explainer(settings, store, journal, clock),
         load_state=_load_state(settings, warehouse, clock),
         replay_notes=settings.journal / "Replays",
     )

@@ -13,6 +13,7 @@ from ingestd.batch.journal import Entry, Journal
 from ingestd.batch.loading import new_record
 from ingestd.batch.record import Record
 from ingestd.intake.refusals import Refusals
+from ingestd.ledger.explain_success import Directory, SuccessExplainer
 from ingestd.ledger.reading import BatchState, LoadStateReader
 from ingestd.ledger.replay import ReplayNote, replays
 from ingestd.model.clock import Clock
@@ -92,6 +93,7 @@ class Explainer:
         refusals: Refusals,
         windows: WindowStore,
         pacing: Pacing,
+        success: SuccessExplainer | None = None,
         load_state: LoadStateReader | None = None,
         replay_notes: ObjectRef | None = None,
     ) -> None:
@@ -103,6 +105,7 @@ class Explainer:
         self._refusals = refusals
         self._windows = windows
         self._pacing = pacing
+        self._success = success
         self._load_state = load_state
         self._replay_notes = replay_notes
 
@@ -112,6 +115,8 @@ class Explainer:
         if isinstance(routing, Match):
             explanation.rule = routing.rule
             await self._explain_match(explanation, routing.rule)
+        elif self._success is not None and (directory := await self._success.explain(ref)) is not None:
+            await self._explain_directory(explanation, directory)
         if found is not None:
             await self._add_refusal(explanation, found)
         await self._remember(explanation)
@@ -134,6 +139,18 @@ class Explainer:
         explanation.history = await self._history(record, ref)
         if found is not None:
             explanation.plan.append(await self._window(rule, file, record))
+
+    async def _explain_directory(self, explanation: Explanation, directory: Directory) -> None:
+        explanation.verdict, explanation.plan = directory.verdict, directory.plan
+        record, place = directory.record, directory.place
+        if record is None or place is None or record.success is None:
+            return
+        mine = [file.generation for file in record.known_files if file.ref == explanation.ref]
+        if record.success.url == explanation.ref.url:
+            mine = [record.success.generation]
+        explanation.history = [await self._incident(place, record, generation) for generation in mine]
+        if not mine and record.phase.final:
+            explanation.plan.append("the directory was loaded without it: upload the success file again")
 
     async def _remember(self, explanation: Explanation) -> None:
         """What the load-state table knows beyond the journal: batches whose record has expired, or of other rules."""
@@ -194,15 +211,15 @@ class Explainer:
         if held is None:
             return []
         mine = [file.generation for file in held.record.known_files if file.ref == ref]
-        return [await self._incident(entry, held.record, generation) for generation in mine]
+        return [await self._incident(entry.ref, held.record, generation) for generation in mine]
 
-    async def _incident(self, entry: Entry, record: Record, generation: Generation) -> Incident:
+    async def _incident(self, place: ObjectRef, record: Record, generation: Generation) -> Incident:
         job = await self._warehouse.get_job(record.load_job()) if record.location else None
         return Incident(
             generation=generation,
             phase=record.phase,
             event_id=record.event_id,
-            record_url=entry.ref.url,
+            record_url=place.url,
             job_id=record.load_job().job_id,
             job=("failed" if job.failed else job.state.lower()) if job else "not submitted, or not known any more",
             rows=record.rows,
@@ -210,7 +227,7 @@ class Explainer:
             retry_at=record.retry_at,
             owner=record.owner,
             updated=record.updated,
-            destination=_target(record),
+            destination=_target(record) if record.load else record.dest,
             replays=await self._replays(record.event_id),
         )
 

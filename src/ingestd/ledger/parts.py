@@ -5,6 +5,8 @@ from collections.abc import Callable
 from ingestd.batch.journal import Journal
 from ingestd.intake.refusals import Refusals
 from ingestd.ledger.backfill import Select, by_rules
+from ingestd.ledger.explain import Explainer
+from ingestd.ledger.explain_success import SuccessExplainer
 from ingestd.ledger.known import KnownFiles
 from ingestd.ledger.overview import Overseer
 from ingestd.ledger.reading import LoadStateReader
@@ -73,6 +75,31 @@ def wanted(settings: Settings, route: Callable[[str], Routing]) -> Select:
         return sign is not None and sign.meaning is Meaning.SUCCESS
 
     return by_rules(route, succeeded)
+
+
+def success_explainer(settings: Settings, store: ObjectStore, journal: Journal, clock: Clock) -> SuccessExplainer:
+    conventions, queues = Conventions(settings.success.effective()), Queues(store, settings.journal / "ordered")
+    return SuccessExplainer(store, journal, conventions, queues, clock, project=settings.project)
+
+
+def explainer(
+    settings: Settings, store: ObjectStore, warehouse: Warehouse, clock: Clock, *, load_state: bool = True
+) -> Explainer:
+    """Asks everything that may know of a file; the load state costs a query."""
+    journal = journal_of(settings, store, clock, "explain")
+    return Explainer(
+        store,
+        warehouse,
+        journal,
+        clock,
+        project=settings.project,
+        refusals=Refusals(store, settings.errors),
+        windows=WindowStore(store, settings.batches),
+        pacing=Pacing(store, settings.journal / "pace", None, clock),
+        success=success_explainer(settings, store, journal, clock),
+        load_state=load_state_reader(settings, warehouse, clock) if load_state else None,
+        replay_notes=settings.journal / "Replays",
+    )
 
 
 def overseer(settings: Settings, store: ObjectStore, warehouse: Warehouse, clock: Clock) -> Overseer:

@@ -145,5 +145,12 @@ def test_complete_directories_are_found_by_backfill_and_by_the_sweep(world: Worl
     assert [one["source_prefix"] for one in states] == [f"gs://{bucket}/bqtail/dummy/run{n:03d}/" for n in range(4)]
     assert states[0]["batch_key"].startswith(f"success:gs://{bucket}/bqtail/dummy/run000/_SUCCESS#")
     assert states[0]["destination"] == f"{world.project}.bqtail.dummy"
-    (incident,) = ingestd.json("explain", f"gs://{bucket}/bqtail/dummy/run003/b.json")["history"]
+    part = ingestd.json("explain", f"gs://{bucket}/bqtail/dummy/run003/b.json")
+    (incident,) = part["history"]
     assert (incident["phase"], incident["rows"]) == ("done", 2)
+    assert "run003/_SUCCESS completes" in part["verdict"]
+    whole = ingestd("explain", f"gs://{bucket}/bqtail/dummy/run003/_SUCCESS", width=200)
+    for told_so in ("a success file", "_config/load.json", "into", "NEWLINE_DELIMITED_JSON", "2 files", "done"):
+        assert told_so in whole
+    world.upload("bqtail/dummy/run009/a.json", bucket=bucket)
+    assert "not complete" in ingestd("explain", f"gs://{bucket}/bqtail/dummy/run009/a.json")
