@@ -41,7 +41,7 @@ def ordered_scenario(seed: int) -> Scenario:
     repeated = tuple(range(len(uploads))) if chance.random() < 0.5 else ()
     return replace(
         drawn,
-        rules=tables,
+        rules=tuple(table for table in tables if any(upload.rule is table for upload in uploads)),
         uploads=tuple(sorted(uploads, key=lambda one: one.at)),
         settings=settings,
         repeated=repeated,

@@ -29,6 +29,7 @@ from ingestd.model.errors import BadInput, Fatal, IngestError, Transient
 from ingestd.model.jobs import JobRequest, JobState
 from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
 from ingestd.model.tables import TableName
+from ingestd.warehouse.blame import blames
 from ingestd.warehouse.errors import job_failure
 from ingestd.warehouse.proof import missing_source
 
@@ -85,6 +86,8 @@ class DirectoryLoader:
 
 
 class DirectoryLoading(Loading):
+    _said = ""  # what BigQuery found fault with
+
     async def _look(self, indexes: list[int]) -> dict[int, SetAside]:
         """The directory was looked at when it was pinned. What is overwritten since is loaded as it is."""
         return {}
@@ -98,7 +101,11 @@ class DirectoryLoading(Loading):
         problem = job_failure(job)
         if problem is not None and missing_source(job):
             await self._look_again(str(problem))
-        return await super()._judge(chunk, job)
+        self._said = ""
+        again = await super()._judge(chunk, job)
+        if self._said:
+            self._held.record = replace(self._record, error=self._said)
+        return again
 
     async def _look_again(self, why: str) -> None:
         """A file went away between the look and the load. Nothing is committed, so the directory is pinned anew."""
@@ -127,7 +134,11 @@ class DirectoryLoading(Loading):
         super()._proven(chunk, job)
 
     def _refused(self, chunk: Chunk, job: JobState, why: SetAside) -> Progress:
-        return recovery.given_up(self._record.progress, chunk, why)
+        """Say which file BigQuery found fault with: whoever mends the directory wants to know."""
+        named = blames(job, [self._record.files[index].ref.url for index in chunk.files])
+        said = "".join(f"; {url}: {blame.message}" for url, blame in list(named.items())[:3])
+        self._said = f"{why.why}{said}"
+        return recovery.given_up(self._record.progress, chunk, replace(why, why=self._said))
 
     async def _conclude(self) -> bool:
         progress = self._record.progress
