@@ -32,6 +32,7 @@ class Evidence:
     objects: dict[str, bytes]  # of the operations bucket
     sources: set[tuple[str, int]]
     early: list[str]  # deletions that came too soon
+    stray: list[str] = field(default_factory=list)  # tables that should be gone if they belong to no rule
     settled_after: float = 0.0
     effects: Counter[str] = field(default_factory=Counter)
     crashed_at: Counter[str] = field(default_factory=Counter)
@@ -86,6 +87,8 @@ def _doubled(evidence: Evidence) -> Iterator[str]:
             total.update(rows)
         elif rows:
             yield f"G5: table {table} with {rows.total()} rows was left behind"
+        elif table in evidence.stray:
+            yield f"G5: table {table} was left behind"
     owners = {number: given for given in evidence.inputs for number in given.ids}
     for number, times in sorted(total.items()):
         given = owners.get(number)

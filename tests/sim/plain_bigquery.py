@@ -111,6 +111,10 @@ class PlainBigQuery:
     def rows(self) -> dict[str, Counter[int]]:
         return {name: table.rows for name, table in self.tables.items()}
 
+    def expiring(self) -> dict[str, bool]:
+        """Every table, and whether it goes by itself."""
+        return {name: "expirationTime" in table.resource for name, table in self.tables.items()}
+
     def _start(self, job: Job) -> None:
         job.state, job.started = "RUNNING", self.clock.now()
 

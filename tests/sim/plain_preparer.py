@@ -127,12 +127,14 @@ def _lines(data: bytes) -> tuple[list[dict[str, Any]], list[tuple[int, str, byte
     for number, line in enumerate(data.splitlines(), 1):
         try:
             row = orjson.loads(line)
-            if type(row.get("id")) is not int:
-                raise ValueError(f"Could not convert value to integer. Field: id; Value: {row.get('id')}")
         except ValueError as error:
             wrong.append((number, str(error), line))
-        else:
+            continue
+        if type(row.get("id")) is int:
             good.append(row)
+        else:
+            why = f"Could not convert value to integer. Field: id; Value: {row.get('id')}"
+            wrong.append((number, why, line))
     return good, wrong
 
 

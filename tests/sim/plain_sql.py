@@ -1,8 +1,8 @@
 """The few statements that publish numbered rows: enough SQL for `PlainBigQuery`, and not one form more.
 
-It knows what `warehouse.statements` writes: a SELECT from one table with conditions on `MOD(id, n)`, one row per key, as
-a query with a destination, an INSERT or a MERGE, and the count of what fits nowhere. Anything else is refused, so that
-a new kind of statement is noticed. `test_seeds` holds the same scenarios to a BigQuery that really reads SQL.
+It knows what `warehouse.statements` writes: a SELECT from one table with conditions on `MOD(id, n)`, one row per key,
+as a query with a destination, an INSERT or a MERGE, and the count of what fits nowhere. Anything else is refused, so
+that a new kind of statement is noticed. `test_seeds` holds the same scenarios to a BigQuery that really reads SQL.
 """
 
 import re

@@ -48,9 +48,21 @@ class RealBigQuery(BigQueryCore):
 
     def rows(self) -> dict[str, Counter[int]]:
         found: dict[str, Counter[int]] = {}
-        listed = self.metadata.list_tables(self.project, DATASET, {}).get("tables", ())
-        for table in listed:
-            name = table["tableReference"]["tableId"]
-            page = self.tabledata.list_rows(self.project, DATASET, name, {"maxResults": 10_000})
-            found[f"{DATASET}.{name}"] = Counter(int(row["f"][0]["v"]) for row in page.get("rows", ()))
+        for dataset, name in self._tables():
+            page = self.tabledata.list_rows(self.project, dataset, name, {"maxResults": 10_000})
+            found[f"{dataset}.{name}"] = Counter(int(row["f"][0]["v"]) for row in page.get("rows", ()))
         return found
+
+    def expiring(self) -> dict[str, bool]:
+        """Every table, and whether it goes by itself."""
+        resources = {one: self.metadata.get_table(self.project, *one) for one in self._tables()}
+        return {".".join(one): "expirationTime" in resource for one, resource in resources.items()}
+
+    def _tables(self) -> list[tuple[str, str]]:
+        listed = self.metadata.list_datasets(self.project, {}).get("datasets", ())
+        datasets = [one["datasetReference"]["datasetId"] for one in listed]
+        return [
+            (dataset, table["tableReference"]["tableId"])
+            for dataset in datasets
+            for table in self.metadata.list_tables(self.project, dataset, {}).get("tables", ())
+        ]

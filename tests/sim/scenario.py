@@ -15,6 +15,8 @@ _FOLDERS = ("a", "b", "c/d")
 _FILES = (5, 5, 5, 6, 6, 7, 8, 8, 10, 12, 15, 40)  # mostly few: many small runs find more than a few large ones
 _NEEDS_BAD_FILES = ("store.create error", "store.create corrupted", "store.copy corrupted")
 _NEEDS_STAGING = ("warehouse.insert_job copy", "warehouse.create_table", "warehouse.delete_table")
+_NEEDS_TRANSIENT = ("warehouse.insert_job query", "warehouse.create_dataset")
+_NEEDS_PREPARING = ("store.create staging", "store.delete staging")
 
 
 class Ending(StrEnum):
@@ -25,6 +27,43 @@ class Ending(StrEnum):
     KEEP = "keep"
 
 
+class Way(StrEnum):
+    """How rows get from a rule's files into its tables."""
+
+    DIRECT = "direct"
+    COPY = "copy"  # through a transient table
+    QUERY = "query"
+    UNIQUE = "unique"  # by statements of the BigQuery engine
+    FAN = "fan"
+    UPSERT = "upsert"
+    PREPARED = "prepared"  # by a preparer
+    PREPARED_FAN = "prepared fan"
+    PREPARED_UPSERT = "prepared upsert"
+    PREPARED_COPY = "prepared copy"
+
+    @property
+    def fans(self) -> bool:
+        return self in (Way.FAN, Way.PREPARED_FAN)
+
+    def dest(self, table: str) -> dict[str, Any]:
+        """What it adds to the rule's `Dest`."""
+        dest: dict[str, Any] = {}
+        if self in (Way.COPY, Way.QUERY, Way.FAN, Way.PREPARED_COPY):
+            dest["Transient"] = {"Dataset": "temp", **({"CopyMethod": "QUERY"} if self is Way.QUERY else {})}
+        if self in (Way.UNIQUE, Way.PREPARED, Way.PREPARED_COPY):
+            dest["UniqueColumns"] = ["id"]
+        if self.fans:
+            mapping = [{"When": "MOD(id, 2) = 0", "Then": f"{table}_even"}]
+            dest["Schema"] = {"Split": {"Mapping": mapping, "Unmatched": "keep"}}
+        if self in (Way.UPSERT, Way.PREPARED_UPSERT):
+            dest["Merge"] = {"Keys": ["id"]}
+        return dest
+
+
+_BY_QUERY = (Way.QUERY, Way.FAN)
+_PREPARED = (Way.PREPARED, Way.PREPARED_FAN, Way.PREPARED_UPSERT, Way.PREPARED_COPY)
+
+
 @dataclass(frozen=True, slots=True)
 class RulePlan:
     number: int
@@ -33,6 +72,7 @@ class RulePlan:
     split: bool  # over two tables, by `$Mod(2)`
     batch: dict[str, Any] | None = None
     broken: bool = False  # its table is missing until the trouble is over
+    way: Way = Way.DIRECT
 
     @property
     def prefix(self) -> str:
@@ -40,7 +80,14 @@ class RulePlan:
 
     @property
     def tables(self) -> tuple[str, ...]:
+        if self.way.fans:
+            return (f"t{self.number}", f"t{self.number}_even")
         return tuple(f"t{self.number}_{part}" for part in range(2)) if self.split else (f"t{self.number}",)
+
+    @property
+    def created(self) -> tuple[str, ...]:
+        """Those that are there from the beginning; the others are made like them."""
+        return self.tables[:1] if self.way.fans else self.tables
 
     def document(self, ops: str) -> dict[str, Any]:
         table = f"{DATASET}.t{self.number}_$Mod(2)" if self.split else f"{DATASET}.t{self.number}"
@@ -52,12 +99,14 @@ class RulePlan:
         document: dict[str, Any] = {
             "When": {"Prefix": f"/{self.prefix}/", "Suffix": ".json"},
             "Async": self.asynchronous,
-            "Dest": {"Table": table},
+            "Dest": {"Table": table, **self.way.dest(table)},
             "OnSuccess": actions[self.ending],
             "CorruptedFileURL": f"gs://{ops}/corrupted",
         }
         if self.batch is not None:
             document["Batch"] = self.batch
+        if self.way in (Way.UNIQUE, Way.FAN, Way.UPSERT):
+            document["Engine"] = "bigquery"
         return document
 
 
@@ -88,6 +137,7 @@ class Mischief:
     unanswered: dict[str, float] = field(default_factory=dict)
     throttled: float = 0.2  # share of refusals that are 429 rather than 503
     jobs_failing: float = 0.0
+    preparing_failing: float = 0.0  # at each write of a preparer
     attempts: int = 6  # tries per call before its failure reaches the engine
     outage: tuple[str, float, float] | None = None  # service, from, to
     notifications: Delivery = Delivery()
@@ -139,12 +189,13 @@ class Features:
     overwrites: float = 0.1  # share of files
     overwrites_in_windows: bool = True
     crash_sites: Sequence[str] = ()
+    ways: bool = True  # rows take other ways than straight from their files into one table
 
 
 def draw(seed: int, features: Features) -> Scenario:
     chance = random.Random(f"scenario {seed}")
     site = features.crash_sites[seed % len(features.crash_sites)] if features.crash_sites else ""
-    rules = _rules(chance)
+    rules = _rules(chance, features, site)
     uploads = _uploads(chance, rules, features, with_bad=site in _NEEDS_BAD_FILES)
     replicas = chance.choice((1, 2, 2, 3))
     last = max(upload.at for upload in uploads)
@@ -169,18 +220,28 @@ def draw(seed: int, features: Features) -> Scenario:
     )
 
 
-def _rules(chance: random.Random) -> tuple[RulePlan, ...]:
+def _way(chance: random.Random, features: Features, site: str) -> Way:
+    if site in _NEEDS_TRANSIENT:
+        return chance.choice(_BY_QUERY)
+    if site in _NEEDS_PREPARING:
+        return chance.choice(_PREPARED)
+    return chance.choice(tuple(Way)) if features.ways and chance.random() < 0.3 else Way.DIRECT
+
+
+def _rules(chance: random.Random, features: Features, site: str) -> tuple[RulePlan, ...]:
     rules = []
     for number in range(chance.choice((1, 1, 2, 2, 3))):
         windowed = number == 0 or chance.random() < 0.6
+        way = _way(chance, features, "" if number else site)
         rules.append(
             RulePlan(
                 number,
                 asynchronous=chance.random() < 0.5,
                 ending=chance.choice((Ending.DELETE, Ending.DELETE, Ending.MOVE, Ending.KEEP)),
-                split=chance.random() < 0.3,
+                split=chance.random() < 0.3 and not way.fans,
                 batch=_batch(chance) if windowed else None,
                 broken=number > 0 and chance.random() < 0.2,
+                way=way,
             )
         )
     return tuple(rules)
@@ -235,6 +296,7 @@ def _mischief(chance: random.Random, healed_at: float) -> Mischief:
         refused={service: level(0.01, 0.05, 0.2) for service in services},
         unanswered={service: level(0.01, 0.05, 0.2) for service in services},
         jobs_failing=level(0.1, 0.4),
+        preparing_failing=level(0.05, 0.2),
         attempts=chance.choice((1, 3, 6)),
         outage=outage,
         notifications=_delivery(chance),

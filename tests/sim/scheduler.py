@@ -18,6 +18,7 @@ from typing import Any, cast
 import orjson
 from tests.sim.checker import Deletions, Evidence, Input, check
 from tests.sim.plain_bigquery import PlainBigQuery
+from tests.sim.plain_preparer import PlainPreparer
 from tests.sim.real_bigquery import RealBigQuery
 from tests.sim.scenario import DATASET, Crash, Delivery, Pause, Scenario, Upload
 from tests.sim.sites import READS, site_of
@@ -44,7 +45,7 @@ SETTLES_WITHIN = 1500.0  # seconds after the last fault; clocks are up to 300 s 
 REPLICA: ContextVar[str] = ContextVar("replica", default="-")
 
 _PATIENCE = timedelta(seconds=45)  # looking is what costs: an empty pull waits long
-_QUIET_FOLDERS = ("journal/Running/", "tasks/", "batch/")
+_QUIET_FOLDERS = ("journal/Running/", "tasks/", "batch/", "staging/")
 _TRANSIENT_REASONS = ("backendError", "internalError", "rateLimitExceeded")
 
 Trace = Callable[[str, str], None]
@@ -219,7 +220,7 @@ class Universe:
         self.deletions = Deletions(self._rows, self._exists)
         for rule in scenario.rules:
             if not rule.broken:
-                self._create_tables(rule.tables)
+                self._create_tables(rule.created)
             with self.undisturbed():
                 data = orjson.dumps(rule.document(self.ops))
                 self.storage.write(f"{PROJECT}-config", f"rules/r{rule.number}.json", data, "application/json")
@@ -290,8 +291,9 @@ class Universe:
             ),
         )
         settings = self.settings.model_copy(update={"replica": life.name})
-        life.app = assemble(settings, clients, clock)
-        life.app.ops = None
+        store = Port(CoreStore(self.storage, clock, retrier), "store", life, self)
+        life.app = assemble(settings, clients, clock, PlainPreparer(store, self.mishap, self.scenario.job_seconds[0]))
+        life.app.ops = life.app.console = None  # nobody watches
         self.lives.append(life)
         self.trace(life.name, "starts")
         life.task = self.loop.create_task(self._live(life), name=life.name)
@@ -331,7 +333,7 @@ class Universe:
         self.trace("world", "the trouble is over")
         for rule in self.scenario.rules:
             if rule.broken:
-                self._create_tables(rule.tables)
+                self._create_tables(rule.created)
         for topic, data, attributes in self._withheld:
             self._publish(topic, data, attributes)
 
@@ -437,6 +439,11 @@ class Universe:
             return Fault(service, method, FaultKind.FAIL, status=503)
         return None
 
+    def mishap(self) -> bool:
+        """Whether a preparer's session dies now."""
+        share = 0.0 if self.healed or self.calm else self.mischief.preparing_failing
+        return bool(share) and self.chance.random() < share
+
     async def before(self, life: Life) -> None:
         await self._maybe_pause(life, before=True)
 
@@ -508,6 +515,12 @@ class Universe:
                 (one.name, int(one.generation)) for one in self.storage.objects.list(self.trigger, ListQuery()).items
             }
         evidence = Evidence(tuple(self.inputs), self._rows(), objects, sources, self.deletions.early)
+        with self.undisturbed():
+            # A replica that others take for dead may create a table after its batch ended; that is what expiry is for.
+            alone = not self.scenario.pauses and not any(self.scenario.skews)
+            own = {f"{DATASET}.{table}" for rule in self.scenario.rules for table in rule.tables}
+            found = {name: kept for name, kept in self.bigquery.expiring().items() if name not in own}
+            evidence.stray = [name for name, kept in found.items() if alone or not kept]
         evidence.settled_after = settled_after
         evidence.effects, evidence.crashed_at = self.effects, self.crashed_at
         return evidence
