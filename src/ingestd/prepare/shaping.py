@@ -1,28 +1,55 @@
 """What happens to a batch's rows on Spark, in this order: join, transform, criteria, one row per key, split.
 
-The reader hands over the good rows of a batch in one frame: the files' columns, typed as `spark_type` says, and the
+The reader hands over the good rows of a batch in one frame: the files' columns, typed as `sqltypes` says, and the
 bookkeeping columns `FILE` and `LINE`. `shape` answers with one frame as well, so that every target is written in one
 pass: the destination's columns in its order and, when the rows are split, the column `BRANCH` (the branch's number, or
 -1 for the destination itself), by which the writer partitions. Nothing runs here: the caller's write does it all, and
 `Shaped.left_out()` then tells how many rows each step dropped.
+
+Names mean what they mean in the statements of the BigQuery engine: `Transform`, `Criteria` and `On` see the files'
+columns and the side inputs; keys, their order and the conditions of a split see the rows that came out of it.
 """
 
+import re
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ingestd.model.preparation import Shaping
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
+
+from ingestd.model.errors import BadInput, Fatal
+from ingestd.model.preparation import Shaping, Unmatched
+from ingestd.prepare.expressions import Rows, Scope, columns_of, condition, google_sql, translate
+from ingestd.prepare.operators import check_comparable, check_ordered
+from ingestd.prepare.sqltypes import FLOAT64, INT64, SqlType, array_of, from_field, quote, to_field
+from ingestd.prepare.values import ExpressionError, Value, cast, coerce, fill, fresh, struct_value
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame, Observation
 
 FILE = "_ingestd_file"  # INT: the file's place in the request
 LINE = "_ingestd_line"  # BIGINT: the row's place in its file, rising; any rising number will do
 BRANCH = "_ingestd_branch"  # INT: where the row goes
-UNKNOWN = "_ingestd_unknown"  # STRING: JSON object of what a row has and the schema has not; NULL when nothing
 HOME = -1  # the destination itself
 
 Field = Mapping[str, Any]  # a column in BigQuery's REST form
+
+# What a type may become on its way into a column without losing anything; text is parsed, or the batch fails.
+_HOLDS: dict[str, frozenset[str]] = {
+    "INT64": frozenset(["NUMERIC", "BIGNUMERIC", "FLOAT64", "STRING"]),
+    "NUMERIC": frozenset(["BIGNUMERIC", "STRING"]),
+    "BIGNUMERIC": frozenset(["STRING"]),
+    "FLOAT64": frozenset(["STRING"]),
+    "BOOL": frozenset(["STRING"]),
+    "DATE": frozenset(["DATETIME", "TIMESTAMP", "STRING"]),
+    "DATETIME": frozenset(["TIMESTAMP", "STRING"]),
+    "TIMESTAMP": frozenset(["DATETIME", "STRING"]),
+    "TIME": frozenset(["STRING"]),
+    "STRING": frozenset(["INT64", "FLOAT64", "NUMERIC", "BIGNUMERIC", "BOOL", "DATE", "DATETIME", "TIMESTAMP"]),
+}
+_WIDE = frozenset(["STRING", "FLOAT64", "NUMERIC", "BIGNUMERIC", "TIMESTAMP", "DATETIME"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +70,15 @@ class Shaped:
     left_out: Callable[[], dict[str, int]]  # criteria, duplicate, unmatched
 
 
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of the shaped rows; computed ones take wider types on their way into a table."""
+
+    name: str
+    type: SqlType
+    field: Field | None = None  # as the files have it, when nothing computes it
+
+
 def shape(
     frame: "DataFrame",
     shaping: Shaping,
@@ -58,4 +94,350 @@ def shape(
     `file_order[i]` ranks file `i`: event time, then name (empty: by index); the highest is the newest.
     Raises `BadInput` for what cannot work, by name.
     """
-    raise NotImplementedError
+    _check_session(frame)
+    made = _Shaping(frame, shaping, source, sides or {}, file_order)
+    made.join()
+    made.transform()
+    if shaping.unique_columns:
+        made.unique()
+    made.count("shaped")
+    if shaping.branches:
+        made.split()
+    return made.finish(destination)
+
+
+def check(shaping: Shaping, source: Sequence[Field], destination: Sequence[Field]) -> None:
+    """Whether a shaping without side inputs can work on these columns, without Spark; raises `BadInput`."""
+    scope = Scope({shaping.alias.lower(): Rows.of(source)}, shaping.parameters)
+    columns, _ = _columns(shaping, source, scope)
+    _projection(shaping, columns, destination)
+
+
+def _check_session(frame: "DataFrame") -> None:
+    """Expressions are translated for a session that fails on overflow and whose zone is UTC."""
+    conf = frame.sparkSession.conf
+    if conf.get("spark.sql.ansi.enabled") != "true" or conf.get("spark.sql.session.timeZone") not in ("UTC", "Etc/UTC"):
+        raise Fatal("Spark has to run with spark.sql.ansi.enabled=true and spark.sql.session.timeZone=UTC")
+
+
+class _Shaping:
+    """The frame on its way through the steps."""
+
+    def __init__(
+        self,
+        frame: "DataFrame",
+        shaping: Shaping,
+        source: Sequence[Field],
+        sides: Mapping[str, SideFrame],
+        file_order: Sequence[int],
+    ) -> None:
+        self.frame = frame
+        self.shaping = shaping
+        self.source = source
+        self.sides = {alias.lower(): side for alias, side in sides.items()}
+        self.file_order = file_order
+        self.columns: list[_Column] = []
+        self.counts: dict[str, Observation] = {}
+        self.input = Scope({shaping.alias.lower(): Rows.of(source)}, shaping.parameters)
+        self.output = Scope(parameters=shaping.parameters)
+
+    def join(self) -> None:
+        """Each side's columns travel in one struct, so no name can meet another."""
+        from pyspark.sql import functions as sql
+
+        for number, side in enumerate(self.shaping.side_inputs):
+            alias = side.alias.lower()
+            found = self.sides.get(alias)
+            if found is None:
+                raise BadInput(f"side input {side.alias}: its rows are not there")
+            packed = f"_ingestd_side{number}"
+            rows = found.frame.select(sql.struct(*(quote(str(one["name"])) for one in found.schema)).alias(packed))
+            aliases = {**self.input.aliases, alias: Rows.of(found.schema, f"{quote(packed)}.")}
+            self.input = Scope(aliases, self.shaping.parameters)
+            on = _condition(side.on, self.input, f"side input {side.alias}: On")
+            self.frame = self.frame.join(rows, sql.expr(on), "inner" if side.inner else "left")
+
+    def transform(self) -> None:
+        from pyspark.sql import functions as sql
+
+        if self.shaping.criteria:
+            kept = _condition(self.shaping.criteria, self.input, "Criteria")
+            self.count("criteria")
+            self.frame = self.frame.where(sql.expr(kept))
+        self.columns, values = _columns(self.shaping, self.source, self.input)
+        if self.shaping.transform or self.shaping.side_inputs:
+            listed = [sql.expr(value.sql).alias(one.name) for one, value in zip(self.columns, values, strict=True)]
+            self.frame = self.frame.select(*listed, FILE, LINE)
+        rows = Rows({one.name.lower(): Value(quote(one.name), one.type, simple=True) for one in self.columns})
+        self.output = Scope({self.shaping.alias.lower(): rows}, self.shaping.parameters)
+
+    def unique(self) -> None:
+        """One whole row per key: the first in the order asked for, and of equals the one that came last."""
+        from pyspark.sql import functions as sql
+
+        keys = [_key(text, self.output) for text in self.shaping.unique_columns]
+        order = [_order(text, self.output) for text in self.shaping.order_by]
+        self.count("duplicate")
+        names = [one.name for one in self.columns]
+        newest = [sql.expr(_ranked(self.file_order)), sql.col(LINE)]
+        directions = {(one.descending, one.nulls_last) for one in order}
+        if directions <= {(True, True)} or directions <= {(False, False)}:
+            ascending = directions == {(False, False)}
+            ranked = [-one for one in newest] if ascending else newest
+            place = sql.struct(*(sql.expr(one.sql) for one in order), *ranked)
+            pick = sql.min_by if ascending else sql.max_by
+            row = sql.struct(*map(quote, names), FILE, LINE)
+            grouped = self.frame.groupBy(*(sql.expr(key).alias(f"_k{n}") for n, key in enumerate(keys)))
+            self.frame = grouped.agg(pick(row, place).alias("_row")).select("_row.*")
+            return
+        self.frame = self._windowed(keys, order, newest).select(*map(quote, names), FILE, LINE)
+
+    def _windowed(self, keys: Sequence[str], order: "Sequence[_Order]", newest: "Sequence[Column]") -> "DataFrame":
+        """Mixed directions have no single greatest struct."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as sql
+
+        listed = [*(one.column() for one in order), *(one.desc() for one in newest)]
+        window = Window.partitionBy(*map(sql.expr, keys)).orderBy(*listed)
+        return self.frame.withColumn("_place", sql.row_number().over(window)).where("_place = 1")
+
+    def split(self) -> None:
+        from pyspark.sql import functions as sql
+
+        tests = [
+            f"coalesce({_condition(one.condition, self.output, f'Split[{number}].When')}, FALSE)"
+            for number, one in enumerate(self.shaping.branches)
+        ]
+        unmatched = self.shaping.unmatched
+        home = {
+            Unmatched.KEEP: f"{HOME}",
+            Unmatched.DROP: "CAST(NULL AS INT)",
+            Unmatched.REFUSE: "raise_error('a row fits no mapping of the split, and the rule refuses such rows')",
+        }[unmatched]
+        if self.shaping.every_branch:
+            matched = ", ".join(f"IF({test}, {number}, NULL)" for number, test in enumerate(tests))
+            fits = f"array_compact(array({matched}))"
+            chosen = fill(f"IF(size(@0) = 0, array({home}), @0)", Value(fits, array_of(INT64)))
+            self.count("unmatched", sql.expr(f"count_if(size({fits}) = 0)"))
+            self.frame = self.frame.withColumn(BRANCH, sql.explode(sql.expr(chosen)))
+        else:
+            whens = " ".join(f"WHEN {test} THEN {number}" for number, test in enumerate(tests))
+            self.frame = self.frame.withColumn(BRANCH, sql.expr(f"CASE {whens} ELSE {home} END"))
+            missing = f"{BRANCH} IS NULL" if unmatched is Unmatched.DROP else f"{BRANCH} = {HOME}"
+            self.count("unmatched", sql.expr(f"count_if({missing})"))
+        if unmatched is Unmatched.DROP:
+            self.frame = self.frame.where(f"{BRANCH} IS NOT NULL")
+
+    def finish(self, destination: Sequence[Field]) -> Shaped:
+        from pyspark.sql import functions as sql
+
+        projected = _projection(self.shaping, self.columns, destination)
+        listed = [sql.expr(value).alias(str(field["name"])) for field, value in projected]
+        branches = bool(self.shaping.branches)
+        frame = self.frame.select(*listed, *([BRANCH] if branches else []))
+        return Shaped(frame, tuple(field for field, _ in projected), branches, self._left_out)
+
+    def count(self, step: str, column: "Column | None" = None) -> None:
+        """Counts rows as they go by: before this step, or those that `column` counts."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as sql
+
+        if not (self.shaping.criteria or self.shaping.unique_columns or self.shaping.branches):
+            return
+        self.counts[step] = Observation(f"{step}-{uuid.uuid4().hex[:8]}")
+        self.frame = self.frame.observe(
+            self.counts[step], (sql.count(sql.lit(1)) if column is None else column).alias("rows")
+        )
+
+    def _left_out(self) -> dict[str, int]:
+        seen = {step: int(found.get["rows"] or 0) for step, found in self.counts.items()}
+        shaped = seen.get("shaped", 0)
+        unique = seen.get("duplicate", shaped)
+        left = {"criteria": seen.get("criteria", unique) - unique, "duplicate": unique - shaped}
+        if self.shaping.unmatched is Unmatched.DROP:
+            left["unmatched"] = seen.get("unmatched", 0)
+        return {reason: rows for reason, rows in left.items() if rows}
+
+
+def _columns(shaping: Shaping, source: Sequence[Field], scope: Scope) -> tuple[list[_Column], list[Value]]:
+    """The shaped rows' columns: the files' own in their order, then those that are only computed, by name."""
+    computed = {name.lower(): (name, text) for name, text in shaping.transform.items()}
+    columns: list[_Column] = []
+    values: list[Value] = []
+    own = {str(one["name"]).lower(): one for one in source}
+    rows = scope.aliases[shaping.alias.lower()]
+    for key, one in own.items():
+        if key in computed:
+            value = _translated(computed[key][1], scope, f"Transform.{computed[key][0]}")
+            columns.append(_Column(str(one["name"]), value.type))
+        else:
+            value = rows.columns[key]
+            columns.append(_Column(str(one["name"]), value.type, one))
+        values.append(value)
+    for name, text in sorted(item for key, item in computed.items() if key not in own):
+        value = _translated(text, scope, f"Transform.{name}")
+        columns.append(_Column(name, value.type))
+        values.append(value)
+    return columns, values
+
+
+def _projection(shaping: Shaping, columns: Sequence[_Column], destination: Sequence[Field]) -> list[tuple[Field, str]]:
+    """The destination's columns, and what each is computed from; all shaped columns where there is no table yet."""
+    if not destination:
+        return [(dict(one.field) if one.field else to_field(one.name, one.type), quote(one.name)) for one in columns]
+    wanted = {str(field["name"]).lower() for field in destination}
+    lost = [one.name for one in columns if one.field is None and one.name.lower() not in wanted]
+    if lost and (unused := _unused(shaping, lost)):
+        raise BadInput(f"Transform: the destination has no column {', '.join(unused)}; add it, or let it evolve")
+    known = {one.name.lower(): one for one in columns}
+    found: list[tuple[Field, str]] = []
+    for field in destination:
+        one = known.get(str(field["name"]).lower())
+        kind = from_field(field)
+        if one is not None:
+            found.append((field, _fitted(one, field, kind)))
+        elif not field.get("defaultValueExpression"):  # a column that is left out gets its default
+            found.append((field, f"CAST(NULL AS {kind.spark})"))
+    return found
+
+
+def _unused(shaping: Shaping, names: Sequence[str]) -> list[str]:
+    """Those computed columns that neither keys nor order nor a split look at."""
+    later = (*shaping.unique_columns, *shaping.order_by, *(one.condition for one in shaping.branches))
+    words = {part.lower() for text in later for path in columns_of(_plain(text)) for part in path}
+    return [name for name in names if name.lower() not in words]
+
+
+def _plain(text: str) -> str:
+    """An ORDER BY expression without its direction."""
+    return _split_order(text)[0]
+
+
+def _fitted(column: _Column, field: Field, want: SqlType) -> str:
+    value = Value(quote(column.name), column.type, simple=True)
+    found = coerce(value, want)
+    if found is None and column.field is None and want.kind in _WIDE and want.element is None:
+        found = _cast(value, want)
+    if found is None:
+        found = _converted(value, want)
+    if found is None:
+        raise BadInput(
+            f"column {field['name']} is {column.type} in the data and {want} in the destination;"
+            " say with Transform how the one becomes the other"
+        )
+    return found.sql
+
+
+def _cast(value: Value, want: SqlType) -> Value | None:
+    try:
+        return cast(value, want)
+    except ExpressionError:
+        return None
+
+
+def _converted(value: Value, want: SqlType) -> Value | None:
+    """The value as the wanted type, members by name; None when something would be lost."""
+    have = value.type
+    if have == want:
+        return value
+    if have.element is not None and want.element is not None:
+        item = fresh("e")
+        inner = _converted(Value(item, have.element, simple=True), want.element)
+        return None if inner is None else Value(f"transform({value.sql}, {item} -> {inner.sql})", want)
+    if have.kind == want.kind == "STRUCT":
+        members = []
+        for name, kind in want.fields:
+            own = have.member(name)
+            if own is None:
+                members.append(Value(f"CAST(NULL AS {kind.spark})", kind))
+                continue
+            one = _converted(Value(f"{value.sql}.{quote(own[0])}", own[1], simple=value.simple), kind)
+            if one is None:
+                return None
+            members.append(one)
+        return Value(f"IF({value.sql} IS NULL, NULL, {struct_value(want, members).sql})", want)
+    return _cast(value, want) if want.kind in _HOLDS.get(have.kind, ()) else None
+
+
+def _translated(text: str, scope: Scope, what: str) -> Value:
+    try:
+        value = translate(text, scope)
+    except ExpressionError as error:
+        raise BadInput(f"{what}: {error}") from None
+    return Value(f"CAST(NULL AS {value.type.spark})", value.type) if value.null else value
+
+
+def _condition(text: str, scope: Scope, what: str) -> str:
+    try:
+        return condition(text, scope, what)
+    except ExpressionError as error:
+        raise BadInput(str(error) if str(error).startswith(what) else f"{what}: {error}") from None
+
+
+def _key(text: str, scope: Scope) -> str:
+    value = _translated(text, scope, "UniqueColumns")
+    try:
+        check_comparable(value.type, f"UniqueColumns: {text}")
+    except ExpressionError:
+        if value.type.kind not in ("ARRAY", "BIGNUMERIC"):
+            raise BadInput(f"UniqueColumns: {text} is {value.type}, which has no equality") from None
+    return value.sql
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    sql: str
+    descending: bool
+    nulls_last: bool
+
+    def column(self) -> "Column":
+        from pyspark.sql import functions as sql
+
+        made = sql.expr(self.sql)
+        if self.descending:
+            return made.desc_nulls_last() if self.nulls_last else made.desc_nulls_first()
+        return made.asc_nulls_last() if self.nulls_last else made.asc_nulls_first()
+
+
+def _order(text: str, scope: Scope) -> _Order:
+    """`expr [ASC|DESC] [NULLS FIRST|LAST]`; NULLs are the smallest unless said otherwise."""
+    expression, descending, nulls_last = _split_order(text)
+    value = _translated(expression, scope, "OrderBy")
+    try:
+        check_ordered(value.type, f"OrderBy: {text}")
+    except ExpressionError as error:
+        raise BadInput(str(error)) from None
+    written = value.sql
+    if value.type is FLOAT64:
+        # NaN comes after NULL and before every number; to Spark it is the largest.
+        rank = "CASE WHEN @0 IS NULL THEN NULL WHEN isnan(@0) THEN 0 ELSE 1 END"
+        written = fill(f"IF(@0 IS NULL, NULL, named_struct('r', {rank}, 'v', IF(isnan(@0), NULL, @0)))", value)
+    return _Order(written, descending, nulls_last)
+
+
+def _split_order(text: str) -> tuple[str, bool, bool]:
+    try:
+        order = parse_one(f"SELECT 1 ORDER BY {text}\n", read=google_sql()).args["order"].expressions
+    except (SqlglotError, KeyError, AttributeError):
+        raise BadInput(f"OrderBy: {text!r} is not an expression with ASC or DESC") from None
+    if len(order) != 1 or not isinstance(order[0], exp.Ordered):
+        raise BadInput(f"OrderBy: {text!r} is not one expression with ASC or DESC")
+    one = order[0]
+    descending = bool(one.args.get("desc"))
+    first = one.args.get("nulls_first")
+    return _written(text), descending, (not first) if first is not None else descending
+
+
+def _written(text: str) -> str:
+    """The text before its direction."""
+    return re.sub(r"(?is)\s+(?:(?:ASC|DESC)\b)?\s*(?:NULLS\s+(?:FIRST|LAST))?\s*$", "", text.strip() + " ").strip()
+
+
+def _ranked(file_order: Sequence[int]) -> str:
+    """A row's file by age, the newest highest."""
+    if not file_order or list(file_order) == list(range(len(file_order))):
+        return FILE
+    return f"element_at(array({', '.join(map(str, file_order))}), {FILE} + 1)"
+
+
+__all__ = ["BRANCH", "FILE", "HOME", "LINE", "Shaped", "SideFrame", "check", "shape"]

@@ -276,8 +276,7 @@ _FLOAT_TEXT = (
     "THEN IF(@0 > 0, 'inf', '-inf') "
     "WHEN abs(@0) < 1e-4D OR abs(@0) >= IF(length(regexp_replace(CAST(@0 AS STRING), 'E.*|[.]0(?=E|$)|[-.]', '')) > 15,"
     " 1e17D, 1e15D) THEN concat(regexp_replace(split_part(CAST(@0 AS STRING), 'E', 1), '[.]0$', ''), 'e', "
-    "IF(abs(@0) < 1, '-', '+'), lpad(ltrim('-', split_part(CAST(@0 AS STRING), 'E', 2)), "
-    "greatest(2, length(ltrim('-', split_part(CAST(@0 AS STRING), 'E', 2)))), '0')) "
+    "IF(abs(@0) < 1, '-', '+'), regexp_replace(regexp_replace(CAST(@0 AS STRING), '^.*E-?', ''), '^(.)$', '0$1')) "
     "ELSE regexp_replace(CAST(CAST(@0 AS DECIMAL(38, 20)) AS STRING), '[.]?0+$', '') END"
 )
 _FINITE = (

@@ -7,7 +7,9 @@ from ingestd.prepare.functions.registry import NEVER_FAILS, Call, define, functi
 from ingestd.prepare.sqltypes import BOOL, BYTES, FLOAT64, INT64, NUMERIC, STRING, array_of
 from ingestd.prepare.values import ExpressionError, Value, cast, fill, text_sql
 
-_INT = "CAST(least(greatest({}, -2147483647L), 2147483647L) AS INT)"
+# Not least() and greatest(): they skip a NULL.
+_MOST = 2**31 - 1
+_INT = f"CAST(CASE WHEN {{0}} > {_MOST}L THEN {_MOST}L WHEN {{0}} < -{_MOST}L THEN -{_MOST}L ELSE {{0}} END AS INT)"
 _SPACE = "".join(map(chr, (*range(9, 14), 32, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F,
                            0x205F, 0x3000)))  # fmt: skip
 
@@ -112,7 +114,7 @@ def pad(call: Call) -> Value:
     values.append(call.want(args[2], STRING) if len(args) == 3 else Value("' '", STRING, simple=True))
     failing = "NULL" if call.safe else f"raise_error('{call.name} length cannot be negative or its pattern empty')"
     large = "NULL" if call.safe else f"raise_error('Output of {call.name} exceeds max allowed output size of 1MB')"
-    body = f"{call.name.lower()}(@0, CAST(least(@1, 1048576L) AS INT), @2)"
+    body = f"{call.name.lower()}(@0, CAST(IF(@1 > 1048576L, 1048576L, @1) AS INT), @2)"
     template = f"CASE WHEN @1 < 0 OR @2 = '' THEN {failing} WHEN @1 > 1048576 THEN {large} ELSE {body} END"
     return Value(fill(template, *values), STRING)
 

@@ -135,7 +135,8 @@ def _text(kind: SqlType, x: str, depth: int, *, json_value: bool) -> str:
             return f"CASE WHEN abs(CAST({x} AS HUGEINT)) > 9007199254740992 THEN '\"' || {text} || '\"' ELSE {text} END"
         case "FLOAT64":
             text = f"bq_float64_to_string({x})"
-            special = f"CASE WHEN isnan({x}) THEN '\"NaN\"' WHEN {x} > 0 THEN '\"Infinity\"' WHEN {x} < 0 THEN '\"-Infinity\"' END"
+            infinite = f"WHEN {x} > 0 THEN '\"Infinity\"' WHEN {x} < 0 THEN '\"-Infinity\"'"
+            special = f"CASE WHEN isnan({x}) THEN '\"NaN\"' {infinite} END"
             if json_value:
                 text = f"CASE WHEN regexp_matches({text}, '^-?[0-9]+$') THEN {text} || '.0' ELSE {text} END"
             return f"CASE WHEN isfinite({x}) THEN {text} ELSE {special} END"
