@@ -1,0 +1,160 @@
+"""What a look at the surroundings means: facts in, a line of the checklist with its remedy out. No I/O."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ingestd.gcp.inspection import BucketFacts, NotificationFacts, SinkFacts, SubscriptionFacts
+
+FINALIZE = "OBJECT_FINALIZE"
+READ = ("storage.objects.get", "storage.objects.list")
+WRITE = (*READ, "storage.objects.create", "storage.objects.delete")
+CONSUME = ("pubsub.subscriptions.consume",)
+_LEAST_RETENTION = timedelta(days=7)
+_MULTI_REGIONS = {"US": ("US",), "EU": ("EUROPE",)}
+
+
+class Mark(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the checklist."""
+
+    what: str
+    mark: Mark
+    found: str = ""
+    fix: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"what": self.what, "mark": self.mark, "found": self.found, "fix": self.fix}
+
+
+def good(what: str, found: str = "") -> Check:
+    return Check(what, Mark.OK, found)
+
+
+def bad(what: str, found: str, fix: str = "") -> Check:
+    return Check(what, Mark.FAILED, found, fix)
+
+
+def doubtful(what: str, found: str, fix: str = "") -> Check:
+    return Check(what, Mark.WARNING, found, fix)
+
+
+def bucket(what: str, name: str, facts: "BucketFacts | None", wanted: Sequence[str], *, location: str) -> Check:
+    title = f"{what} gs://{name}"
+    if facts is None:
+        fix = f"gcloud storage buckets create gs://{name} --location={location}"
+        return bad(title, "there is no such bucket", fix)
+    missing = [one for one in wanted if one not in facts.granted]
+    if missing:
+        role = "objectUser" if any("create" in one or "delete" in one for one in wanted) else "objectViewer"
+        grant = f"gcloud storage buckets add-iam-policy-binding gs://{name}"
+        fix = f"{grant} --member=serviceAccount:… --role=roles/storage.{role}"
+        return bad(title, f"not permitted: {', '.join(missing)}", fix)
+    return good(title, facts.location or "permitted")
+
+
+def subscription(what: str, name: str, facts: "SubscriptionFacts | None", *, topic: str) -> list[Check]:
+    title = f"{what} subscription {name}"
+    if facts is None:
+        short = name.rpartition("/")[2]
+        fix = f"gcloud pubsub subscriptions create {short} --topic={topic} --ack-deadline=60 --expiration-period=never"
+        return [bad(title, "there is no such subscription", fix)]
+    found = list(_subscription_problems(title, facts))
+    shown = f"on {facts.topic.rpartition('/')[2]}, {facts.ack_deadline.seconds} s to acknowledge"
+    return found if any(one.mark is Mark.FAILED for one in found) else [good(title, shown), *found]
+
+
+def _subscription_problems(title: str, facts: "SubscriptionFacts") -> Iterator[Check]:
+    short = facts.name.rpartition("/")[2]
+    update = f"gcloud pubsub subscriptions update {short}"
+    if not facts.granted.issuperset(CONSUME):
+        grant = f"gcloud pubsub subscriptions add-iam-policy-binding {short}"
+        yield bad(
+            title, "pulling is not permitted", f"{grant} --member=serviceAccount:… --role=roles/pubsub.subscriber"
+        )
+    if facts.push:
+        yield bad(title, "it pushes; the daemon pulls", f"{update} --push-endpoint=''")
+    if facts.topic == "_deleted-topic_":
+        yield bad(title, "its topic was deleted", "create the subscription anew on the right topic")
+    if facts.expires_after is not None:
+        found = f"it is deleted after {facts.expires_after.days} days without a pull"
+        yield doubtful(title, found, f"{update} --expiration-period=never")
+    if facts.retention < _LEAST_RETENTION:
+        found = f"it keeps messages for {facts.retention} only"
+        yield doubtful(title, found, f"{update} --message-retention-duration=31d")
+    if not facts.dead_letter_topic:
+        found = "without a dead-letter topic, a message that fails for ever is delivered for ever"
+        fix = f"{update} --dead-letter-topic=ingestd-dead-letter --max-delivery-attempts=100"
+        yield doubtful(title, found, fix)
+
+
+def notification(name: str, configs: "Sequence[NotificationFacts]", topic: str) -> Check:
+    title = f"notifications of gs://{name}"
+    create = f"gcloud storage buckets notifications create gs://{name} --topic={topic} --event-types={FINALIZE}"
+    fitting = [one for one in configs if one.topic == topic]
+    if not fitting:
+        elsewhere = ", ".join(sorted({one.topic for one in configs}))
+        return bad(title, f"none goes to {topic}" + (f" (only to {elsewhere})" if elsewhere else ""), create)
+    telling = [one for one in fitting if FINALIZE in (one.events or (FINALIZE,))]
+    if not telling:
+        return bad(title, f"they tell nothing of {FINALIZE}", create)
+    if all(one.payload != "JSON_API_V1" for one in telling):
+        found = "they carry no payload, so sizes and times have to be guessed"
+        return doubtful(title, found, f"{create} --payload-format=json")
+    prefixes = [one.prefix for one in telling if one.prefix]
+    if len(telling) > 1 and not prefixes:
+        found = f"{len(telling)} configurations tell of the same files: each is announced so many times"
+        return doubtful(title, found, "gcloud storage buckets notifications delete …")
+    only = f", only below {', '.join(prefixes)}" if len(prefixes) == len(telling) else ""
+    return good(title, f"to {telling[0].topic.rpartition('/')[2]}{only}")
+
+
+def sink(sinks: "Sequence[SinkFacts] | None", topic: str) -> Check:
+    title = "log sink for job completions"
+    if sinks is None:
+        return Check(title, Mark.SKIPPED, "the local cloud sends completions by itself")
+    mine = [one for one in sinks if one.destination.removeprefix("pubsub.googleapis.com/") == topic]
+    create = f"gcloud logging sinks create bigquery-completions pubsub.googleapis.com/{topic}"
+    fix = f"{create} --log-filter=…  (docs/deployment.md has the filter)"
+    if not mine:
+        return bad(title, f"none goes to {topic}: completions are found by polling alone", fix)
+    working = [one for one in mine if not one.disabled]
+    if not working:
+        return bad(title, f"{mine[0].name} is disabled", f"gcloud logging sinks update {mine[0].name} --no-disabled")
+    one = working[0]
+    if one.filter and "bigquery" not in one.filter.lower():
+        return doubtful(title, f"the filter of {one.name} does not mention BigQuery", fix)
+    return good(title, f"{one.name}; {one.writer} must be allowed to publish to the topic")
+
+
+def locations(datasets: dict[str, str | None], buckets: dict[str, str], project: str) -> Iterator[Check]:
+    """Whether every destination exists, and lies where its files can be loaded from."""
+    for name, location in datasets.items():
+        title = f"dataset {name}"
+        if location is None:
+            yield bad(title, "there is no such dataset", f"bq mk --dataset --location=US {project}:{name}")
+            continue
+        far = [f"gs://{one} is in {place}" for one, place in buckets.items() if place and not near(location, place)]
+        if far:
+            fix = "put bucket and dataset into the same location: BigQuery loads only from nearby"
+            yield doubtful(title, f"{location}, but {'; '.join(far)}", fix)
+        else:
+            yield good(title, location)
+
+
+def near(dataset: str, bucket: str) -> bool:
+    """Whether BigQuery loads into a dataset from a bucket: the same place, a part of it, or anything into US."""
+    dataset, bucket = dataset.upper(), bucket.upper()
+    if dataset in (bucket, "US") or bucket.startswith(f"{dataset}-"):
+        return True
+    return any(bucket.startswith(part) for part in _MULTI_REGIONS.get(dataset, ()))
