@@ -7,7 +7,9 @@ from ingestd.actions.context import ActionContext, Step
 from ingestd.model.errors import Fatal, NotFound
 from ingestd.model.jobs import JobKind, JobRef, JobRequest, JobState, job_id
 from ingestd.model.tables import TableName
+from ingestd.warehouse.columns import fields_of
 from ingestd.warehouse.errors import job_failure
+from ingestd.warehouse.schemas import patched
 
 _MAX_EARLIER_ATTEMPTS = 1000
 # What a table made from a template takes over; its data, expiration and description stay behind.
@@ -57,14 +59,17 @@ async def location_of(ctx: ActionContext, *tables: TableName | None) -> str:
 
 
 async def create_from_template(ctx: ActionContext, dest: TableName, template: TableName) -> None:
-    """Make `dest` with the template's schema, partitioning and clustering, unless it exists."""
+    """Make `dest` with the template's schema, partitioning and clustering; one that exists gets its new columns."""
     model = await ctx.warehouse.table(template)
     if model is None:
         raise NotFound(f"template table {template} does not exist; create it, or correct Template")
     resource = {key: model.resource[key] for key in _TEMPLATE_FIELDS if key in model.resource}
     if "schema" not in resource:
         raise Fatal(f"template table {template} has no schema")
-    await ctx.warehouse.create_table(dest.partition(None), resource)
+    found = await ctx.warehouse.create_table(dest.partition(None), resource)
+    wide = patched(fields_of(found.resource), fields_of(resource))
+    if wide is not None and wide.changes:
+        await ctx.warehouse.patch_table(found.name, {"schema": {"fields": [dict(one) for one in wide.fields]}})
 
 
 def write_disposition(*, append: bool) -> str:

@@ -337,9 +337,24 @@ class Window(Document):
 class Group(Document):
     """Batches that finish together; `OnDone` runs once after all of them."""
 
-    other_names: ClassVar[Mapping[str, str]] = {"DurationMs": "DurationInSec"}
     duration_in_sec: int = Field(0, ge=0)
+    duration_ms: int | None = Field(None, ge=0)
+    """bqtail's documentation calls it so: milliseconds, rounded up to whole seconds."""
     on_done: Many[AnyAction] = ()
+
+    @classmethod
+    def complete(cls, data: dict[str, Any]) -> dict[str, Any]:
+        given = str(data.get("DurationMs", ""))
+        if not given.isdigit() or "DurationInSec" in data:
+            return data
+        kept = {key: value for key, value in data.items() if key != "DurationMs"}
+        return {**kept, "DurationInSec": -(-int(given) // 1000)}
+
+    @model_validator(mode="after")
+    def _one_duration(self) -> Self:
+        if self.duration_ms is not None:
+            raise ValueError("DurationMs and DurationInSec say the same; keep the latter")
+        return self
 
 
 class Batch(Document):

@@ -56,6 +56,14 @@ async def test_a_template_makes_the_destination_first(batch):
     assert "createDisposition" not in batch.warehouse.order[0].configuration
 
 
+async def test_a_destination_that_exists_gets_the_templates_new_columns(batch):
+    known, new = {"name": "id", "type": "INTEGER"}, {"name": "more", "type": "STRING", "mode": "REQUIRED"}
+    batch.warehouse.tables["ds.template"] = {"schema": {"fields": [known, new]}}
+    batch.warehouse.tables["ds.b"] = {"schema": {"fields": [known]}}
+    await batch.run({"Action": "copy", "Request": {"Source": "ds.a", "Dest": "ds.b", "Template": "ds.template"}})
+    assert batch.warehouse.tables["ds.b"]["schema"]["fields"] == [known, {"name": "more", "type": "STRING"}]
+
+
 async def test_a_missing_template_is_named(batch):
     with pytest.raises(ActionFailed, match=r"proj\.ds\.none") as failed:
         await batch.run({"Action": "copy", "Request": {"Source": "ds.a", "Dest": "ds.b", "Template": "ds.none"}})

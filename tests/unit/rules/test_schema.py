@@ -225,6 +225,7 @@ def test_load_options_pass_through_in_bigquerys_own_names() -> None:
         ("Dest: {Table: d.t}\nMerge: {Format: avro, Compression: gzip}", "BigQuery does not read AVRO files with GZIP"),
         ("Dest: {Table: d.t}\nBatch: {Window: {MultiPath: true}}", "unknown key 'MultiPath'"),
         ("Dest: {Table: d.t}\nOnSucess: []", "r.yaml:2:1: OnSucess: unknown key 'OnSucess'; did you mean 'OnSuccess'?"),
+        ("Dest: {Table: d.t}\nBatch: {Group: {DurationMs: 1, DurationInSec: 1}}", "say the same; keep the latter"),
         ("Dest: {Table: d.t}\nMaxReload: -1", "MaxReload: must be greater than or equal to 0"),
         ("Dest: [d.t]", "Dest: must be a mapping"),
     ],
@@ -236,14 +237,14 @@ def test_mistakes_are_refused_at_load(text: str, problem: str) -> None:
 def test_documented_aliases_are_accepted() -> None:
     rule = spec("""
         Dest: {Table: d.t, TempDataset: temp}
-        Batch: {Group: {DurationMs: 10}}
+        Batch: {Group: {DurationMs: 61500}}
         InvalidSchemaURLL: gs://b/x
         """)
     assert rule.dest.staging is not None
     assert rule.dest.staging.dataset == "temp"
     assert rule.batch is not None
     assert rule.batch.group is not None
-    assert rule.batch.group.duration_in_sec == 10
+    assert rule.batch.group.duration_in_sec == 62
     assert rule.invalid_schema_url == "gs://b/x"
 
 
