@@ -57,5 +57,5 @@ def test_a_seed_repeats_exactly() -> None:
 
 
 def test_the_local_clouds_own_bigquery_holds_some_of_the_seeds_too() -> None:
-    report = run_seeds((1, 2, 5, 8, 13, 21), bigquery=RealBigQuery)
+    report = run_seeds((2, 8, 10, 21, 25, 28, 45), bigquery=RealBigQuery)
     assert report.failures == {}
