@@ -26,7 +26,7 @@ from ingestd.model.preparation import BadData, Drift, FileLayout, Shaping
 from ingestd.prepare import output
 from ingestd.prepare.quarantine import Verdict, judge, refusal
 from ingestd.prepare.readers import ReadPlan
-from ingestd.prepare.reading import REPORT, Reading, ReadingContents, Report, Unit
+from ingestd.prepare.reading import HOLD_BYTES, REPORT, Reading, ReadingContents, Report, Unit
 from ingestd.prepare.shaping import BRANCH, FILE, HOME, LINE, SideFrame, shape
 from ingestd.prepare.sqltypes import quote
 from ingestd.prepare.types import parse_schema, required, rest, spark_ddl
@@ -143,7 +143,7 @@ def read_rows(session: "SparkSession", work: Work, tolerated: int) -> "DataFrame
     """The frame of good rows and reports."""
     columns = (*work.plan.schema, *work.plan.keys)
     ddl = ", ".join(part for part in (spark_ddl(columns), f"{FILE} INT", f"{LINE} BIGINT", f"{REPORT} STRING") if part)
-    reading = Reading(work.plan, work.policy, tolerated=tolerated, rejects=work.rejects)
+    reading = Reading(work.plan, work.policy, tolerated=tolerated, hold=HOLD_BYTES, rejects=work.rejects)
     if work.contents is not None:
         left = {unit.index for unit in work.units}
         contents = {path: unit for path, unit in work.contents.items() if unit.index in left}

@@ -15,7 +15,7 @@ What stays true:
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +73,8 @@ class Report:
     rejected: list[str] = field(default_factory=list)
 
     def text(self) -> str:
-        return json.dumps({name: value for name, value in asdict(self).items() if value})
+        told = {name: value for name in self.__slots__ if (value := getattr(self, name))}
+        return json.dumps(told)
 
     @classmethod
     def parse(cls, text: str) -> "Report":
@@ -88,6 +89,7 @@ class Reading:
     policy: BadData
     shares: tuple[tuple[Unit, ...], ...] = ()
     tolerated: int = 0  # bad rows a file may have
+    hold: int = HOLD_BYTES
     rejects: str = ""  # folder for bad rows, where workers and driver see the same disk
 
     def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
@@ -229,7 +231,7 @@ class _Worker:
                             continue
                         held.append(item.table)
                         holding += item.table.nbytes
-                        if holding > HOLD_BYTES:
+                        if holding > self._reading.hold:
                             yield from self._release(unit, held, report)
                             holding = 0
                     case Bad():

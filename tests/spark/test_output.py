@@ -1,0 +1,105 @@
+"""Prepared files: few, well sized, in a format that carries every column."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from tests.spark.batches import Batches, lines
+from tests.unit.localcloud.bigquery.files.support import schema
+
+from ingestd.model.objects import ObjectRef
+from ingestd.model.preparation import BadData, BadFile, FileLayout, Output, Prepared, Shaping
+from ingestd.prepare import manifest, pipeline
+from ingestd.prepare.reading import Unit
+from ingestd.prepare.session import Spark
+
+
+@pytest.fixture
+def batches(spark: Spark, tmp_path: Path) -> Batches:
+    return Batches(spark, tmp_path)
+
+
+async def test_parquet_files_say_which_columns_are_required_and_which_are_lists(
+    batches: Batches, tmp_path: Path
+) -> None:
+    columns = schema("id INT64 REQUIRED", "at TIMESTAMP REQUIRED", "dt DATETIME", "tags STRING REPEATED", "n NUMERIC")
+    files = [await batches.put("in/a.json", lines([{"id": 1, "at": "0001-01-01", "dt": "0001-01-01", "n": "1.5"}]))]
+    prepared = await batches.prepare(files, columns)
+    data, _ = await batches.store.read(ObjectRef.parse(prepared.outputs[0].uris[0]))
+    (tmp_path / "x.parquet").write_bytes(data)
+    file = pyarrow.parquet.ParquetFile(tmp_path / "x.parquet")
+    required = {column.name: column.max_definition_level == 0 for column in map(file.schema.column, range(2))}
+    assert required == {"id": True, "at": True}
+    assert file.schema.column(1).logical_type.type == "TIMESTAMP"
+    assert file.schema.column(2).logical_type.to_json().count('"isAdjustedToUTC":false') == 1
+    assert file.metadata.row_group(0).column(0).compression == "ZSTD"
+    assert prepared.load_options == {"parquetOptions": {"enableListInference": True}}
+    assert await batches.loaded(prepared) == await batches.direct(files, columns)
+
+
+@pytest.mark.parametrize(
+    ("layout", "suffix"),
+    [
+        (FileLayout(compression="snappy"), ".parquet"),
+        (FileLayout(format="NEWLINE_DELIMITED_JSON"), ".json.gz"),
+        (FileLayout(format="json", compression="none"), ".json"),
+    ],
+)
+async def test_format_and_compression_can_be_asked_for(batches: Batches, layout: FileLayout, suffix: str) -> None:
+    columns = schema("id INT64 REQUIRED", "f FLOAT64", "tags STRING REPEATED")
+    files = [await batches.put("in/a.json", lines([{"id": 2**62, "f": 1e300}, {"id": 2, "tags": ["x"], "f": "NaN"}]))]
+    prepared = await batches.prepare(files, columns, layout=layout)
+    assert all(uri.endswith(suffix) for uri in prepared.outputs[0].uris)
+    assert repr(await batches.loaded(prepared)) == repr(await batches.direct(files, columns))
+
+
+def _work(sizes: list[int], cores: int, target: int = 256 << 20) -> Any:
+    units = tuple(Unit(n, f"{n}", length=size) for n, size in enumerate(sizes))
+    plan: Any = None
+    return pipeline.Work(
+        plan, units, (), Shaping(), BadData.FAIL, FileLayout(target_size=target), "", ("",) * len(sizes), cores=cores
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cores", "count"),
+    [
+        ([1000], 8, 1),
+        ([50_000] * 20, 8, 1),
+        ([50_000] * 2000, 8, 8),
+        ([50_000] * 300, 8, 4),
+        ([5_000_000] * 2000, 2, 19),  # 10 GB into files of about 256 MB
+    ],
+)
+def test_tasks_use_the_cores_and_leave_files_of_some_size(sizes: list[int], cores: int, count: int) -> None:
+    assert pipeline.tasks(_work(sizes, cores)) == count
+
+
+def test_shares_are_balanced_and_lose_nothing() -> None:
+    units = [Unit(n, "", length=size) for n, size in enumerate([100, 1, 1, 1, 50, 50])]
+    shares = pipeline.share(units, 2)
+    assert sorted(unit.index for share in shares for unit in share) == [0, 1, 2, 3, 4, 5]
+    assert sorted(sum(unit.length for unit in share) for share in shares) == [101, 102]
+
+
+def test_a_manifest_comes_back_as_it_was_written() -> None:
+    prepared = Prepared(
+        attempt=2,
+        format="PARQUET",
+        schema=({"name": "id", "type": "INTEGER", "mode": "REQUIRED"},),
+        outputs=(Output(-1, ("gs://b/x",), 3, 10), Output(1, ("gs://b/y", "gs://b/z"), 5, 20)),
+        bad=(BadFile(0, "why", schema=True, line=3, column="c", rows=2, loaded=True), BadFile(4, "gone", missing=True)),
+        added=({"name": "new", "type": "STRING"},),
+        relaxed=("id",),
+        rows_read=10,
+        rows_left_out={"duplicate": 2},
+        rows_per_file={0: 4, 3: 6},
+        rejected=("gs://b/r",),
+        load_options={"parquetOptions": {"enableListInference": True}},
+    )
+    assert manifest.decode(manifest.encode(prepared)) == prepared
+
+
+def test_files_are_ranked_by_time_then_name() -> None:
+    assert pipeline.rank([(2, "a"), (1, "z"), (2, "b"), (1, "a")]) == (2, 1, 3, 0)
