@@ -75,6 +75,7 @@ def configuration(settings: SparkSettings, scratch: Path) -> dict[str, str]:
         "spark.scheduler.mode": "FAIR",
         _JAVA_OPTIONS: " ".join(java_options()),
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",
         "spark.sql.shuffle.partitions": str(partitions),
         # A listing as a Spark job costs more than the listing; so do many tasks for many small files.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",

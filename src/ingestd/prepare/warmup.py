@@ -47,7 +47,7 @@ def warm_up(engine: Engine, where: Master) -> None:
 
 
 def _batch(folder: Path, number: int, cores: int) -> pipeline.Work:
-    """Lines as JSON into Parquet: the shape of every batch."""
+    """Lines as JSON, one row per key, a transformed column, Parquet: the shape of every batch."""
     units = []
     for index in range(2):
         path = folder / f"{number}-{index}.json"
@@ -59,7 +59,7 @@ def _batch(folder: Path, number: int, cores: int) -> pipeline.Work:
         plan=ReadPlan(schema, options),
         units=tuple(units),
         destination=schema,
-        shaping=Shaping(),
+        shaping=Shaping(transform={"name": "UPPER(t.name)"}, unique_columns=("id",)),
         policy=BadData.QUARANTINE_FILE,
         layout=FileLayout(),
         target=str(folder / f"out-{number}"),
