@@ -5,7 +5,21 @@ from typing import Annotated
 import typer
 
 import ingestd
-from ingestd.cli import backfill, cloud, daemon, doctor, faults, files, ledger, local, rules, settings, status, windows
+from ingestd.cli import (
+    backfill,
+    cloud,
+    daemon,
+    doctor,
+    faults,
+    files,
+    ledger,
+    local,
+    ordered,
+    rules,
+    settings,
+    status,
+    windows,
+)
 from ingestd.cli.errors import ReadableErrors
 from ingestd.cli.terminal import output
 
@@ -46,6 +60,7 @@ app.command("replay", rich_help_panel=_DAEMON)(ledger.replay)
 app.command("backfill", rich_help_panel=_DAEMON)(backfill.backfill)
 app.command("status", rich_help_panel=_DAEMON)(status.status)
 app.command("windows", rich_help_panel=_DAEMON)(windows.windows)
+app.add_typer(ordered.app, name="ordered", rich_help_panel=_DAEMON)
 app.command("doctor", rich_help_panel=_DAEMON)(doctor.doctor)
 app.command("settings", rich_help_panel=_DAEMON)(settings.settings)
 

@@ -1,0 +1,106 @@
+"""`ingestd ordered`: how far ordered tables are, and what to do about one that is held."""
+
+import asyncio
+import getpass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ingestd.cli import where
+from ingestd.cli.errors import CommandError
+from ingestd.cli.ledger import Config, settings_for
+from ingestd.cli.terminal import output
+
+if TYPE_CHECKING:
+    from ingestd.settings import Settings
+    from ingestd.success.queue import OrderedTable, Queues
+
+app = typer.Typer(help="Tables whose batches are loaded in order.", no_args_is_help=True)
+
+Table = Annotated[str, typer.Argument(metavar="TABLE", help="`dataset.table`, or gs://bucket/dataset/table.")]
+
+
+@app.command()
+def show(
+    table: Annotated[str, typer.Argument(metavar="[TABLE]", help="Only this one.")] = "",
+    config: Config = None,
+    state: where.State = None,
+) -> None:
+    """How far each table is, what waits, and what holds it."""
+    asyncio.run(_show(settings_for(config, "", state), table))
+
+
+@app.command()
+def retry(table: Table, config: Config = None, state: where.State = None) -> None:
+    """Try a held table's batch again, or go on after validation."""
+    asyncio.run(_act(settings_for(config, "", state), table, skip=False))
+
+
+@app.command()
+def skip(table: Table, config: Config = None, state: where.State = None) -> None:
+    """Leave the batch that holds a table out, and go on with the next."""
+    asyncio.run(_act(settings_for(config, "", state), table, skip=True))
+
+
+async def _show(settings: "Settings", name: str) -> None:
+    from ingestd.gcp.connect import connect
+    from ingestd.success.queue import Queues
+
+    async with connect(settings.project) as clients:
+        queues = Queues(clients.store, settings.journal / "ordered")
+        tables = [await _find(queues, name)] if name else await _all(queues)
+        if not tables:
+            output.print("no table has ordered batches")
+        for table in tables:
+            await _describe(queues, table)
+
+
+async def _describe(queues: "Queues", table: "OrderedTable") -> None:
+    state, _ = await queues.state(table)
+    output.print(f"[bold]{table.url}[/]")
+    output.print(f"  committed  {state.committed.rpartition('@')[0] or 'nothing yet'}")
+    if state.current:
+        output.print(f"  under way  {state.current_url}")
+    if state.hold:
+        output.print(f"  held       [yellow]{state.hold}[/]: {state.note}")
+        output.print(f"             go on: ingestd ordered retry {table.url}")
+        if state.current:
+            output.print(f"             leave it out: ingestd ordered skip {table.url}")
+    waiting = [entry.order async for entry in queues.entries(table) if entry.order != state.current]
+    output.print(f"  waiting    {len(waiting)}")
+    for order in waiting[:10]:
+        output.print(f"             {order.rpartition('@')[0]}")
+    if len(waiting) > 10:
+        output.print(f"             … and {len(waiting) - 10} more")
+
+
+async def _act(settings: "Settings", name: str, *, skip: bool) -> None:
+    from ingestd.batch.journal import Journal
+    from ingestd.gcp.connect import connect
+    from ingestd.model.clock import SystemClock
+    from ingestd.success.interventions import Interventions
+    from ingestd.success.queue import Queues
+
+    clock = SystemClock()
+    async with connect(settings.project) as clients:
+        queues = Queues(clients.store, settings.journal / "ordered")
+        journal = Journal(clients.store, settings.journal, clock, owner="ordered", lease=settings.recovery.lease)
+        acting = Interventions(queues, journal, clients.store, clock, project=settings.project)
+        table = await _find(queues, name)
+        said = await (acting.skip(table, getpass.getuser()) if skip else acting.retry(table))
+        output.print(f"{table.url} {said}")
+
+
+async def _all(queues: "Queues") -> "list[OrderedTable]":
+    known = {state.table for state in [one async for one in queues.states()]}
+    return sorted(known | set(await queues.waiting()), key=lambda table: table.url)
+
+
+async def _find(queues: "Queues", name: str) -> "OrderedTable":
+    wanted = name.rstrip("/") if name.startswith("gs://") else "/" + name.replace(".", "/")
+    found = [table for table in await _all(queues) if table.url == wanted or table.url.endswith(wanted)]
+    if not found:
+        raise CommandError(f"{name} has no ordered batches; `ingestd ordered show` lists the tables that have")
+    if len(found) > 1:
+        raise CommandError(f"{name} is in several buckets: {', '.join(table.url for table in found)}")
+    return found[0]
