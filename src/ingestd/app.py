@@ -49,6 +49,7 @@ from ingestd.ops.http import OpsServer
 from ingestd.ops.logging import configure
 from ingestd.ports import Preparer, SparkSql
 from ingestd.prepare.session import Spark
+from ingestd.prepare.side_inputs import SideInputs
 from ingestd.prepare.start import preparer_for, spark_for, wants_spark
 from ingestd.rules.bucket import rule_source
 from ingestd.rules.loading import RuleLoader
@@ -219,7 +220,11 @@ async def build(
 
 async def _with_spark(settings: Settings, clients: Clients, clock: Clock) -> App:
     spark = spark_for(settings.spark)
-    preparer, statements = preparer_for(settings.spark, spark, clients.store)
+    sides = None
+    if clients.tables is not None:
+        most, ttl = settings.spark.side_input_size, settings.spark.side_input_ttl
+        sides = SideInputs(clients.warehouse, clients.tables, clock, most=most, ttl=ttl)
+    preparer, statements = preparer_for(settings.spark, spark, clients.store, sides)
     await preparer.start()
     return assemble(settings, clients, clock, preparer, spark, statements)
 

@@ -137,6 +137,27 @@ class Warehouse(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """Rows in Arrow, and their columns in BigQuery's REST form."""
+
+    schema: tuple[Mapping[str, Any], ...]
+    table: Any  # pyarrow.Table
+
+
+class TableReader(Protocol):
+    """Reads small tables whole: what a batch is joined with."""
+
+    async def read(
+        self, source: TableName | str, *, parameters: Sequence[Mapping[str, Any]] = (), most: int
+    ) -> TableRows:
+        """Every row of a table, or of a GoogleSQL query with named parameters (REST form).
+
+        `BadInput` when the rows take more than `most` bytes, `NotFound` when there is no such table.
+        """
+        ...
+
+
 class Preparer(Protocol):
     """Reads a batch's files once and leaves few well-sized ones: the data pipeline before the load."""
 

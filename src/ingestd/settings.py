@@ -231,6 +231,12 @@ class Spark(_Section):
     )
     scratch: Path | None = Field(None, description="Folder for fetched files and spills; by default a temporary one.")
     scratch_size: ByteSize = Field(20 * 1024**3, ge=1, description="Fetched files at most; more batches wait.")
+    side_input_size: ByteSize = Field(
+        256 * 1024**2, ge=1, description="Rows of one side input at most; they are held in memory."
+    )
+    side_input_ttl: Duration = Field(
+        timedelta(minutes=5), description="Rows of a side input are kept that long, unless their table changes."
+    )
     cache: Path | None = Field(None, description="Keeps what makes the next JVM start faster; ~/.cache/ingestd.")
     warm_up: bool = Field(True, description="Run small jobs first: the first one in a new JVM takes many seconds.")
     start_timeout: Duration = Field(timedelta(minutes=3), description="A session that is not up by then is given up.")

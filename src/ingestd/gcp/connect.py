@@ -29,6 +29,7 @@ from ingestd.gcp.errors import translated
 from ingestd.gcp.http import HttpxClient
 from ingestd.gcp.pubsub import PubSubPublisher, PubSubSubscription
 from ingestd.gcp.storage import GcsStore
+from ingestd.gcp.tables import BigQueryTables
 from ingestd.gcp.threads import Threads
 from ingestd.model.clock import Clock, SystemClock
 from ingestd.retry import Retrier, RetryPolicy
@@ -64,6 +65,7 @@ class Clients:
     publisher: PubSubPublisher
     http: HttpxClient
     subscription: Callable[[str], PubSubSubscription]
+    tables: BigQueryTables | None = None
 
 
 @asynccontextmanager
@@ -114,6 +116,7 @@ async def connect(
                 retrier,
                 pull_timeout=options.pull_timeout.total_seconds(),
             ),
+            tables=BigQueryTables(bigquery_client, threads["bigquery"], retrier, timeout=seconds),
         )
 
 

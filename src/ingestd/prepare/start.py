@@ -14,7 +14,7 @@ from ingestd.prepare.fetch import Scratch
 from ingestd.prepare.gateway import spark_home
 from ingestd.prepare.java import find_java, runnable_home
 from ingestd.prepare.masters import Kind, configuration, master
-from ingestd.prepare.preparer import SparkPreparer, Where
+from ingestd.prepare.preparer import SideInputs, SparkPreparer, Where
 from ingestd.prepare.session import Spark
 from ingestd.prepare.statements import SparkStatements
 from ingestd.prepare.supervisor import Supervisor
@@ -42,11 +42,13 @@ def spark_for(settings: SparkSettings) -> Spark:
     )
 
 
-def preparer_for(settings: SparkSettings, spark: Spark, store: FileStore) -> tuple[SparkPreparer, SparkStatements]:
+def preparer_for(
+    settings: SparkSettings, spark: Spark, store: FileStore, side_inputs: SideInputs | None = None
+) -> tuple[SparkPreparer, SparkStatements]:
     """What prepares batches on it, and what runs statements over them; both within the same room on disk."""
     at = master(settings)
     scratch, where = Scratch(scratch_folder(settings), settings.scratch_size), Where(at.files, at.cores)
-    return SparkPreparer(spark, store, scratch, where), SparkStatements(spark, store, scratch, where)
+    return SparkPreparer(spark, store, scratch, where, side_inputs), SparkStatements(spark, store, scratch, where)
 
 
 def open_engine(settings: SparkSettings) -> Engine:
