@@ -1,0 +1,156 @@
+"""Files on their way to Spark: whole, of the pinned generation, and no more of them than there is room for."""
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingestd.gcp.storage import GcsStore
+from ingestd.gcp.threads import Threads
+from ingestd.model.clock import SystemClock
+from ingestd.model.errors import Fatal, Throttled, Transient
+from ingestd.model.objects import FileVersion, Generation, ObjectRef
+from ingestd.prepare import fetch as fetching
+from ingestd.prepare.fetch import Fetched, Scratch, checksum, fetch
+from ingestd.retry import Retrier
+
+
+class Objects:
+    """Content by name, one generation each; counts what is asked for."""
+
+    def __init__(self, contents: dict[str, bytes]) -> None:
+        self.contents = contents
+        self.asked: list[tuple[str, int, int | None]] = []
+        self.most = self._now = 0
+
+    async def fetch(
+        self, ref: ObjectRef, *, generation: Generation, start: int = 0, end: int | None = None
+    ) -> bytes | None:
+        self.asked.append((ref.name, start, end))
+        self._now += 1
+        self.most = max(self.most, self._now)
+        await asyncio.sleep(0)
+        self._now -= 1
+        data = self.contents.get(ref.name) if generation == 1 else None
+        return None if data is None else data[start:end]
+
+    def files(self) -> list[FileVersion]:
+        return [
+            FileVersion(ObjectRef("b", name), Generation(1), len(data), crc32c=checksum(data))
+            for name, data in self.contents.items()
+        ]
+
+
+def content(fetched: Fetched, index: int) -> bytes:
+    place = fetched.places[index]
+    return fetched.pack.read_bytes()[place.start : place.start + place.length]
+
+
+async def run(store: Any, files: list[FileVersion], folder: Path) -> Fetched:
+    return await fetch(store, files, folder)
+
+
+async def test_files_are_joined_into_one_and_found_again(tmp_path: Path) -> None:
+    store = Objects({f"{n}": os.urandom(n * 7) for n in range(100)})
+    fetched = await run(store, store.files(), tmp_path)
+    assert [content(fetched, n) for n in range(100)] == list(store.contents.values())
+    assert fetched.size == fetched.pack.stat().st_size
+    assert store.most <= fetching.PARALLEL
+
+
+async def test_a_large_file_comes_in_parts_and_is_checked_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "PART_BYTES", 1000)
+    store = Objects({"large": os.urandom(4500), "small": b"x"})
+    fetched = await run(store, store.files(), tmp_path)
+    assert content(fetched, 0) == store.contents["large"]
+    assert len([asked for asked in store.asked if asked[0] == "large"]) == 5
+
+
+@pytest.mark.parametrize("part", [1000, 1 << 20])
+async def test_a_damaged_download_is_tried_again_and_never_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    monkeypatch.setattr(fetching, "PART_BYTES", part)
+    store = Objects({"f": b"a" * 4500})
+    files = store.files()
+    store.contents["f"] = b"a" * 4499 + b"b"
+    with pytest.raises(Transient, match="checksum"):
+        await run(store, files, tmp_path)
+
+
+async def test_another_generation_counts_as_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "PART_BYTES", 1000)
+    store = Objects({"a": b"1", "b": b"2" * 3000, "c": b"3"})
+    a, b, c = store.files()
+    gone = [FileVersion(file.ref, Generation(7), file.size) for file in (a, b)]
+    fetched = await run(store, [*gone, c], tmp_path)
+    assert (fetched.gone, list(fetched.places)) == ({0, 1}, [2])
+
+
+async def test_a_full_disk_is_a_matter_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(fetching, "_write", full)
+    store = Objects({"a": b"1"})
+    with pytest.raises(Throttled, match=r"spark\.scratch"):
+        await run(store, store.files(), tmp_path)
+
+
+async def test_batches_wait_for_room_and_leave_nothing(tmp_path: Path) -> None:
+    scratch = Scratch(tmp_path, 10)
+    inside: list[int] = []
+    together: list[int] = []
+
+    async def batch(size: int) -> None:
+        async with scratch.room(size) as folder:
+            inside.append(size)
+            together.append(sum(inside))
+            (folder / "file").write_bytes(b"x")
+            await asyncio.sleep(0.01)
+            inside.remove(size)
+
+    await asyncio.gather(*(batch(size) for size in (6, 6, 4, 10, 1)))
+    assert max(together) <= 10
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(Fatal, match=r"spark\.files: gs"):
+        async with scratch.room(11):
+            pass
+
+
+def test_what_dead_processes_left_is_removed_and_what_living_ones_use_is_not(tmp_path: Path) -> None:
+    ended = os.fork()
+    if ended == 0:
+        os._exit(0)
+    os.waitpid(ended, 0)
+    for name in (f"batch-{ended}-abc", f"batch-{os.getpid()}-abc", "spill", "batch-x-y"):
+        (tmp_path / name).mkdir()
+    assert Scratch(tmp_path, 1).clean() == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"batch-{os.getpid()}-abc", "batch-x-y", "spill"]
+
+
+async def test_the_real_client_moves_parts_and_files(
+    storage_client: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "PART_BYTES", 100_000)
+    threads = Threads("fetch", 8)
+    try:
+        store = GcsStore(storage_client, threads, Retrier(clock=SystemClock()))
+        contents = [os.urandom(250_000), b"", b"\x1f\x8b not decoded"]
+        files = []
+        for number, data in enumerate(contents):
+            (tmp_path / "file").write_bytes(data)
+            ref = ObjectRef(bucket, f"f{number}")
+            generation = await store.upload(ref, tmp_path / "file")
+            files.append(FileVersion(ref, generation, len(data), crc32c=checksum(data)))
+        files.append(FileVersion(ObjectRef(bucket, "f0"), Generation(1), 5))
+        fetched = await fetch(store, files, tmp_path)
+        assert [content(fetched, number) for number in range(3)] == contents
+        assert fetched.gone == {3}
+    finally:
+        await threads.close()
