@@ -13,6 +13,7 @@ from ingestd.cli import (
     faults,
     files,
     ledger,
+    load,
     local,
     ordered,
     rules,
@@ -29,7 +30,6 @@ app = typer.Typer(
     help="Files from Cloud Storage into BigQuery: event-driven, batched, exactly once.",
     epilog="Start with [cyan]ingestd demo[/], then [cyan]ingestd local --state .state[/]. Docs: README.md and docs/.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -64,6 +64,7 @@ app.add_typer(ordered.app, name="ordered", rich_help_panel=_DAEMON)
 app.command("doctor", rich_help_panel=_DAEMON)(doctor.doctor)
 app.command("settings", rich_help_panel=_DAEMON)(settings.settings)
 
+app.command("load", rich_help_panel=_TOOLS)(load.load)
 app.command("cp", rich_help_panel=_TOOLS)(files.cp)
 app.command("query", rich_help_panel=_TOOLS)(files.query)
 app.command("publish", rich_help_panel=_TOOLS)(files.publish)

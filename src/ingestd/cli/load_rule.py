@@ -1,0 +1,91 @@
+"""The rule that `ingestd load` runs: made of its flags as bqtail's CLI makes one, or read from a file."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from ingestd.cli.errors import CommandError
+
+UPLOADS = "/_adhoc_/"  # where copies of local files lie
+PATIENT = timedelta(days=36_500)  # a window that only its last file closes
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFlags:
+    """The flags that say what the rule says."""
+
+    dest: str
+    partition: bool = False
+    override: bool = False
+    template: str = ""
+    transient_template: str = ""
+    unique: tuple[str, ...] = ()
+    prefix: str = ""
+    suffix: str = ""
+    pattern: str = ""
+    source_format: str = ""
+    autodetect: bool = False
+    window: timedelta | None = None
+    individually: bool = False
+    delete: bool = False
+
+    def rule(self, source: str) -> dict[str, Any]:
+        """As it would be written in a file."""
+        if not self.dest:
+            raise CommandError("into which table? Give --dest dataset.table, or a rule with --rule FILE")
+        if self.individually and self.window:
+            raise CommandError("--individually and --window exclude each other")
+        remote = source.startswith("gs://")
+        when = {
+            "Prefix": self.prefix or (_folder(source) if remote else UPLOADS),
+            "Suffix": self.suffix,
+            "Filter": self.pattern,
+        }
+        rule: dict[str, Any] = {"When": _given(when), "Dest": self._dest()}
+        if not self.individually:
+            seconds = int((self.window or PATIENT).total_seconds())
+            rule["Batch"] = {"Window": {"DurationInSec": max(1, seconds)}, "MultiPath": True}
+        if self.delete or not remote:  # a local file's copy has done its duty; what lay in a bucket before stays
+            rule["OnSuccess"] = [{"Action": "delete"}]
+        return rule
+
+    def _dest(self) -> dict[str, Any]:
+        transient = {"Dataset": "temp", "Template": self.transient_template} if self.transient_template else None
+        return _given(
+            {
+                "Table": self.dest,
+                "Partition": "$Date" if self.partition else None,
+                "Override": self.override,
+                "Schema": _given({"Template": self.template, "Autodetect": self.autodetect}),
+                "Transient": transient,
+                "UniqueColumns": list(self.unique),
+                "Pattern": self.pattern,
+                "SourceFormat": self.source_format,
+            }
+        )
+
+
+def written_rule(path: str) -> dict[str, Any]:
+    """The one rule of a file. It runs synchronously here, whatever it says: somebody waits for it."""
+    from ingestd.documents import read_documents
+    from ingestd.documents.located import native
+
+    file = Path(path)
+    if not file.is_file():
+        raise CommandError(f"there is no rule file {path}")
+    documents = [native(one) for one in read_documents(file.read_bytes(), path)]
+    rules = [one for document in documents for one in (document if isinstance(document, list) else [document])]
+    if len(rules) != 1 or not isinstance(rules[0], dict):
+        raise CommandError(f"{path} must hold exactly one rule, not {len(rules)}")
+    return {key: value for key, value in rules[0].items() if key.lower() != "async"}
+
+
+def _given(document: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if value}
+
+
+def _folder(url: str) -> str:
+    from ingestd.rules.matching import path_of
+
+    return path_of(url.removeprefix("gs://").partition("/")[2])

@@ -1,0 +1,253 @@
+"""Loading a folder once, here: the daemon's own engine without its intake, on a journal of its own.
+
+Files in a bucket are announced as they are. Local files are copied there first, each under a name that says where it
+came from, so that a command that was cut off finds its copies again. All files of a table collect in one window, which
+is closed as soon as the last of them is in it: they load together.
+
+If the process dies anywhere, the journal under the operations URL has what was done. The same command run again
+continues there, and loads no generation of a file twice.
+"""
+
+import asyncio
+import mimetypes
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ingestd.cli.errors import CommandError
+from ingestd.model.bounded import bounded
+from ingestd.model.errors import PreconditionFailed
+from ingestd.model.objects import ABSENT, ObjectInfo, ObjectRef
+from ingestd.rules.matching import path_of
+from ingestd.rules.rule import Rule
+
+if TYPE_CHECKING:
+    from ingestd.app import App
+    from ingestd.batch.record import Record
+    from ingestd.gcp.connect import Clients
+    from ingestd.ports import ObjectStore
+    from ingestd.settings import Settings
+
+_UPLOADS = 8  # at a time; each holds its file in memory
+_ANNOUNCED = 5_000  # at a time
+_LOOK_EVERY = 0.1
+_SETTLING = timedelta(seconds=5)  # a local file that was changed more recently may still be written
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    path: Path
+    relative: str
+    size: int
+    changed: float
+
+
+@dataclass(slots=True)
+class Account:
+    """How far the load is, and how it ended."""
+
+    found: int = 0
+    size: int = 0
+    uploaded: int = 0
+    loaded: int = 0
+    rows: int = 0
+    known: int = 0  # loaded by an earlier run
+    batches: int = 0
+    tables: set[str] = field(default_factory=set)
+    bad: list[tuple[str, str]] = field(default_factory=list)  # files that did not load, and why
+    waiting: str = ""  # what a batch waits for right now
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "found": self.found,
+            "bytes": self.size,
+            "uploaded": self.uploaded,
+            "loaded": self.loaded,
+            "rows": self.rows,
+            "loaded_before": self.known,
+            "batches": self.batches,
+            "tables": sorted(self.tables),
+            "not_loaded": [{"file": file, "why": why} for file, why in self.bad],
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def local_files(source: Path, wanted: Callable[[str], bool]) -> list[LocalFile]:
+    """The file, or every file below the folder that the rule takes; hidden ones are passed over."""
+    if source.is_file():
+        found = [(source, source.name)]
+    else:
+        inside = sorted(path for path in source.rglob("*") if path.is_file())
+        found = [(path, path.relative_to(source).as_posix()) for path in inside]
+        found = [(path, name) for path, name in found if not any(part.startswith(".") for part in name.split("/"))]
+    files = []
+    for path, name in found:
+        if wanted(name):
+            status = path.stat()
+            files.append(LocalFile(path, name, status.st_size, status.st_mtime))
+    return files
+
+
+def settled(file: LocalFile) -> bool:
+    return datetime.now(UTC).timestamp() - file.changed >= _SETTLING.total_seconds()
+
+
+async def bucket_files(store: "ObjectStore", source: ObjectRef, rule: Rule) -> AsyncIterator[ObjectInfo]:
+    """The object, or every object below the folder, that the rule takes."""
+    one = await store.stat(source) if source.name and not source.name.endswith("/") else None
+    if one is not None:
+        if takes(rule, one.ref.name):
+            yield one
+        return
+    folder = ObjectRef(source.bucket, source.name.rstrip("/") + "/" if source.name else "")
+    async for info in store.list(folder):
+        if not info.ref.name.endswith("/") and takes(rule, info.ref.name):
+            yield info
+
+
+def takes(rule: Rule, name: str) -> bool:
+    return rule.matcher.accepts(path_of(name))
+
+
+async def upload(store: "ObjectStore", file: LocalFile, target: ObjectRef) -> ObjectInfo:
+    """Copy a local file; a copy with the same content that is there already is the answer."""
+    import google_crc32c
+
+    data = await asyncio.to_thread(file.path.read_bytes)
+    checksum = int(google_crc32c.value(data)).to_bytes(4, "big")
+    there = await store.stat(target)
+    if there is None or there.size != len(data) or there.crc32c != _base64(checksum):
+        kind = mimetypes.guess_type(file.path.name)[0] or "application/octet-stream"
+        before = there.generation if there else ABSENT
+        try:
+            await store.create(target, data, if_generation=before, content_type=kind)
+        except PreconditionFailed:
+            raise CommandError(f"somebody else writes {target} at the same time") from None
+        there = await store.stat(target)
+    if there is None:
+        raise CommandError(f"{target} was deleted while it was being loaded")
+    return there
+
+
+def _base64(data: bytes) -> str:
+    import base64
+
+    return base64.b64encode(data).decode()
+
+
+class Loader:
+    """Feeds files to an engine and watches them to their end."""
+
+    def __init__(self, app: "App", clients: "Clients", account: Account, progress: Callable[[Account], None]) -> None:
+        self._app = app
+        self._store = clients.store
+        self._account = account
+        self._progress = progress
+        self._open: set[str] = set()  # keys of files that have not ended
+        app.runner.endings.append(self._ended)
+
+    async def upload(self, files: Sequence[LocalFile], target: Callable[[LocalFile], ObjectRef]) -> list[ObjectInfo]:
+        found: list[ObjectInfo] = []
+
+        async def one(file: LocalFile) -> None:
+            found.append(await upload(self._store, file, target(file)))
+            self._account.uploaded += 1
+            self._progress(self._account)
+
+        await bounded(files, one, _UPLOADS)
+        return sorted(found, key=lambda info: info.ref)
+
+    async def load(self, objects: Sequence[ObjectInfo], patience: timedelta) -> None:
+        """Announce the files, close their windows, and wait until every file has ended or patience has."""
+        from ingestd.ledger.announcing import InProcess
+
+        self._open |= {_key(info) for info in objects}
+        announcer = InProcess(self._app.router.handle, self._app.clock.now, at_once=min(len(objects), _ANNOUNCED))
+        announcing = asyncio.create_task(announcer.announce(objects), name="announce")
+        try:
+            blocked_since: float | None = None
+            while not self._done(announcing):
+                if announcing.done():
+                    self._close_windows()
+                blocked_since = self._look(blocked_since)
+                if blocked_since is not None and self._now() - blocked_since > patience.total_seconds():
+                    raise CommandError(f"{self._account.waiting}; run the same command again to go on")
+                await asyncio.sleep(_LOOK_EVERY)
+            told = await announcing
+        finally:
+            announcing.cancel()
+        if told.returned:
+            raise CommandError(f"{told.returned} files could not be handed over ({told.why}); run it again")
+        self._account.known += len(self._open)  # taken as duplicates: no batch of this run ended with them
+        self._open.clear()
+
+    def _done(self, announcing: "asyncio.Task[Any]") -> bool:
+        if not announcing.done():
+            return False
+        assert self._app.console is not None
+        busy = self._app.windows.open_windows or self._app.runner.active or self._app.console.feed.awaiting()
+        return not busy
+
+    def _close_windows(self) -> None:
+        """Everything has arrived: nobody waits for later files."""
+        now = self._app.clock.now()
+        for window in self._app.windows.open_windows:
+            window.due = min(window.due, now)
+            window.wake.set()
+
+    def _look(self, since: float | None) -> float | None:
+        """Since when nothing moves because a batch waits for its surroundings."""
+        assert self._app.console is not None
+        blocked = [record for record in self._app.console.feed.awaiting() if record.retry_at is not None]
+        waiting = blocked[0].error if blocked and not self._app.runner.active else ""
+        if waiting != self._account.waiting:
+            self._account.waiting = waiting
+            self._progress(self._account)
+        if not blocked:
+            return None
+        return since if since is not None else self._now()
+
+    def _now(self) -> float:
+        return self._app.clock.monotonic()
+
+    async def _ended(self, record: "Record") -> None:
+        account = self._account
+        account.batches += 1
+        account.tables.add(record.dest)
+        account.rows += record.rows or 0
+        loaded = {file.key for file in record.loaded_files}
+        account.loaded += len(loaded)
+        for index, file in enumerate(record.files):
+            self._open.discard(file.key)
+            if file.key not in loaded:
+                aside = record.progress.aside.get(index)
+                account.bad.append((file.ref.url, aside.why if aside else record.error or str(record.phase)))
+        self._progress(account)
+
+
+def _key(info: ObjectInfo) -> str:
+    return f"{info.ref.bucket}/{info.ref.name}#{info.generation}"
+
+
+def one_shot_settings(settings: "Settings", rules: Path, ops: str) -> "Settings":
+    """The settings of an engine that works once: its own journal, quick to look again, and nobody to tell."""
+    base = ObjectRef.parse(ops) if ops else settings.ops / "load"
+    quick = {"sweep_every": timedelta(seconds=1), "retry_first": timedelta(seconds=2), "lease": timedelta(seconds=10)}
+    return settings.model_copy(
+        update={
+            "rules": settings.rules.model_copy(update={"url": str(rules)}),
+            "journal_url": (base / "journal").url,
+            "error_url": (base / "errors").url,
+            "defer_task_url": (base / "tasks").url,
+            "batch_url": (base / "batch").url,
+            "recovery": settings.recovery.model_copy(update=quick),
+            "windows": settings.windows.model_copy(
+                update={"flush_after": timedelta(milliseconds=300), "late_patience": timedelta(seconds=1)}
+            ),
+            "jobs": settings.jobs.model_copy(update={"poll_every": timedelta(seconds=1)}),
+            "load_state": settings.load_state.model_copy(update={"enabled": False}),
+        }
+    )
