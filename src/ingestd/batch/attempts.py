@@ -20,8 +20,10 @@ from ingestd.batch.landing import landing_load, landing_table, lands_apart, trun
 from ingestd.batch.parts import Parts
 from ingestd.batch.publishing import Publishing
 from ingestd.batch.record import Record
+from ingestd.batch.rule import rule_of
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobState
+from ingestd.model.preparation import BadData
 from ingestd.warehouse.blame import Blame, about_content, blames, unnamed
 from ingestd.warehouse.errors import job_failure
 from ingestd.warehouse.proof import loaded_bytes, loaded_rows, missing_source, prove
@@ -38,6 +40,10 @@ class Loading(Publishing):
         super().__init__(parts, held)
         self._looked: dict[int, float] = {}  # when the files of a job were last looked at
         self._landing_ready = False
+
+    @property
+    def _all_or_nothing(self) -> bool:
+        return rule_of(self._record).on_bad_data is BadData.FAIL
 
     async def run(self, *, fresh: bool) -> bool:
         """Bring the loads to their end, and the record to the phase that says how it went.
@@ -185,6 +191,8 @@ class Loading(Publishing):
     def _refused(self, chunk: Chunk, job: JobState, why: SetAside) -> Progress:
         """A load that BigQuery refused for what it read: find the files at fault."""
         record = self._record
+        if self._all_or_nothing:
+            return recovery.given_up(record.progress, chunk, why)
         urls = {record.files[index].ref.url: index for index in chunk.files}
         named = {urls[url]: _verdict(blame, job) for url, blame in blames(job, urls).items() if not blame.missing}
         if named:
@@ -202,8 +210,8 @@ class Loading(Publishing):
         progress = recovery.concluded(record.progress, len(record.files))
         self._held.record = record = replace(record, progress=progress)
         apart = lands_apart(record)
-        if apart and progress.loads and truncates(record) and progress.with_fate(Fate.FAILED):
-            # A part of the batch must not replace the whole table.
+        whole = truncates(record) or self._all_or_nothing  # a part of the batch must not replace the whole table
+        if apart and progress.loads and whole and progress.with_fate(Fate.FAILED):
             progress = unloaded(progress, SetAside(Fate.FAILED, record.error or "the batch was not complete"))
             self._held.record = record = replace(record, progress=progress)
         if apart and progress.loads and not await self._publish():

@@ -18,11 +18,11 @@ from ingestd.batch.journal import Held, LeaseLost
 from ingestd.batch.landing import Landing, lands_apart
 from ingestd.batch.loading import source_format
 from ingestd.batch.parts import Parts
-from ingestd.batch.pinned import UNMATCHED
+from ingestd.batch.pinned import HOME, UNMATCHED
 from ingestd.batch.record import Phase, Record
+from ingestd.batch.rule import rule_of
 from ingestd.batch.settling import settle
 from ingestd.batch.sources import Looked, Overwrites, look
-from ingestd.batch.steps import steps_of
 from ingestd.model.errors import BadInput, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobRef, JobRequest, JobState
 from ingestd.model.tables import TableName
@@ -60,8 +60,7 @@ class Drive:
         """Know where jobs run, in which project, and who prepares rows; what was chosen stays chosen."""
         if not self._record.load or not self._record.location:
             self._held.record = await self._parts.preparation.prepare(self._record)
-        if not self._record.settled:
-            self._held.record = settle(self._record, self._parts.settings.engine, self._parts.jobs.slots)
+        self._held.record = settle(self._record, self._parts.settings.engine, self._parts.jobs.slots)
 
     async def job(self) -> JobState | None:
         """The job that the batch's actions follow: the one that published it, or its last load."""
@@ -221,8 +220,10 @@ def submitted_jobs(record: Record) -> list[JobRef]:
     """Every job that the batch may have submitted on its way."""
     jobs = [record.load_job(number) for number in range(1, record.attempt + 1)]
     if record.load and lands_apart(record):
+        split = rule_of(record).dest.schema_options.split
+        targets = [HOME, *((UNMATCHED, *range(len(split.mapping))) if split else ())]
         attempts = range(1, record.progress.publishing + 1)
-        jobs += [record.publish_job(step.branch, attempt) for step in steps_of(record) for attempt in attempts]
+        jobs += [record.publish_job(branch, attempt) for branch in targets for attempt in attempts]
     return jobs
 
 

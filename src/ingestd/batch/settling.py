@@ -9,18 +9,25 @@ from dataclasses import replace
 
 from ingestd.batch.landing import transient_of
 from ingestd.batch.record import Kind, Record
-from ingestd.batch.steps import Way, engine_matters, rule_of, way_of
+from ingestd.batch.steps import Way, engine_matters, engine_of, rule_of, way_of
 from ingestd.model.jobs import JobKind
 from ingestd.rules.schema import Balancer, BalancerStrategy
 from ingestd.warehouse.slots import JobSlots
 
 
 def settle(record: Record, engine: str, slots: JobSlots) -> Record:
-    """The record with its project and engine."""
+    """The record with its project and engine; what was chosen before stays."""
     if record.kind is not Kind.LOAD:
         return record
-    spec = rule_of(record)
-    transient = transient_of(record)
+    if not record.settled:
+        record = _chosen(record, engine, slots)
+    if way_of(record, engine) is Way.STATEMENTS and transient_of(record) is None:
+        return replace(record, staged=True)  # statements need a table to read from
+    return record
+
+
+def _chosen(record: Record, engine: str, slots: JobSlots) -> Record:
+    spec, transient = rule_of(record), transient_of(record)
     chosen = False
     if transient is not None:
         balancer = transient.balancer
@@ -30,9 +37,7 @@ def settle(record: Record, engine: str, slots: JobSlots) -> Record:
             given = transient.project_id or (balancer.project_ids[0] if balancer and balancer.project_ids else "")
             record = replace(record, project=given or record.project)
     if spec.engine is None and engine_matters(spec, record.load):
-        record, chosen = replace(record, engine=engine), True
-    if way_of(record, engine) is Way.STATEMENTS and transient is None:
-        record = replace(record, staged=True)  # statements need a table to read from
+        record, chosen = replace(record, engine=engine_of(record, engine)), True
     return replace(record, settled=chosen)
 
 

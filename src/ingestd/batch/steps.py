@@ -4,14 +4,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from ingestd.batch.landing import destination
+from ingestd.batch.landing import destination, truncates
 from ingestd.batch.pinned import HOME, UNMATCHED
 from ingestd.batch.record import Record
 from ingestd.batch.rule import rule_of as rule_of
+from ingestd.model.errors import BadInput
 from ingestd.model.preparation import BadData, Drift, Unmatched
 from ingestd.model.tables import TableName
-from ingestd.rules.destination import expand_destination
-from ingestd.rules.rule import Rule
+from ingestd.rules.destination import DestinationError, expand_destination
+from ingestd.rules.rule import Matcher, Rule
 from ingestd.rules.schema import Engine, RuleSpec
 from ingestd.warehouse.schemas import SELF_DESCRIBING
 
@@ -52,7 +53,15 @@ def engine_matters(spec: RuleSpec, load: dict[str, Any]) -> bool:
 def way_of(record: Record, default: str) -> Way:
     """The batch's way: by its pinned engine, the rule's, or the default."""
     spec = rule_of(record)
-    return _way(spec, record.load, Engine(record.engine or spec.engine or default))
+    return _way(spec, record.load, engine_of(record, default))
+
+
+def engine_of(record: Record, default: str) -> Engine:
+    """Who prepares rows; what only Spark can do is Spark's, whatever the default."""
+    spec = rule_of(record)
+    if spec.engine is None and (spec.merge is not None or spec.on_bad_data is BadData.QUARANTINE_ROWS):
+        return Engine.SPARK
+    return Engine(record.engine or spec.engine or default)
 
 
 def _way(spec: RuleSpec, load: dict[str, Any], engine: Engine) -> Way:
@@ -73,9 +82,16 @@ def branch_tables(record: Record) -> tuple[TableName, ...]:
     home = destination(record)
     for mapping in split.mapping:
         dest = spec.dest.model_copy(update={"table": mapping.then})
-        rule = Rule.of(spec.model_copy(update={"dest": dest}), record.rule_url, name=record.rule_name)
+        like = spec.model_copy(update={"dest": dest})
+        rule = Rule(record.rule_url, 0, record.rule_name, like, record.rule_hash, Matcher(like))
         values = {**record.values, "EventID": record.event_id, "ProjectID": record.project}
-        tables.append(expand_destination(rule, record.files[0], values).target.in_project(str(home.project)))
+        try:
+            found = expand_destination(rule, record.files[0], values)
+        except DestinationError as error:
+            raise BadInput(str(error)) from error
+        tables.append(found.target.in_project(str(home.project)))
+    if truncates(record) and len(set(tables)) < len(tables):
+        raise BadInput("two mappings of Schema.Split replace the same table, so the second would undo the first")
     return tuple(tables)
 
 
