@@ -1,0 +1,145 @@
+"""Side inputs: read once through Google's client, kept while they hold, joined on Spark as BigQuery joins them."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ingestd.gcp.connect import Clients, connect
+from ingestd.localcloud.cloud import LocalCloud
+from ingestd.model.clock import ManualClock
+from ingestd.model.errors import BadInput, NotFound
+from ingestd.model.preparation import Shaping, SideInput
+from ingestd.model.tables import TableName
+from ingestd.ports import TableRows
+from ingestd.prepare.shaping import FILE, LINE, Shaped, shape
+from ingestd.prepare.side_inputs import SideInputs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BATCH: list[dict[str, Any]] = [{"name": "id", "type": "INTEGER"}, {"name": "name", "type": "STRING"}]
+LABELS = (
+    "SELECT 1 AS id, 'one' AS label, NUMERIC '1.5' AS rate, DATE '2024-01-01' AS since, [1, 2] AS list, "
+    "STRUCT('x' AS a) AS pair, TIMESTAMP '2024-01-01 00:00:00+00' AS moment, DATETIME '2024-01-01 01:02:03' AS local, "
+    "TIME '10:11:12' AS clock, b'ab' AS raw UNION ALL "
+    "SELECT 2, 'two', NULL, NULL, [], NULL, NULL, NULL, NULL, NULL UNION ALL "
+    "SELECT 2, 'zwei', 2, NULL, [3], STRUCT('y'), NULL, NULL, NULL, NULL"
+)
+
+
+@dataclass
+class World:
+    """Side inputs over the wire, with a count of what was really read."""
+
+    clients: Clients
+    dataset: str
+    clock: ManualClock = field(default_factory=lambda: ManualClock(datetime(2024, 1, 1, tzinfo=UTC)))
+    reads: list[Any] = field(default_factory=list)
+
+    async def read(self, source: Any, **options: Any) -> TableRows:
+        self.reads.append(source)
+        assert self.clients.tables is not None
+        return await self.clients.tables.read(source, **options)
+
+    def sides(self, most: int = 1 << 20) -> SideInputs:
+        return SideInputs(self.clients.warehouse, self, self.clock, most=most, ttl=timedelta(minutes=5))
+
+    def table(self, name: str) -> TableName:
+        return TableName(None, self.dataset, name)
+
+    async def run(self, sql: str) -> None:
+        assert self.clients.tables is not None
+        await self.clients.tables.read(sql.replace("ds.", f"{self.dataset}."), most=1 << 20)
+
+
+@pytest.fixture
+async def world(cloud: LocalCloud, unique: str) -> AsyncIterator[World]:
+    environment = cloud.endpoints.environ()
+    async with connect("test-project", environment=environment) as clients:
+        made = World(clients, unique.replace("-", "_"))
+        await clients.warehouse.create_dataset("test-project", made.dataset, "US")
+        await made.run(f"CREATE TABLE ds.labels AS {LABELS}")
+        yield made
+
+
+async def joined(session: "SparkSession", sides: SideInputs, shaping: Shaping) -> Shaped:
+    frame = session.createDataFrame(
+        [(1, "a", 0, 1), (2, "b", 0, 2), (3, "c", 0, 3)], f"id BIGINT, name STRING, {FILE} INT, {LINE} BIGINT"
+    )
+    made = await sides.ready(shaping)
+    return shape(frame, shaping, source=BATCH, destination=(), sides=made(session))
+
+
+async def test_every_row_is_joined_as_bigquery_joins_it(session: "SparkSession", world: World) -> None:
+    side = SideInput("s", "s.id = t.id", table=world.table("labels"))
+    shaping = Shaping(
+        side_inputs=(side, SideInput("o", "o.id = t.id AND o.label LIKE 't%'", table=world.table("labels"))),
+        transform={
+            "name": "COALESCE(s.label, 'none')",
+            "other": "o.label",
+            "rate": "s.rate",
+            "total": "(SELECT SUM(x) FROM UNNEST(s.list) x)",
+            "year": "EXTRACT(YEAR FROM s.since)",
+            "a": "s.pair.a",
+            "hour": "EXTRACT(HOUR FROM s.local) + EXTRACT(HOUR FROM s.clock)",
+            "day": "DATE(s.moment)",
+            "raw": "TO_HEX(s.raw)",
+        },
+    )
+    made = await joined(session, world.sides(), shaping)
+    rows = sorted((tuple(row) for row in made.frame.collect()), key=repr)
+    names = [str(one["name"]) for one in made.schema]
+    assert names == ["id", "name", "a", "day", "hour", "other", "rate", "raw", "total", "year"]
+    assert rows == [
+        (1, "one", "x", date(2024, 1, 1), 11, None, Decimal("1.5"), "6162", 3, 2024),
+        (2, "two", None, None, None, "two", None, None, None, None),
+        (2, "zwei", "y", None, None, "two", Decimal(2), None, 3, None),
+        (3, "none", None, None, None, None, None, None, None, None),
+    ]
+    assert made.schema[6]["type"] == "NUMERIC"
+
+
+async def test_an_inner_join_keeps_what_matches_and_a_query_takes_parameters(
+    session: "SparkSession", world: World
+) -> None:
+    select = f"SELECT id, MAX(label) AS label FROM {world.dataset}.labels WHERE id > @least GROUP BY id"
+    side = SideInput("s", "s.id = t.id", select=select, inner=True)
+    shaping = Shaping(side_inputs=(side,), transform={"name": "s.label"}, parameters={"least": 1})
+    made = await joined(session, world.sides(), shaping)
+    assert [tuple(row) for row in made.frame.collect()] == [(2, "zwei")]
+
+
+async def test_rows_are_read_again_only_when_the_table_changed_or_the_time_is_over(world: World) -> None:
+    sides = world.sides()
+    shaping = Shaping(side_inputs=(SideInput("s", "s.id = t.id", table=world.table("labels")),))
+    for _ in range(3):
+        await sides.ready(shaping)
+    assert len(world.reads) == 1
+    await world.run("UPDATE ds.labels SET label = 'drei' WHERE id = 2")
+    await sides.ready(shaping)
+    assert len(world.reads) == 2
+    world.clock.advance(timedelta(minutes=6))
+    await sides.ready(shaping)
+    assert len(world.reads) == 3
+
+
+async def test_a_view_is_read_by_a_query_and_a_missing_table_is_named(world: World) -> None:
+    await world.run("CREATE VIEW ds.seen AS SELECT id FROM ds.labels")
+    await world.sides().ready(Shaping(side_inputs=(SideInput("s", "s.id = t.id", table=world.table("seen")),)))
+    assert str(world.reads[-1]).startswith("SELECT * FROM `")
+    with pytest.raises(NotFound, match="side input s: there is no table"):
+        await world.sides().ready(Shaping(side_inputs=(SideInput("s", "s.id = t.id", table=world.table("no")),)))
+
+
+async def test_too_many_rows_are_refused_before_they_fill_the_memory(world: World) -> None:
+    await world.run("CREATE TABLE ds.large AS SELECT x, REPEAT('x', 1000) AS y FROM UNNEST(GENERATE_ARRAY(1, 2000)) x")
+    table = Shaping(side_inputs=(SideInput("s", "s.x = t.id", table=world.table("large")),))
+    with pytest.raises(BadInput, match=r"side input s: .*large has .* bytes; a side input may have 1048576 at most"):
+        await world.sides().ready(table)
+    query = SideInput("s", "s.x = t.id", select=f"SELECT * FROM {world.dataset}.large")
+    with pytest.raises(BadInput, match="side input s: a query has more than 1048576 bytes"):
+        await world.sides().ready(Shaping(side_inputs=(query,)))
