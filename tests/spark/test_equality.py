@@ -15,6 +15,8 @@ from tests.spark.batches import NDJSON, Batches, lines
 from tests.spark.test_readers import EVERYTHING
 from tests.unit.localcloud.bigquery.files.support import schema
 
+from ingestd.model.errors import BadInput
+from ingestd.model.preparation import Branch, Shaping, Unmatched
 from ingestd.prepare.session import Spark
 
 
@@ -188,3 +190,53 @@ async def test_csv_columns_are_detected_as_a_direct_load_detects_them(batches: B
     prepared = await batches.prepare(files, (), load)
     assert [(item["name"], item["type"]) for item in prepared.schema] == [("id", "INTEGER"), ("when", "DATE")]
     assert await batches.loaded(prepared) == await batches.load([files[0].ref.url], None, load)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_shaped_rows_are_those_that_plain_python_makes_of_the_files(batches: Batches, kind: str) -> None:
+    """Criteria, a transformation, one row per key and a split, in the same pass as the reading and the quarantine."""
+    make, options = FORMATS[kind]
+    files = await batches.put_all({f"in/{part}": make(part % 2) for part in range(3)} | {"in/3": b"\0 broken\n" * 3})
+    shaping = Shaping(
+        transform={"name": "UPPER(t.name)", "amount": "t.amount * 2"},
+        criteria="MOD(t.id, 5) != 0",
+        unique_columns=("day",),
+        order_by=("id DESC",),
+        branches=(Branch("amount > 50"), Branch("name IS NULL")),
+    )
+    prepared = await batches.prepare(files, FLAT, {"sourceFormat": kind, **options}, shaping=shaping)
+    kept: dict[Any, dict[str, Any]] = {}
+    read = [row for part in range(3) for row in _table(part % 2).to_pylist()]
+    chosen = [row for row in read if row["id"] % 5]
+    for row in chosen:
+        if row["day"] not in kept or row["id"] > kept[row["day"]]["id"]:
+            kept[row["day"]] = row
+    wanted: dict[int, list[Any]] = {-1: [], 0: [], 1: []}
+    for row in kept.values():
+        shaped = row | {"name": row["name"] and row["name"].upper(), "amount": row["amount"] * 2}
+        target = 0 if shaped["amount"] > 50 else 1 if shaped["name"] is None else -1
+        wanted[target].append(tuple(shaped[item.name] for item in FLAT))
+    for branch, rows in wanted.items():
+        assert await batches.loaded(prepared, branch) == sorted(rows)
+        assert sum(output.rows for output in prepared.outputs if output.branch == branch) == len(rows)
+    assert prepared.rows_left_out == {"criteria": len(read) - len(chosen), "duplicate": len(chosen) - len(kept)}
+    assert [(bad.index, bad.loaded) for bad in prepared.bad] == [(3, False)]
+
+
+async def test_a_split_of_rows_that_only_text_carries_is_written_in_one_pass(batches: Batches) -> None:
+    columns = schema("id INT64 REQUIRED", "j JSON", "t TIME")
+    rows = [{"id": n, "j": {"n": n}, "t": f"00:00:{n:02d}"} for n in range(10)]
+    files = [await batches.put("in/a.json", lines(rows))]
+    shaping = Shaping(branches=(Branch("id < 3"), Branch("id > 100")), unmatched=Unmatched.DROP)
+    prepared = await batches.prepare(files, columns, shaping=shaping)
+    assert [(output.branch, output.rows) for output in prepared.outputs] == [(0, 3)]
+    assert prepared.rows_left_out == {"unmatched": 7}
+    assert await batches.loaded(prepared, 0) == (await batches.direct(files, columns))[:3]
+
+
+async def test_a_required_column_that_a_transformation_empties_fails_the_batch_by_name(batches: Batches) -> None:
+    columns = schema("id INT64 REQUIRED", "name STRING")
+    files = [await batches.put("in/a.json", lines([{"id": 1}, {"id": 2}]))]
+    with pytest.raises(BadInput, match="id"):
+        await batches.prepare(files, columns, shaping=Shaping(transform={"id": "NULLIF(t.id, 2)"}))
+    assert await batches.names("staging/") == []
