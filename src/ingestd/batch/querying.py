@@ -5,6 +5,7 @@ or does not. A script commits statement by statement unless it uses a transactio
 committed is never run again by itself, since that would repeat the committed part.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,12 +18,16 @@ from ingestd.batch.driving import IN_PLACE, Drive, concluded_phase, request, sto
 from ingestd.batch.landing import destination
 from ingestd.model.errors import BadInput, Fatal, IngestError, NotFound, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobState
+from ingestd.model.objects import EPOCH
 from ingestd.warehouse.errors import job_failure
 
 log = structlog.get_logger(__name__)
 
 TEMP_EXT = "temp_ext"
 
+_BEGIN = re.compile(r"\bBEGIN\s+TRANSACTION\b", re.IGNORECASE)
+_COMMIT = re.compile(r"\bCOMMIT\s+TRANSACTION\b", re.IGNORECASE)
+_MARKS = frozenset({"BEGIN_TRANSACTION", "COMMIT_TRANSACTION", "ROLLBACK_TRANSACTION"})
 _DML = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 _HARMLESS = frozenset({"", "SELECT", "ASSERT", "SCRIPT"})
 
@@ -36,6 +41,8 @@ class Statement:
     rows: int | None
     failed: bool
     changes: bool  # something that outlives the script
+    line: int = 0  # where it begins in the script; 0 when not told
+    in_transaction: bool = False
 
 
 class Querying(Drive):
@@ -57,6 +64,10 @@ class Querying(Drive):
             await self._judge(chunks[0], done[chunks[0].job])
         self._held.record = concluded_phase(self._record)
         return True
+
+    @property
+    def _sql(self) -> str:
+        return self._record.success.sql if self._record.success else ""
 
     async def _locate(self) -> None:
         """Know where the job runs; the table itself may be the query's to make."""
@@ -91,7 +102,7 @@ class Querying(Drive):
             progress = replace(record.progress, chunks=(), loads=(*record.progress.loads, done))
             self._held.record = replace(record, progress=progress, error="")
             return
-        done_before = committed(statements) if job.failed else ()
+        done_before = committed(statements, self._sql) if job.failed else ()
         failures = chunk.failures + (1 if isinstance(problem, Transient) else 0)
         final = (
             isinstance(problem, BadInput)
@@ -125,6 +136,8 @@ class Querying(Drive):
         if not children and own.get("statementType") not in (None, "SCRIPT"):
             return [_statement(1, job)]
         found = await self._parts.warehouse.child_jobs(job.ref)
+        # Statements that take no time are created in the same millisecond: their lines tell which was first.
+        found.sort(key=lambda child: (child.created or EPOCH, _line(child), len(child.ref.job_id), child.ref.job_id))
         return [_statement(number, child) for number, child in enumerate(found, 1)]
 
     def _changed_nothing(self, statements: Sequence[Statement]) -> BadInput | None:
@@ -135,26 +148,44 @@ class Querying(Drive):
         which = f"statement {idle[0].number} ({idle[0].kind})" if len(statements) > 1 else f"its {idle[0].kind}"
         return BadInput(
             f"the transformation ran, and {which} changed no row, which counts as a failure "
-            f"(success.fail_on_zero_dml_rows){_already(committed(statements))}"
+            f"(success.fail_on_zero_dml_rows){_already(tuple(one for one in statements if one.changes))}"
         )
 
 
-def committed(statements: Sequence[Statement]) -> tuple[Statement, ...]:
-    """The statements whose effects stay, although the script they belong to failed."""
+def committed(statements: Sequence[Statement], sql: str = "") -> tuple[Statement, ...]:
+    """The statements whose effects stay, although the script they belong to failed.
+
+    What a transaction did stays if it was committed. BigQuery marks its statements; where it does not tell where the
+    transaction begins and ends, the script's lines do.
+    """
+    marked = any(one.kind in _MARKS for one in statements)
+    lines = () if marked else _transactions(sql)
+    reached = max((one.line for one in statements), default=0)
     kept: list[Statement] = []
     open_since: int | None = None
     for one in statements:
-        if one.failed:
-            continue
         if one.kind == "BEGIN_TRANSACTION":
             open_since = len(kept)
-        elif one.kind == "COMMIT_TRANSACTION":
+        elif one.kind == "COMMIT_TRANSACTION" and not one.failed:
             open_since = None
         elif one.kind == "ROLLBACK_TRANSACTION" and open_since is not None:
             kept, open_since = kept[:open_since], None
-        elif one.changes:
-            kept.append(one)
+        elif one.changes and not one.failed:
+            undone = any(begin < one.line and not end < reached for begin, end in lines if one.line <= end)
+            if not undone and (marked or lines or not one.in_transaction):
+                kept.append(one)
     return tuple(kept if open_since is None else kept[:open_since])
+
+
+def _transactions(sql: str) -> tuple[tuple[int, float], ...]:
+    """The lines on which transactions begin and are committed."""
+    found: list[tuple[int, float]] = []
+    for number, line in enumerate(sql.splitlines(), 1):
+        if _BEGIN.search(line):
+            found.append((number, float("inf")))
+        elif _COMMIT.search(line) and found and found[-1][1] == float("inf"):
+            found[-1] = (found[-1][0], number)
+    return tuple(found)
 
 
 def _already(done: Sequence[Statement]) -> str:
@@ -173,7 +204,20 @@ def _statement(number: int, job: JobState) -> Statement:
     affected = query.get("numDmlAffectedRows")
     made = str((query.get("ddlTargetTable") or {}).get("datasetId") or "")
     changes = kind not in _HARMLESS and not (kind in _DML and affected == "0") and not made.startswith("_")
-    return Statement(number, kind, int(affected) if affected is not None else None, job.failed, changes)
+    return Statement(
+        number=number,
+        kind=kind,
+        rows=int(affected) if affected is not None else None,
+        failed=job.failed,
+        changes=changes,
+        line=_line(job),
+        in_transaction=bool(job.statistics.get("transactionInfo")),
+    )
+
+
+def _line(job: JobState) -> int:
+    frames = (job.statistics.get("scriptStatistics") or {}).get("stackFrames") or [{}]
+    return int(frames[-1].get("startLine") or 0)
 
 
 def _query_statistics(job: JobState) -> dict[str, Any]:
