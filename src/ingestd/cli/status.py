@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console, Group
-from rich.table import Table
 from rich.text import Text
 
 from ingestd.cli import where
 from ingestd.cli.errors import CommandError
 from ingestd.cli.ledger import Config, Json, print_json, settings_for
+from ingestd.cli.tables import Cell, LinedUp, ago, span
 from ingestd.cli.terminal import duration, output
-from ingestd.cli.windows import ago, span, windows_table
+from ingestd.cli.windows import windows_table
 
 if TYPE_CHECKING:
     from ingestd.ledger.overview import Overview
@@ -109,85 +109,79 @@ def _headline(view: "Overview") -> Text:
     waiting = sum(1 for one in view.batches if one.state == "waiting")
     text = Text.assemble(
         (f"{view.at:%Y-%m-%d %H:%M:%S} UTC", "bold"),
-        f"  {len(view.windows)} windows, {len(view.batches)} batches under way",
+        f"  {_count(len(view.windows), 'window')}, {_count(len(view.batches), 'batch', 'batches')}",
     )
     if waiting:
-        text.append(f", {waiting} waiting for their surroundings", "yellow")
+        text.append(f", {waiting} waiting", "yellow")
     if view.failures:
         text.append(f", {len(view.failures)} failed lately", "red")
     return text
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def _title(text: str, count: int) -> str:
     return text if count <= _SHOWN else f"{text} (the first {_SHOWN} of {count:,})"
 
 
-def _table(title: str, *columns: tuple[str, str]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", expand=False)
-    for name, justify in columns:
-        elastic = justify == "left"
-        table.add_column(
-            name,
-            justify="left" if elastic else "right",
-            overflow="ellipsis",
-            no_wrap=True,
-            ratio=1 if elastic else None,
-        )
-    return table
-
-
-def _batches(view: "Overview") -> Table:
-    table = _table(
-        _title("Batches under way", len(view.batches)),
-        ("table", "left"), ("batch", "left"), ("phase", "left"), ("files", "right"), ("for", "right"), ("", "left"),
-    )  # fmt: skip
+def _batches(view: "Overview") -> LinedUp:
+    rows: list[tuple[Cell, ...]] = []
     ordered = sorted(view.batches, key=lambda one: (one.state != "waiting", one.since))
     for one in ordered[:_SHOWN]:
-        state: Text | str = one.state
+        state = Text(one.phase)
         if one.retry_at is not None:
-            state = Text(f"waits, again in {span(max(one.retry_at - view.at, timedelta()))}", style="yellow")
-        table.add_row(
-            one.destination,
-            one.event_id,
-            one.phase,
-            f"{one.files:,}",
-            span(max(view.at - one.since, timedelta())),
-            state,
-        )
-    return table
+            state = Text(f"again in {span(max(one.retry_at - view.at, timedelta()))}", style="yellow")
+        waited = span(max(view.at - one.since, timedelta()))
+        rows.append((one.event_id, one.destination, f"{one.files:,}", waited, state))
+    title = _title("Batches under way", len(view.batches))
+    return LinedUp(title, ("batch", "<table", ">files", ">for", "state"), rows)
 
 
-def _failures(view: "Overview") -> Table:
-    table = _table("Recent failures", ("when", "right"), ("table", "left"), ("batch", "left"), ("why", "left"))
+def _failures(view: "Overview") -> Group:
+    """Two lines each: which, and why as far as it fits."""
+    lines: list[Text] = [Text("Recent failures", style="bold")]
     for one in view.failures[:_SHOWN]:
-        why = one.error.replace("\n", " ")
-        table.add_row(ago(one.updated_at, view.at), one.destination.partition(".")[2], one.event_id, Text(why))
-    return table
+        when = ago(one.updated_at, view.at)
+        lines.append(
+            Text.assemble("  ", (one.event_id, "red"), f"  {_short(one.destination)}  {when}  rule {one.rule or '-'}")
+        )
+        lines.append(Text(f"    {' '.join(one.error.split())}", style="dim", no_wrap=True, overflow="ellipsis"))
+    return Group(*lines, Text())
 
 
-def _tables(view: "Overview", since: timedelta) -> Table:
-    table = _table(
-        _title(f"Tables, of the last {span(since)}", len(view.tables)),
-        ("table", "left"), ("data until", "right"), ("loaded", "right"), ("rows", "right"), ("done", "right"),
-        ("failed", "right"),
-    )  # fmt: skip
+def _short(destination: str) -> str:
+    """Without the project, which is mostly the same."""
+    return destination.partition(".")[2] or destination
+
+
+def _tables(view: "Overview", since: timedelta) -> LinedUp:
     stale_first = sorted(view.tables, key=lambda one: (one.fresh_until is not None, one.fresh_until or view.at))
-    for one in stale_first[:_SHOWN]:
-        failed = Text(f"{one.batches_failed:,}", style="red" if one.batches_failed else "")
-        table.add_row(
-            one.destination.partition(".")[2],
+    rows: list[tuple[Cell, ...]] = [
+        (
+            _short(one.destination),
             ago(one.fresh_until, view.at),
             ago(one.last_loaded_at, view.at),
             f"{one.rows_loaded or 0:,}",
             f"{one.batches_done:,}",
-            failed,
+            Text(f"{one.batches_failed:,}", style="red" if one.batches_failed else ""),
         )
-    return table
+        for one in stale_first[:_SHOWN]
+    ]
+    title = _title(f"Tables, of the last {span(since)}", len(view.tables))
+    return LinedUp(title, ("<table", ">data until", ">loaded", ">rows", ">done", ">failed"), rows)
 
 
-def _quotas(quotas: list[dict[str, Any]]) -> Table:
-    names = [name for name in quotas[0] if name != "table"]
-    table = _table("Quota budget", ("table", "left"), *((name.replace("_", " "), "right") for name in names))
-    for one in quotas[:_SHOWN]:
-        table.add_row(str(one["table"]), *(str(one[name]) for name in names))
-    return table
+def _quotas(quotas: list[dict[str, Any]]) -> LinedUp:
+    rows = [
+        (
+            _short(str(one["table"])),
+            f"{one['used_today']:,} of {one['limit']:,}",
+            str(one["waiting"]),
+            f"x{one['stretch']:g}",
+            f"{one['closed_for_seconds']:g}s",
+        )
+        for one in quotas[:_SHOWN]
+    ]
+    return LinedUp("Quota budget", ("<table", ">loads today", ">waiting", ">windows widened", ">closed for"), rows)

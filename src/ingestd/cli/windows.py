@@ -1,13 +1,14 @@
 """`ingestd windows`: the batch windows that are open, with their countdown."""
 
 import asyncio
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from rich.table import Table
+from rich.text import Text
 
 from ingestd.cli import where
 from ingestd.cli.ledger import Config, Json, print_json, settings_for
+from ingestd.cli.tables import Cell, LinedUp, span
 from ingestd.cli.terminal import output
 
 if TYPE_CHECKING:
@@ -43,42 +44,15 @@ async def _windows(settings: "Settings") -> "list[WindowLine]":
         return await overseer(settings, clients.store, clients.warehouse, SystemClock()).windows()
 
 
-def windows_table(lines: "Sequence[WindowLine]", title: str | None = None) -> Table:
+def windows_table(lines: "Sequence[WindowLine]", title: str = "") -> LinedUp:
     from rich.filesize import decimal
 
-    table = Table(title=title, title_justify="left", title_style="bold", expand=False)
-    table.add_column("table", overflow="ellipsis", no_wrap=True, ratio=3)
-    table.add_column("rule", overflow="ellipsis", no_wrap=True, ratio=2)
-    table.add_column("closes in", justify="right", no_wrap=True)
-    table.add_column("files", justify="right", no_wrap=True)
-    table.add_column("size", justify="right", no_wrap=True)
-    table.add_column("owner", overflow="ellipsis", no_wrap=True, ratio=2)
+    rows: list[tuple[Cell, ...]] = []
     for line in lines:
         left = "" if line.seconds_left is None else span(timedelta(seconds=line.seconds_left))
         shown = left if line.state == "open" else f"{line.state} {left}".strip()
-        table.add_row(
-            line.destination,
-            line.rule,
-            f"[{_STYLES.get(line.state, '')}]{shown}[/]" if line.state in _STYLES else shown,
-            f"{line.files:,}",
-            decimal(line.bytes),
-            f"…{line.owner[-_OWNER_ENDS_WITH:]}" if len(line.owner) > _OWNER_ENDS_WITH + 1 else line.owner,
-        )
-    return table
-
-
-def span(duration: timedelta) -> str:
-    """`1h02m`, `4m10s`, `12s`, and with a minus what has passed."""
-    seconds = round(duration.total_seconds())
-    sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
-    if seconds >= 2 * 86400:
-        return f"{sign}{seconds // 86400}d{seconds % 86400 // 3600:02d}h"
-    if seconds >= 3600:
-        return f"{sign}{seconds // 3600}h{seconds % 3600 // 60:02d}m"
-    if seconds >= 60:
-        return f"{sign}{seconds // 60}m{seconds % 60:02d}s"
-    return f"{sign}{seconds}s"
-
-
-def ago(moment: datetime | None, now: datetime) -> str:
-    return "never" if moment is None else f"{span(max(now - moment, timedelta()))} ago"
+        owner = f"…{line.owner[-_OWNER_ENDS_WITH:]}" if len(line.owner) > _OWNER_ENDS_WITH + 1 else line.owner
+        style = _STYLES.get(line.state, "")
+        size = decimal(line.bytes)
+        rows.append((line.destination, line.rule, Text(shown, style=style), f"{line.files:,}", size, owner))
+    return LinedUp(title, ("<table", "<rule", ">closes in", ">files", ">size", "<owner"), rows)

@@ -119,5 +119,5 @@ def test_open_windows_and_batches_that_wait_are_shown_with_their_countdown(world
     for text in (ingestd("windows"), ingestd("status", "--daemon", daemon.url)):
         assert lines_fit(text), text
         assert "bqtail.dummy" in text
-    assert "waits, again in" in ingestd("status", width=120)
+    assert "again in 59m" in ingestd("status", width=120)
     assert world.rows() != LOADED
