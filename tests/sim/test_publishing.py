@@ -305,3 +305,24 @@ def test_a_daemon_without_spark_says_so_and_keeps_the_batch(simulate: Simulate) 
         assert everything(world) == expected(0, 1)
 
     simulate(story, plain=True)
+
+
+@modes
+def test_load_jobs_in_flight_stay_under_their_limit(simulate: Simulate, asynchronous: bool) -> None:
+    """Also those that nobody waits for: their completion may be another replica's to handle."""
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        document = batches.rule(asynchronous)
+        del document["Batch"]
+        world.rule("rule.json", document)
+        assert world.plain is not None
+        with world.daemon(max_concurrent_load=2):
+            upload(world, 7)
+            await world.settled()
+        assert world.rows() == expected(*range(7))
+        jobs = list(world.plain.known.values())
+        together = [sum(two.created <= one.created < (two.ended or two.created) for two in jobs) for one in jobs]
+        assert max(together) == 2
+
+    simulate(story, plain=True, job_latency=20.0)

@@ -1,0 +1,170 @@
+"""Which way a batch takes, in which steps, in which project: decided by the record, and kept."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from tests.unit.batch.test_record import files, record
+
+from ingestd.batch.content import Fate, Load, Progress, SetAside
+from ingestd.batch.driving import abandoned, submitted_jobs
+from ingestd.batch.landing import landing_table, lands_apart
+from ingestd.batch.pinned import HOME, UNMATCHED, Pinned, Pour, Published
+from ingestd.batch.record import Phase, Record
+from ingestd.batch.settling import choose, settle
+from ingestd.batch.steps import Way, branch_tables, steps_of, way_of
+from ingestd.model.errors import BadInput
+from ingestd.model.jobs import JobKind
+from ingestd.model.preparation import BadFile, Output, Prepared
+from ingestd.rules.schema import Balancer
+from ingestd.warehouse.slots import JobSlots
+
+
+class Busy:
+    """Slots that know how many jobs run where."""
+
+    def __init__(self, **loads: int) -> None:
+        self._loads = loads
+
+    def in_flight(self, project: str, kind: JobKind) -> int:
+        assert kind is JobKind.LOAD
+        return self._loads.get(project, 0)
+
+
+def slots(**loads: int) -> JobSlots:
+    return cast("JobSlots", Busy(**loads))
+
+
+def ruled(dest: dict[str, Any], count: int = 2, **more: Any) -> Record:
+    load = {
+        "sourceFormat": "NEWLINE_DELIMITED_JSON",
+        "destinationTable": {"projectId": "p", "datasetId": "ds", "tableId": "t"},
+    }
+    if dest.get("Override"):
+        load["writeDisposition"] = "WRITE_TRUNCATE"
+    return replace(record(count), rule={"Dest": {"Table": "ds.t", **dest}, **more}, load=load)
+
+
+UNIQUE = {"UniqueColumns": ["id"]}
+SPLIT = {"Schema": {"Split": {"Mapping": [{"When": "a", "Then": "ds.one"}, {"When": "b", "Then": "ds.two"}]}}}
+
+
+@pytest.mark.parametrize(
+    ("dest", "more", "default", "way"),
+    [
+        ({}, {}, "spark", Way.DIRECT),
+        ({"Transient": {"Dataset": "temp"}}, {}, "spark", Way.DIRECT),
+        (UNIQUE, {}, "spark", Way.PREPARED),
+        (UNIQUE, {}, "bigquery", Way.STATEMENTS),
+        (UNIQUE, {"Engine": "bigquery"}, "spark", Way.STATEMENTS),
+        (UNIQUE, {"Engine": "spark"}, "bigquery", Way.PREPARED),
+        ({"Transient": {"Dataset": "temp", "Criteria": "id > 1"}}, {}, "bigquery", Way.STATEMENTS),
+        ({"Merge": {"Keys": ["id"]}}, {}, "spark", Way.PREPARED),
+        ({}, {"Merge": {"Format": "PARQUET"}}, "bigquery", Way.PREPARED),
+        ({}, {"OnBadData": "quarantine rows"}, "bigquery", Way.PREPARED),
+        ({}, {"OnBadData": "fail"}, "spark", Way.DIRECT),
+        ({"AllowFieldAddition": True}, {}, "spark", Way.PREPARED),
+        ({"Schema": {"Drift": "discard_value"}}, {}, "spark", Way.DIRECT),
+    ],
+)
+def test_only_what_needs_preparation_is_prepared(
+    dest: dict[str, Any], more: dict[str, Any], default: str, way: Way
+) -> None:
+    assert way_of(ruled(dest, **more), default) is way
+
+
+def test_the_engine_that_was_chosen_by_default_stays_when_the_default_changes() -> None:
+    settled = settle(ruled(UNIQUE), "spark", slots())
+    assert (settled.engine, settled.settled) == ("spark", True)
+    stored = Record.from_json(settled.to_json())
+    again = settle(stored, "bigquery", slots())
+    assert way_of(again, "bigquery") is Way.PREPARED
+
+
+def test_statements_read_from_a_table_of_the_batchs_own_and_keep_doing_so_when_replayed() -> None:
+    settled = settle(ruled(UNIQUE), "bigquery", slots())
+    assert lands_apart(settled)
+    failed = replace(settled, phase=Phase.FAILED, progress=Progress(aside={0: SetAside(Fate.FAILED, "x")}))
+    assert lands_apart(settle(failed.reopened(failed.created), "spark", slots()))
+
+
+def test_a_transient_table_lies_in_the_project_and_dataset_that_the_rule_names() -> None:
+    settled = settle(ruled({"Transient": {"Dataset": "temp", "ProjectID": "other"}}), "spark", slots())
+    assert str(landing_table(settled)) == "other.temp.t_17"
+    assert settled.load_job().project == "other"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "most", "busy", "expected"),
+    [
+        ("fallback", 2, {"a": 2, "b": 1}, {"b"}),
+        ("fallback", 2, {}, {"a"}),
+        ("fallback", 1, {"a": 1, "b": 1, "c": 1}, {"a", "b", "c"}),
+        ("rand", 0, {"a": 9}, {"a", "b", "c"}),
+        ("rand", 1, {"a": 1, "c": 1}, {"b"}),
+    ],
+)
+def test_a_balancer_goes_by_live_job_counts(strategy: str, most: int, busy: dict[str, int], expected: set[str]) -> None:
+    balancer = Balancer(project_ids=("a", "b", "c"), strategy=strategy, max_load_jobs=most)
+    assert {choose(balancer, slots(**busy), str(seed)) for seed in range(50)} == expected
+
+
+def test_the_project_that_was_chosen_is_in_the_record() -> None:
+    balanced = {"Dataset": "temp", "Balancer": {"ProjectIDs": ["a", "b"], "Strategy": "fallback", "MaxLoadJobs": 1}}
+    first = settle(ruled({"Transient": balanced}), "spark", slots(a=1))
+    assert (first.project, first.settled) == ("b", True)
+    assert settle(Record.from_json(first.to_json()), "spark", slots(b=1)).project == "b"
+
+
+def test_a_split_counts_what_fits_nowhere_before_it_fills_its_tables() -> None:
+    steps = steps_of(ruled(SPLIT))
+    assert [(step.branch, step.target.table) for step in steps] == [(UNMATCHED, "t"), (0, "one"), (1, "two")]
+    keep = {"Schema": {"Split": {**SPLIT["Schema"]["Split"], "Unmatched": "keep"}}}
+    assert [step.branch for step in steps_of(ruled(keep))] == [0, 1, HOME]
+
+
+def test_two_mappings_never_replace_the_same_table() -> None:
+    mapping = [{"When": "a", "Then": "ds.one"}, {"When": "b", "Then": "ds.one"}]
+    twice = {"Override": True, "Schema": {"Split": {"Mapping": mapping}}}
+    with pytest.raises(BadInput, match="replace the same table"):
+        branch_tables(ruled(twice))
+
+
+def test_a_record_remembers_what_was_prepared_and_published() -> None:
+    made = Prepared(
+        attempt=3,
+        format="PARQUET",
+        schema=({"name": "id", "type": "INTEGER"},),
+        outputs=(Output(HOME, ("gs://s/1", "gs://s/2"), 5, 100), Output(0, ("gs://s/3",), 2, 10)),
+        bad=(BadFile(1, "line 3", rows=2, loaded=True),),
+        rows_left_out={"duplicate": 4},
+        rejected=("gs://s/bad",),
+        load_options={"parquetOptions": {"enableListInference": True}},
+    )
+    pinned = Pinned(made, (Pour(0, 0, 2, 4, rows=5, size=100), Pour(1, 0, 1, 5)))
+    progress = Progress(
+        jobs=5, publishing=2, published=(Published(HOME, "p.ds.t", 5, "job"),), preparing=3, pinned=pinned
+    )
+    stored = Record.from_json(record(2, progress=progress).to_json())
+    assert stored.progress == progress
+
+
+def test_a_batch_that_is_given_up_says_which_tables_have_their_rows_and_a_replay_leaves_them_alone() -> None:
+    done = (Published(0, "p.ds.one", 4, "job"), Published(UNMATCHED, "p.ds.t", 1, "job2"))
+    half = ruled({**SPLIT, "Transient": {"Dataset": "temp"}}, Engine="bigquery")
+    half = replace(half, progress=Progress(loads=(Load(1, (0, 1), 9, 9),), jobs=1, published=done))
+    given_up = abandoned(half, "two is not there")
+    assert given_up.phase is Phase.FAILING
+    assert given_up.error == "two is not there; these tables have got their rows: p.ds.one (4 rows)"
+    assert given_up.failed_files == files(2)
+    again = given_up.enter(Phase.FAILED).reopened(given_up.created)
+    assert again.progress.has(0)
+    assert not again.progress.has(1)
+    assert again.progress.publishing == 2, "the old jobs' ids are used up"
+
+
+def test_every_job_of_a_batch_has_its_task_dropped() -> None:
+    apart = ruled({**SPLIT, "Transient": {"Dataset": "temp"}}, Engine="bigquery")
+    apart = replace(apart, progress=Progress(jobs=2, publishing=2))
+    names = [job.job_id for job in submitted_jobs(apart)]
+    assert len(names) == len(set(names)) == 2 + 2 * 4
