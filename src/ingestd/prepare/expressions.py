@@ -161,12 +161,14 @@ def unsupported(text: str) -> list[str]:
             found[f"function NET.{node.this.name.upper()} is not available on Spark"] = None
         elif isinstance(node, exp.Anonymous) and not isinstance(node.parent, exp.NetFunc):
             name = str(node.this).upper()
-            if name == "WEEK" or _in_subselect(node):
+            if name in ("WEEK", "STRUCT") or _in_subselect(node):
                 continue
             if name not in REGISTRY:
                 found[unknown_function(name)] = None
             elif isinstance(node.parent, exp.SafeFunc) and not REGISTRY[name].safe:
                 found[f"SAFE.{name} is not available on Spark"] = None
+        elif isinstance(node, exp.Interval) and isinstance(node.parent, exp.Anonymous):
+            continue  # its function looks at it
         elif not isinstance(node, _GRAMMAR) and type(node) not in Compiler.NODES:
             found[f"{_plain_name(node)} is not available on Spark"] = None
     return list(found)
