@@ -100,8 +100,27 @@ def configuration(settings: SparkSettings, scratch: Path) -> dict[str, str]:
             "spark.local.dir": str(scratch / "spill"),
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         }
+    if where.files is Files.GS:
+        conf |= _storage_connector(os.environ.get("STORAGE_EMULATOR_HOST", ""))
     theirs = settings.conf.get(_JAVA_OPTIONS, "")
     return conf | settings.conf | {_JAVA_OPTIONS: f"{conf[_JAVA_OPTIONS]} {theirs}".strip()}
+
+
+def _storage_connector(emulator: str) -> dict[str, str]:
+    """How Spark reaches buckets; the connector itself is a jar that the image or the cluster brings."""
+    conf = {
+        "fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
+        "fs.AbstractFileSystem.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFS",
+    }
+    if emulator:
+        conf |= {
+            "fs.gs.storage.root.url": emulator if "://" in emulator else f"http://{emulator}",
+            "fs.gs.auth.type": "UNAUTHENTICATED",
+            "fs.gs.auth.service.account.enable": "false",  # the same, as older connectors call it
+            "fs.gs.auth.null.enable": "true",
+            "fs.gs.create.items.conflict.check.enable": "false",
+        }
+    return {f"spark.hadoop.{name}": value for name, value in conf.items()}
 
 
 def java_options() -> list[str]:
