@@ -169,8 +169,10 @@ class Loader:
         announcing = asyncio.create_task(announcer.announce(objects), name="announce")
         try:
             blocked_since: float | None = None
-            while not self._done(announcing):
+            announced: datetime | None = None
+            while announced is None or not self._done(announced):
                 if announcing.done():
+                    announced = announced or self._app.clock.now()
                     self._close_windows()
                 blocked_since = self._look(blocked_since)
                 if blocked_since is not None and self._now() - blocked_since > patience.total_seconds():
@@ -184,12 +186,13 @@ class Loader:
         self._account.known += len(self._open)  # taken as duplicates: no batch of this run ended with them
         self._open.clear()
 
-    def _done(self, announcing: "asyncio.Task[Any]") -> bool:
-        if not announcing.done():
-            return False
+    def _done(self, announced: datetime) -> bool:
+        """Whether nothing is under way; files taken as known may be in a batch that an earlier run left behind."""
         assert self._app.console is not None
-        busy = self._app.windows.open_windows or self._app.runner.active or self._app.console.feed.awaiting()
-        return not busy
+        if self._app.windows.open_windows or self._app.runner.active or self._app.console.feed.awaiting():
+            return False
+        swept = self._app.reconciler.swept_at
+        return not self._open or (swept is not None and swept > announced and not self._app.reconciler.running)
 
     def _close_windows(self) -> None:
         """Everything has arrived: nobody waits for later files."""

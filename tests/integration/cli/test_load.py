@@ -1,0 +1,146 @@
+"""`ingestd load` against a local cloud: a folder becomes rows, once."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from ingestd.cli.main import app
+
+pytestmark = pytest.mark.usefixtures("emulators")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Five files, one of them further down, and one that is no data."""
+    source = tmp_path / "data"
+    (source / "more").mkdir(parents=True)
+    for number in range(4):
+        (source / f"part{number}.json").write_text(json.dumps({"id": number, "name": f"n{number}"}))
+    (source / "more" / "last.json").write_text('{"id": 9, "name": "z"}')
+    (source / ".hidden.json").write_text("{}")
+    return source
+
+
+@pytest.fixture
+def ops(storage_client: Any, unique: str) -> str:
+    """A journal of one's own, and a place for copies."""
+    storage_client.create_bucket(f"{unique}-load")
+    return f"{unique}-load"
+
+
+def load(*arguments: str) -> Result:
+    return CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(app, ["load", *arguments])
+
+
+def account(result: Result) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
+
+
+def count(bigquery_client: Any, table: str) -> int:
+    (row,) = bigquery_client.query_and_wait(f"SELECT COUNT(*) AS n FROM `{table}`")
+    return int(row["n"])
+
+
+def test_a_local_folder_loads_together_and_leaves_no_copies(
+    folder: Path, dataset: str, ops: str, bigquery_client: Any, storage_client: Any
+) -> None:
+    table = f"{dataset}.things"
+    result = load(str(folder), "--dest", table, "--autodetect", "--bucket", ops, "--ops", f"gs://{ops}/books", "--json")
+    assert result.exit_code == 0, result.output
+    done = account(result)
+    assert (done["found"], done["loaded"], done["rows"], done["batches"]) == (5, 5, 5, 1)
+    assert count(bigquery_client, table) == 5
+    assert not [blob.name for blob in storage_client.list_blobs(ops, prefix="_adhoc_/")]
+    assert (folder / "part0.json").exists(), "the user's own files are never touched"
+
+
+def test_a_bucket_folder_is_loaded_once_however_often_it_is_asked(
+    dataset: str, ops: str, bucket: str, bigquery_client: Any, storage_client: Any
+) -> None:
+    for number in range(3):
+        blob = storage_client.bucket(bucket).blob(f"in/{number}.json")
+        blob.upload_from_string(json.dumps({"id": number}))
+    storage_client.bucket(bucket).blob("elsewhere/x.json").upload_from_string('{"id": 7}')
+    table = f"{dataset}.once"
+    arguments = [f"gs://{bucket}/in", "-d", table, "-a", "-S", ".json", "-i", f"gs://{ops}/books", "--json"]
+    assert account(load(*arguments))["loaded"] == 3
+    again = account(load(*arguments))
+    assert (again["loaded"], again["loaded_before"], again["batches"]) == (0, 3, 0)
+    storage_client.bucket(bucket).blob("in/3.json").upload_from_string('{"id": 3}')
+    more = account(load(*arguments))
+    assert (more["loaded"], more["loaded_before"]) == (1, 3)
+    assert count(bigquery_client, table) == 4
+    assert storage_client.bucket(bucket).blob("in/0.json").exists(), "sources in a bucket stay"
+
+
+def test_a_bad_file_is_named_and_the_others_load(folder: Path, dataset: str, ops: str, bigquery_client: Any) -> None:
+    (folder / "broken.json").write_text('{"id": ')
+    table = f"{dataset}.partly"
+    bigquery_client.query_and_wait(f"CREATE TABLE {table} (id INT64, name STRING)")
+    result = load(str(folder), "--dest", table, "--bucket", ops, "--ops", f"gs://{ops}/books", "--json")
+    assert result.exit_code == 1
+    done = account(result)
+    assert (done["loaded"], [one["file"].rpartition("/")[2] for one in done["not_loaded"]]) == (5, ["broken.json"])
+    assert count(bigquery_client, table) == 5
+
+
+def test_a_dry_run_prints_the_rule_and_touches_nothing(
+    folder: Path, dataset: str, ops: str, storage_client: Any
+) -> None:
+    table = f"{dataset}.x$20240501"
+    result = load(str(folder), "-d", table, "-D", "id", "-b", ops, "-i", f"gs://{ops}/books", "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "    UniqueColumns:\n    - id\n" in result.stderr
+    assert f"→ {dataset}.x$20240501" in result.stdout
+    assert "5 files" in result.stdout
+    assert not list(storage_client.list_blobs(ops))
+
+
+def test_what_blocks_is_said_and_the_same_command_goes_on(
+    folder: Path, unique: str, ops: str, bigquery_client: Any
+) -> None:
+    """The dataset does not exist yet."""
+    arguments = [str(folder), "-d", f"{unique}_late.t", "-a", "-b", ops, "-i", f"gs://{ops}/books", "--patience", "1s"]
+    blocked = load(*arguments)
+    assert blocked.exit_code == 1
+    assert f"{unique}_late" in blocked.stderr and "run the same command again to go on" in blocked.stderr
+    bigquery_client.create_dataset(f"{unique}_late")
+    done = account(load(*arguments[:-2], "--patience", "30s", "--json"))
+    assert done["rows"] == 5
+    assert count(bigquery_client, f"{unique}_late.t") == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--dest", "a.b"], "what shall be loaded?"),
+        (["nowhere", "--dest", "a.b"], "there is no nowhere"),
+        (["."], "into which table?"),
+        ([".", "--dest", "nodataset"], "--dest: "),
+        ([".", "--dest", "a.b", "--rule", "no.yaml"], "there is no rule file no.yaml"),
+        ([".", "--dest", "a.b", "-f", "EXCEL"], "SourceFormat"),
+        ([".", "--dest", "a.b", "-w", "1m", "--individually"], "exclude each other"),
+    ],
+)
+def test_a_mistake_is_said_at_once(arguments: list[str], complaint: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = load(*arguments)
+    assert result.exit_code == 1
+    assert complaint in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_rule_file_is_validated_and_used(folder: Path, dataset: str, ops: str, tmp_path: Path) -> None:
+    rule = tmp_path / "rule.yaml"
+    dest = f"{{Table: {dataset}.ruled, Schema: {{Autodetect: true}}}}"
+    rule.write_text(f"When: {{Prefix: /mine/, Suffix: .json}}\nAsync: true\nDest: {dest}\n")
+    valid = load("--rule", str(rule), "--validate")
+    assert "Rule is VALID" in valid.stdout
+    result = load(str(folder), "--rule", str(rule), "-b", ops, "-i", f"gs://{ops}/books", "--json")
+    assert result.exit_code == 0, result.output
+    done = account(result)
+    assert (done["loaded"], done["batches"], done["tables"]) == (5, 5, [f"{dataset}.ruled"])
