@@ -7,7 +7,7 @@ from rich.table import Table
 
 from ingestd.cli import where
 from ingestd.cli.errors import CommandError
-from ingestd.cli.terminal import output
+from ingestd.cli.terminal import Json, output, print_json
 
 app = typer.Typer(
     help="Rehearse failures on a running local cloud: errors, delays, lost answers, repeated messages.",
@@ -17,9 +17,13 @@ _COLUMNS = ("service", "method", "resource", "kind", "status", "seconds", "times
 
 
 @app.command("list")
-def show(state: where.State = None) -> None:
+def show(state: where.State = None, as_json: Json = False) -> None:
     """Show the faults in force."""
-    _print(_call("GET", state))
+    faults = _call("GET", state)
+    if as_json:
+        print_json(faults)
+    else:
+        _print(faults)
 
 
 @app.command()

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from ingestd.cli import where
 from ingestd.cli.errors import CommandError
-from ingestd.cli.terminal import output
+from ingestd.cli.terminal import Json, output, print_json
 
 if TYPE_CHECKING:
     from ingestd.model.objects import ObjectRef
@@ -26,6 +27,7 @@ def cp(
     ],
     target: Annotated[str, typer.Argument(help="gs://bucket/object, gs://bucket/folder/, or a file or folder.")],
     state: where.State = None,
+    as_json: Json = False,
 ) -> None:
     """Copy files into a bucket, out of it, or inside it.
 
@@ -35,15 +37,21 @@ def cp(
         target = target.rstrip("/") + "/"
     if len(sources) > 1 and not target.endswith("/"):
         raise CommandError(f"several files need a folder as target: end it with a slash ({target}/)")
-    asyncio.run(_copy_all(where.enter(state), sources, target))
+    copied = asyncio.run(_copy_all(where.enter(state), sources, target, tell=not as_json))
+    if as_json:
+        print_json([{"source": source, "target": to} for source, to in copied])
 
 
-async def _copy_all(project: str, sources: list[str], target: str) -> None:
+async def _copy_all(project: str, sources: list[str], target: str, *, tell: bool) -> list[tuple[str, str]]:
     from ingestd.gcp.connect import connect
 
+    copied = []
     async with connect(project) as clients:
         for source in sources:
-            output.print(f"{source} → {await _copy(clients.store, source, target)}")
+            copied.append((source, await _copy(clients.store, source, target)))
+            if tell:
+                output.print(" → ".join(copied[-1]), markup=False)
+    return copied
 
 
 async def _copy(store: "ObjectStore", source: str, target: str) -> str:
@@ -147,15 +155,19 @@ def publish(
         str, typer.Option(help="Topic to publish to. [dim]Default: the bucket's own notification topics.[/]")
     ] = "",
     state: where.State = None,
+    as_json: Json = False,
 ) -> None:
     """Publish test notifications, shaped exactly like Cloud Storage's."""
-    asyncio.run(_publish(where.enter(state), [_object(url, "") for url in objects], topic))
+    sent = asyncio.run(_publish(where.enter(state), [_object(url, "") for url in objects], topic, tell=not as_json))
+    if as_json:
+        print_json(sent)
 
 
-async def _publish(project: str, refs: "list[ObjectRef]", topic: str) -> None:
+async def _publish(project: str, refs: "list[ObjectRef]", topic: str, *, tell: bool) -> list[dict[str, Any]]:
     from ingestd.gcp.connect import connect
     from ingestd.gcp.notifications import announcements
 
+    sent: list[dict[str, Any]] = []
     async with connect(project) as clients:
         for ref in refs:
             messages = await asyncio.to_thread(announcements, project, ref, topic)
@@ -163,5 +175,8 @@ async def _publish(project: str, refs: "list[ObjectRef]", topic: str) -> None:
                 raise CommandError(f"bucket {ref.bucket} notifies no topic of finalized objects: give one with --topic")
             for message in messages:
                 number = await clients.publisher.publish(message.topic, message.data, message.attributes)
-                note = " [yellow](no such object: its description is made up)[/]" if message.invented else ""
-                output.print(f"{ref} → {message.topic} message {number}{note}")
+                sent.append({"object": ref.url, "topic": message.topic, "message": number, "exists": not message.invented})
+                if tell:
+                    note = " [yellow](no such object: its description is made up)[/]" if message.invented else ""
+                    output.print(f"{escape(ref.url)} → {message.topic} message {number}{note}")
+    return sent

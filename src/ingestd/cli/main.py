@@ -22,7 +22,7 @@ from ingestd.cli import (
     windows,
 )
 from ingestd.cli.errors import ReadableErrors
-from ingestd.cli.terminal import output
+from ingestd.cli.terminal import Json, output, print_json
 
 app = typer.Typer(
     cls=ReadableErrors,
@@ -71,6 +71,9 @@ app.command("publish", rich_help_panel=_TOOLS)(files.publish)
 
 
 @app.command(rich_help_panel=_DAEMON)
-def version() -> None:
+def version(as_json: Json = False) -> None:
     """Print the version."""
-    output.print(f"ingestd {ingestd.__version__}")
+    if as_json:
+        print_json({"version": ingestd.__version__})
+    else:
+        output.print(f"ingestd {ingestd.__version__}")

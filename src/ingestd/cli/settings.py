@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ingestd.cli.terminal import Json, print_json
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
@@ -18,9 +20,26 @@ of `section.key` is `INGESTD_SECTION__KEY`. Unknown keys are refused. Durations 
 """
 
 
-def settings() -> None:
+def settings(as_json: Json = False) -> None:
     """Print every setting with its default and its reason, as Markdown."""
-    typer.echo(reference(), nl=False)
+    if as_json:
+        print_json(_documents())
+    else:
+        typer.echo(reference(), nl=False)
+
+
+def _documents() -> list[dict[str, Any]]:
+    from ingestd.settings import Settings
+
+    found = []
+    for name, field in Settings.model_fields.items():
+        section = _section(field.annotation)
+        inner = section.model_fields.items() if section else [("", field)]
+        for key, one in inner:
+            default = None if one.is_required() else _shown(one.get_default(call_default_factory=True))
+            setting = {"setting": f"{name}.{key}".strip("."), "default": default, "required": one.is_required()}
+            found.append({**setting, "description": one.description or ""})
+    return found
 
 
 def reference() -> str:
