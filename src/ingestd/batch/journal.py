@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 import structlog
 
 from ingestd.batch.manifest import INLINE, from_manifest, to_manifest
-from ingestd.batch.record import Phase, Record
+from ingestd.batch.record import Kind, Phase, Record
 from ingestd.model.clock import Clock
 from ingestd.model.errors import NotFound, PreconditionFailed
 from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef
@@ -184,7 +184,7 @@ class Journal:
         await self._part_with(held, finished or held.record)
 
     async def _part_with(self, held: Held, finished: Record) -> None:
-        if self.witness is None or not finished.phase.final:
+        if self.witness is None or finished.kind is not Kind.LOAD or not finished.phase.final:
             await self.forget(held)
         else:
             self.witness.ended(finished, partial(self.forget, held))

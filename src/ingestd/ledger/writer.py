@@ -105,6 +105,7 @@ class LoadStateWriter:
         self._some.set()
 
     def ended(self, record: Record, forget: Forget) -> None:
+        """A load's record is final and under `Done/`."""
         known = self._waiting.get(record.event_id)
         if known is None:
             if len(self._waiting) >= self._max_waiting:
