@@ -28,8 +28,8 @@ def lines(rows: Sequence[Any]) -> bytes:
 
 
 class Batches:
-    def __init__(self, spark: Spark, folder: Path) -> None:
-        self.core = StorageCore(folder / "storage", project="p", clock=SystemClock())
+    def __init__(self, spark: Spark, folder: Path, core: StorageCore | None = None) -> None:
+        self.core = core or StorageCore(folder / "storage", project="p", clock=SystemClock())
         self.core.buckets.insert({"name": "bucket"})
         self.store = CoreStore(self.core, SystemClock())
         self.scratch = Scratch(folder / "scratch", 1 << 30)

@@ -1,0 +1,76 @@
+"""Spark reads and writes the bucket itself, through the Cloud Storage connector, against the local Storage."""
+
+import asyncio
+import gzip
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from tests.spark.batches import Batches, lines
+from tests.spark.scenarios.faults import running
+from tests.unit.localcloud.bigquery.files.support import schema
+
+from ingestd.localcloud.cloud import LocalCloud
+from ingestd.model.preparation import BadData, Branch, Shaping
+from ingestd.prepare.masters import Files
+from ingestd.prepare.preparer import SparkPreparer, Where
+from ingestd.prepare.start import spark_for
+from ingestd.settings import Spark as SparkSettings
+
+COLUMNS = schema("id INT64 REQUIRED", "name STRING", "tags STRING REPEATED")
+
+
+def connector(endpoint: str) -> dict[str, str]:
+    """An old connector on a new Hadoop wants plain numbers; an emulator wants no credentials."""
+    found = find_spec("pyspark_gcs")
+    assert found is not None
+    assert found.origin is not None
+    (jar,) = (Path(found.origin).parent / "jars").glob("*.jar")
+    options = {
+        "impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
+        "storage.root.url": endpoint,
+        "project.id": "test-project",
+        "auth.null.enable": "true",
+        "auth.service.account.enable": "false",
+        "block.size": "67108864",
+        "rewrite.max.chunk.size": "536870912",
+        "outputstream.buffer.size": "1048576",
+        "outputstream.sync.min.interval": "0",
+        "inputstream.inplace.seek.limit": "8388608",
+        "inputstream.min.range.request.size": "2097152",
+        "create.items.conflict.check.enable": "false",
+    }
+    return {"spark.jars": str(jar)} | {f"spark.hadoop.fs.gs.{name}": value for name, value in options.items()}
+
+
+async def main(folder: Path) -> None:
+    async with LocalCloud(folder / "cloud", "test-project") as cloud:
+        endpoint = cloud.endpoints.environ()["STORAGE_EMULATOR_HOST"]
+        conf = {**connector(endpoint), "spark.driver.memory": "768m"}
+        settings = SparkSettings(master="local[2]", files="gs", scratch=folder / "scratch", warm_up=False, conf=conf)
+        async with running(spark_for(settings)) as spark:
+            batches = Batches(spark, folder / "world", cloud.storage)
+            batches.preparer = SparkPreparer(spark, batches.store, batches.scratch, Where(Files.GS, 2))
+            contents = {f"in/{n}.json": lines([{"id": n, "name": "ä", "tags": ["x"]}]) for n in range(5)}
+            contents |= {
+                "in/a b+ü.json.gz": gzip.compress(lines([{"id": 50}])),
+                "in/bad.json": b"{",
+                "in/gone.json": b"",
+            }
+            files = await batches.put_all(contents)
+            await batches.store.delete(files[7].ref)
+            prepared = await batches.prepare(files, COLUMNS, bad_data=BadData.QUARANTINE_ROWS)
+            assert await batches.loaded(prepared) == await batches.direct(files[:6], COLUMNS)
+            assert [(bad.index, bad.missing) for bad in prepared.bad] == [(6, False), (7, True)], prepared.bad
+            assert len(prepared.rejected) == 1
+            assert list(batches.scratch.folder.glob("batch-*")) == []
+            shaping = Shaping(unique_columns=("name",), branches=(Branch("id = 4"),))
+            split = await batches.prepare(files[:6], COLUMNS, shaping=shaping)
+            assert [(output.branch, output.rows) for output in split.outputs] == [(-1, 1), (0, 1)]
+            assert await batches.loaded(split, 0) == [(4, "ä", ["x"])]
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        asyncio.run(main(Path(sys.argv[1] if len(sys.argv) > 1 else name)))
