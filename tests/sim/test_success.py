@@ -1,0 +1,183 @@
+"""Directories with success files: exactly once through a crash after any effect, and few calls per batch."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from tests.sim.world import DATASET, OPS, TRIGGER, Fate, World
+
+from ingestd.localcloud.faults import Fault, FaultKind, Hooks
+
+Simulate = Callable[..., None]
+
+
+def convention(**more: Any) -> dict[str, Any]:
+    return {
+        "success": {"order_grace": "0s", "conventions": [{"bucket": TRIGGER, **more}]},
+        "load_state": {"enabled": False},
+    }
+
+
+def batch(world: World, folder: str, *numbers: int, success: bool = True) -> int:
+    """A directory of one-row files, and its success file; the generation of that."""
+    for number in numbers:
+        world.upload(f"{DATASET}/{folder}/f{number:03d}.json", {"id": number, "name": "x"})
+    if not success:
+        return 0
+    return int(world.storage.write(TRIGGER, f"{DATASET}/{folder}/_SUCCESS", b"", "text/plain").generation)
+
+
+def rows(world: World, table: str = "dummy") -> list[int]:
+    return sorted(int(row[0]) for row in world.rows(table))
+
+
+def idle(world: World) -> bool:
+    return world.quiet() and not any("/queue/" in name for name in world.objects("journal/ordered/"))
+
+
+def crash_everywhere(
+    simulate: Simulate, prepare: Callable[[World], None], check: Callable[[World], None], **settings: Any
+) -> int:
+    """Let a daemon die after its first effect, its second …, and another one finish; how many there are."""
+    effects = 0
+    while True:
+        fate = Fate(dies_after=effects)
+
+        async def story(world: World, fate: Fate = fate, effects: int = effects) -> None:
+            world.create_table("dummy")
+            prepare(world)
+            with world.daemon(fate, **settings) as first:
+                await world.until(lambda: not first.alive or idle(world))
+            with world.daemon(**settings):
+                await world.until(lambda: idle(world), 900)
+            try:
+                check(world)
+            except AssertionError as error:
+                raise AssertionError(f"after {effects} effects, the last {fate.log[-3:]}: {error}") from error
+
+        simulate(story, plain=True)
+        if not fate.struck:
+            return effects
+        effects += 1
+
+
+def test_w03_a_crash_after_any_effect_neither_loses_nor_doubles_a_directory(simulate: Simulate) -> None:
+    def check(world: World) -> None:
+        assert rows(world) == [1, 2, 3]
+        assert [record["Status"] for record in world.record()] == ["done"]
+
+    assert (
+        crash_everywhere(simulate, lambda world: batch(world, "dummy/b", 1, 2, 3) and None, check, **convention()) >= 5
+    )
+
+
+def test_w12_a_crash_after_any_effect_leaves_a_staged_directory_one_commit(simulate: Simulate) -> None:
+    def check(world: World) -> None:
+        assert rows(world) == [1, 2, 3, 4, 5]
+        assert list(world.plain.tables) == [f"{DATASET}.dummy"]  # type: ignore[union-attr]
+
+    some = {**convention(), "jobs": {"max_files": 2}}
+    assert crash_everywhere(simulate, lambda world: batch(world, "dummy/b", 1, 2, 3, 4, 5) and None, check, **some) >= 9
+
+
+def test_w06_a_crash_after_any_effect_of_an_ordered_table_loses_no_batch(simulate: Simulate) -> None:
+    def prepare(world: World) -> None:
+        for number in (3, 1, 2):
+            batch(world, f"dummy/b{number}", number)
+
+    def check(world: World) -> None:
+        assert rows(world) == [1, 2, 3]
+        assert [record["Status"] for record in world.record()] == ["done"] * 3
+
+    assert crash_everywhere(simulate, prepare, check, **convention(order_per_table=True)) >= 15
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_w14_replicas_that_interleave_load_each_directory_once(simulate: Simulate, seed: int) -> None:
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        for number in range(6):
+            name = f"{DATASET}/dummy/b{number}/_SUCCESS"
+            world.announce(name, batch(world, f"dummy/b{number}", number), times=3)
+        some = convention()
+        with (
+            world.daemon(Fate(dies_after=6 + seed * 4), **some),
+            world.daemon(Fate(dies_after=15), **some),
+            world.daemon(**some),
+        ):
+            await world.until(lambda: idle(world))
+        assert rows(world) == list(range(6))
+
+    simulate(story, seed=seed, plain=True)
+
+
+def test_w10_a_load_that_fails_after_a_while_is_seen_and_repeated(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        world.faults.add(Fault("bigquery", "job.load", FaultKind.FAIL, times=2))
+        with world.daemon(**convention()):
+            batch(world, "dummy/b", 1)
+            await world.until(lambda: idle(world), 60_000)
+        assert rows(world) == [1]
+        (record,) = world.record()
+        assert record["Attempt"] == 3
+
+    simulate(story, plain=True, job_latency=900.0)
+
+
+def test_files_that_go_or_change_before_the_load_are_looked_at_again(simulate: Simulate) -> None:
+    """The table comes late: until then the directory changes, and what is there at the load is the batch."""
+
+    async def story(world: World) -> None:
+        with world.daemon(**convention()):
+            batch(world, "dummy/b", 1, 2)
+            await world.until(lambda: bool(world.record("Running")) and bool(world.record("Running")[0]["RetryAt"]))
+            world.storage.objects.delete(TRIGGER, f"{DATASET}/dummy/b/f002.json")
+            batch(world, "dummy/b", 3, success=False)
+            world.create_table("dummy")
+            await world.until(lambda: idle(world))
+        assert rows(world) == [1, 3]
+
+    simulate(story, plain=True)
+
+
+def test_w16_a_batch_five_levels_deep_costs_six_calls_one_of_them_for_its_configuration(
+    simulate: Simulate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        load = orjson.dumps({"labels": {"a": "b"}})
+        world.storage.write(TRIGGER, f"{DATASET}/_config/load.json", load, "application/json")
+        world.storage.write(TRIGGER, f"{DATASET}/dummy/_config/load.json", load, "application/json")
+        calls: Counter[str] = Counter()
+        with world.daemon(**convention(), recovery={"sweep_every": "1h", "lease": "1h"}):
+            for number in range(4):
+                if number == 1:  # the first one has read the configuration
+                    _count(monkeypatch, calls)
+                batch(world, f"dummy/incremental/x/y/b{number}", *range(number * 20, number * 20 + 20))
+                await world.until(lambda number=number: len(world.record()) == number + 1)
+        assert len(rows(world)) == 80
+        assert calls == Counter(
+            {
+                f"objects.list {TRIGGER}": 6,  # the configuration above, and the directory
+                f"objects.insert {OPS}": 6,  # the record when it is accepted, and when it is done
+                f"objects.get {OPS}": 3,  # was it done before?
+                f"objects.delete {OPS}": 3,
+            }
+        )
+
+    simulate(story, plain=True)
+
+
+def _count(monkeypatch: pytest.MonkeyPatch, calls: Counter[str]) -> None:
+    """Count what the daemon asks of Cloud Storage from now on (heartbeats of replicas aside)."""
+    delay = Hooks.delay
+
+    def counting(self: Hooks, method: str, resource: str = "") -> float:
+        if self.service == "storage" and "/replicas/" not in resource:
+            calls[f"{method} {resource.partition('/')[0]}"] += 1
+        return delay(self, method, resource)
+
+    monkeypatch.setattr(Hooks, "delay", counting)  # every call asks first whether it shall be delayed
