@@ -175,7 +175,9 @@ async def _publish(project: str, refs: "list[ObjectRef]", topic: str, *, tell: b
                 raise CommandError(f"bucket {ref.bucket} notifies no topic of finalized objects: give one with --topic")
             for message in messages:
                 number = await clients.publisher.publish(message.topic, message.data, message.attributes)
-                sent.append({"object": ref.url, "topic": message.topic, "message": number, "exists": not message.invented})
+                sent.append(
+                    {"object": ref.url, "topic": message.topic, "message": number, "exists": not message.invented}
+                )
                 if tell:
                     note = " [yellow](no such object: its description is made up)[/]" if message.invented else ""
                     output.print(f"{escape(ref.url)} → {message.topic} message {number}{note}")
