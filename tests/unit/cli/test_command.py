@@ -13,7 +13,8 @@ from ingestd.cli.errors import CommandError
 from ingestd.cli.main import app
 from ingestd.localcloud.statefolder import Endpoints, Ports
 
-COMMANDS = ["demo", "local", "cloud", "faults", "run", "rules", "settings", "version", "cp", "query", "publish"]
+COMMANDS = ["demo", "local", "cloud", "faults", "run", "rules", "doctor", "settings", "version"]
+COMMANDS += ["load", "cp", "query", "publish"]
 
 
 @pytest.fixture
@@ -37,6 +38,12 @@ def test_every_command_explains_itself(runner: CliRunner, command: str) -> None:
     shown = runner.invoke(app, [command, "--help"])
     assert shown.exit_code == 0
     assert "Usage:" in shown.output
+
+
+def test_a_shell_is_told_how_to_complete_commands(runner: CliRunner) -> None:
+    environ = {"_INGESTD_COMPLETE": "complete_bash", "COMP_WORDS": "ingestd ru", "COMP_CWORD": "1"}
+    shown = runner.invoke(app, [], prog_name="ingestd", env=environ)
+    assert set(shown.stdout.split()) == {"run", "rules"}
 
 
 def test_python_dash_m_is_the_same_command() -> None:
