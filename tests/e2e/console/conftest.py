@@ -9,6 +9,9 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from tests.e2e.console.browser import LAUNCH, MISSING, chromium
 from tests.e2e.console.populated import Populated, running
+from tests.e2e.daemon.conftest import fork_server, new_world, world
+
+__all__ = ["fork_server", "new_world", "world"]
 
 WINDOWS = 10_000
 
