@@ -220,6 +220,7 @@ def _welcome(running: _Running, folder: str, name: str, table: str) -> None:
             ("Storage", endpoints.storage),
             ("Pub/Sub", endpoints.pubsub),
             ("BigQuery", endpoints.bigquery),
+            ("Console", f"http://127.0.0.1:{port}/"),
             ("Daemon", f"http://127.0.0.1:{port}/status, /metrics, /readyz"),
             ("State", str(state)),
         ],

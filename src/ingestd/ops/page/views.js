@@ -69,7 +69,7 @@ function shownRange(series) {
 // What Spark does for these batches; nothing on a daemon that has no Spark.
 function sparkNote(found, table) {
   const spark = found.spark;
-  if (!spark) return fill(table.above);
+  if (!spark?.state) return fill(table.above);
   const { tasks = 0, tasks_done: done = 0, calls = [] } = spark;
   const inner = h("span");
   inner.style.width = `${tasks ? Math.round((100 * done) / tasks) : 0}%`;
