@@ -30,7 +30,7 @@ from ingestd.prepare.reading import HOLD_BYTES, REPORT, Reading, ReadingContents
 from ingestd.prepare.shaping import BRANCH, FILE, HOME, LINE, SideFrame, shape
 from ingestd.prepare.sqltypes import quote
 from ingestd.prepare.types import parse_schema, required, rest, spark_ddl
-from ingestd.prepare.unknown import agree, extended
+from ingestd.prepare.unknown import agree, extended, missing_from
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,8 +88,10 @@ def prepare(session: "SparkSession", work: Work) -> Made:
     without: set[int] = set()
     known_bad: Verdict | None = None
     destination = work.destination
-    if not work.plan.schema:
-        added = _detect(session, work)
+    if not work.plan.schema and destination:
+        work = replace(work, plan=replace(work.plan, schema=detect(session, work)))
+    elif not work.plan.schema:
+        added = detect(session, work)
     for number in range(1, _MOST_PASSES + 1):
         plan = replace(work.plan, schema=extended(work.plan.schema, added))
         one = replace(
@@ -116,6 +118,8 @@ def prepare(session: "SparkSession", work: Work) -> Made:
         if not again:
             bad = tuple(sorted((*known_bad.bad, *verdict.bad), key=lambda item: item.index))
             new = added if destination or work.plan.schema else ()
+            if destination:  # columns that only a transformation makes
+                new = agree(new, missing_from(made.schema, extended(destination, added)))
             return replace(made, verdict=replace(verdict, bad=bad), added=new, passes=number)
         log.info("prepare.again", without=len(without), columns=[item.name for item in added], strict=verdict.strict)
     raise Fatal(f"the batch was not settled after {_MOST_PASSES} passes")
@@ -127,7 +131,7 @@ def _with_leaked(known: Verdict | None, verdict: Verdict) -> Verdict:
     return Verdict(bad=(*(known.bad if known else ()), *leaked))
 
 
-def _detect(session: "SparkSession", work: Work) -> Schema:
+def detect(session: "SparkSession", work: Work) -> Schema:
     """The columns of files whose table does not exist yet: whatever any of them has."""
     plan = replace(work.plan, drift=Drift.EVOLVE)
     frame = read_rows(session, replace(work, plan=plan), work.plan.options.max_bad_records)
@@ -196,6 +200,7 @@ def _pass(session: "SparkSession", work: Work, tolerated: int) -> Made:
             destination=rest(work.destination),
             sides=sides,
             file_order=work.order,
+            evolve=work.plan.drift is Drift.EVOLVE,
         )
         frame, branches, left_out = shaped.frame, shaped.branches, shaped.left_out
         columns = parse_schema(shaped.schema)

@@ -37,12 +37,14 @@ from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
 from ingestd.model.preparation import BadFile, Drift, Output, Prepared, PrepareRequest, Shaping
 from ingestd.ports import FileStore
 from ingestd.prepare import inflate, manifest, pipeline
+from ingestd.prepare.expressions import columns_of
 from ingestd.prepare.fetch import PARALLEL, Fetched, Scratch, fetch, no_room
 from ingestd.prepare.masters import Files
 from ingestd.prepare.readers import ReadPlan
 from ingestd.prepare.reading import Unit
 from ingestd.prepare.session import Spark
 from ingestd.prepare.types import parse_schema, rest
+from ingestd.prepare.values import ExpressionError
 
 log = structlog.get_logger(__name__)
 
@@ -249,6 +251,8 @@ def _read_plan(
     """How the files are read, and what each file's path says. `heads` are looked at when columns must be detected."""
     options = _options(request)
     schema = parse_schema(request.source_schema or request.schema)
+    if options.source_format in _SELF_DESCRIBING and not request.source_schema and _asks_for_more(request):
+        schema = ()  # the files themselves say what they have
     keys: Schema = ()
     constants: dict[int, tuple[Any, ...]] = dict.fromkeys(present, ())
     if options.hive:
@@ -274,6 +278,31 @@ def _read_plan(
     if options.source_format is SourceFormat.CSV and options.autodetect:
         plan = _detected(plan, heads)
     return plan, constants
+
+
+_SELF_DESCRIBING = frozenset({SourceFormat.AVRO, SourceFormat.PARQUET, SourceFormat.ORC})
+
+
+def _asks_for_more(request: PrepareRequest) -> bool:
+    """Whether expressions use columns that the destination has not: then those are the files' own."""
+    shaping = request.shaping
+    known = {str(column["name"]).lower() for column in request.schema}
+    known |= {shaping.alias.lower(), *(side.alias.lower() for side in shaping.side_inputs)}
+    texts = [*shaping.transform.values(), *(side.on for side in shaping.side_inputs)]
+    texts += [shaping.criteria] if shaping.criteria else []
+    later = [branch.condition for branch in shaping.branches] + list(shaping.unique_columns)
+    try:
+        own = {_column(shaping.alias, parts) for text in texts for parts in columns_of(text)}
+        own |= {_column(shaping.alias, parts) for text in later for parts in columns_of(text)} - {
+            name.lower() for name in shaping.transform
+        }
+    except ExpressionError:
+        return False  # told by whoever translates it
+    return bool(request.schema) and not own <= known
+
+
+def _column(alias: str, parts: tuple[str, ...]) -> str:
+    return parts[1 if parts[0].lower() == alias.lower() and len(parts) > 1 else 0].lower()
 
 
 def _detected(plan: ReadPlan, heads: Iterable[tuple[str, bytes]]) -> ReadPlan:

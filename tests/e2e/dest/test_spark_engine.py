@@ -1,0 +1,22 @@
+"""The same table of cases on Spark: files are prepared before the load, and the tables end up the same."""
+
+from typing import Any
+
+import pytest
+from tests.e2e.dest.cases import names
+from tests.e2e.dest.stage import Stage
+
+ENGINE = "spark"
+SETTINGS: dict[str, Any] = {"spark": {"master": "local[2]", "heap": "1536MiB", "start": "always"}}
+
+pytestmark = [pytest.mark.xdist_group("dest-spark"), pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize("name", names(ENGINE))
+def test_case(stage: Stage, name: str) -> None:
+    stage.watch(stage.by_name[name])
+
+
+def test_nothing_of_the_daemons_own_is_left(stage: Stage) -> None:
+    stage.world.settled()
+    assert list(stage.own_tables()) == []
