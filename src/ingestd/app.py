@@ -282,6 +282,7 @@ def assemble(
             clock=clock,
             settings=settings,
             preparer=preparer,
+            statements=statements,
             directories=resolver,
         )
     )

@@ -25,10 +25,10 @@ from ingestd.batch.landing import Landing, lands_apart
 from ingestd.batch.parts import Parts
 from ingestd.batch.querying import Querying
 from ingestd.batch.record import Phase
+from ingestd.batch.transforming import SparkTransforming
 from ingestd.model.errors import BadInput, Fatal, IngestError, Transient
-from ingestd.model.jobs import JobRequest, JobState
+from ingestd.model.jobs import JobState
 from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
-from ingestd.model.tables import TableName
 from ingestd.warehouse.blame import blames
 from ingestd.warehouse.errors import job_failure
 from ingestd.warehouse.proof import missing_source
@@ -42,7 +42,7 @@ class DirectoryLoader:
     def __init__(self, parts: Parts, held: Held) -> None:
         self._parts = parts
         self._held = held
-        self._loader: DirectoryLoading | Querying | None = None
+        self._loader: DirectoryLoading | Querying | SparkTransforming | None = None
 
     async def run(self, *, fresh: bool) -> bool:
         try:
@@ -56,11 +56,11 @@ class DirectoryLoader:
     async def job(self) -> JobState | None:
         return await self._way().job() if self._held.record.load else None
 
-    def _way(self) -> "DirectoryLoading | Querying":
+    def _way(self) -> "DirectoryLoading | Querying | SparkTransforming":
         if self._loader is None:
             mark = self._held.record.success
-            by_query = mark is not None and mark.sql and not mark.spark
-            self._loader = Querying(self._parts, self._held) if by_query else DirectoryLoading(self._parts, self._held)
+            way = DirectoryLoading if not mark or not mark.sql else SparkTransforming if mark.spark else Querying
+            self._loader = way(self._parts, self._held)
         return self._loader
 
     async def _resolved(self, *, fresh: bool) -> bool:
@@ -91,11 +91,6 @@ class DirectoryLoading(Loading):
     async def _look(self, indexes: list[int]) -> dict[int, SetAside]:
         """The directory was looked at when it was pinned. What is overwritten since is loaded as it is."""
         return {}
-
-    async def _insert(self, request: JobRequest, target: TableName) -> JobState:
-        mark = self._record.success
-        labels = mark.labels if mark else {}
-        return await super()._insert(replace(request, labels={**labels, **request.labels}), target)
 
     async def _judge(self, chunk: Chunk, job: JobState) -> IngestError | None:
         problem = job_failure(job)

@@ -249,7 +249,8 @@ def job_document(job: JobState) -> bytes:
 
 
 def request(record: Record, ref: JobRef, kind: JobKind, configuration: dict[str, object], what: str) -> JobRequest:
-    return JobRequest(ref, kind, configuration, {"ingestd": what, "ingestd_event": record.event_id})
+    labels = record.success.labels if record.success else {}
+    return JobRequest(ref, kind, configuration, {**labels, "ingestd": what, "ingestd_event": record.event_id})
 
 
 def stopped(job: JobState) -> bool:

@@ -12,7 +12,7 @@ from ingestd.batch.tasks import DeferredTasks
 from ingestd.model.clock import Clock
 from ingestd.model.errors import IngestError, Throttled, Transient
 from ingestd.model.jobs import JobState
-from ingestd.ports import ObjectStore, Preparer, Warehouse
+from ingestd.ports import ObjectStore, Preparer, SparkSql, Warehouse
 from ingestd.settings import Settings
 from ingestd.warehouse.governor import QuotaGovernor
 from ingestd.warehouse.jobs import JobRunner
@@ -66,6 +66,7 @@ class Parts:
     clock: Clock
     settings: Settings
     preparer: Preparer | None = None  # prepares rows before the load; None: this daemon has no Spark
+    statements: SparkSql | None = None  # runs Spark SQL over a batch; None as above
     directories: Directories | None = None
 
     def pause(self, error: IngestError, times: int) -> timedelta:

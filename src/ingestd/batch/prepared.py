@@ -64,9 +64,7 @@ class PreparedLoading(Publishing):
 
     async def _prepare(self) -> None:
         """Prepare until a manifest is pinned, or no file is left."""
-        if self._parts.preparer is None:
-            rule = self._record.rule_name
-            raise Fatal(f"rule {rule} needs its rows prepared by Spark, which this daemon runs without")
+        self._able()
         one_format(self._record)
         failures = 0
         while True:
@@ -77,7 +75,7 @@ class PreparedLoading(Publishing):
             self._held.record = replace(self._record, progress=replace(self._record.progress, preparing=number))
             await self._save()
             try:
-                made = await self._parts.preparer.prepare(await self._asked(number, wanted))
+                made = await self._made(await self._asked(number, wanted))
                 await self._pin_manifest(made, wanted)
             except Transient as problem:
                 failures += 1
@@ -88,6 +86,15 @@ class PreparedLoading(Publishing):
                 await self._parts.clock.sleep(pause)
             else:
                 return
+
+    def _able(self) -> None:
+        if self._parts.preparer is None:
+            rule = self._record.rule_name
+            raise Fatal(f"rule {rule} needs its rows prepared by Spark, which this daemon runs without")
+
+    async def _made(self, request: PrepareRequest) -> Prepared:
+        assert self._parts.preparer is not None
+        return await self._parts.preparer.prepare(request)
 
     async def _wanted(self) -> list[int]:
         """The files to prepare: there, of the announced generation, and not set aside."""

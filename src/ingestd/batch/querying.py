@@ -88,7 +88,6 @@ class Querying(Drive):
             "tableDefinitions": {TEMP_EXT: record.success.external},
         }
         asked = request(record, record.load_job(chunk.job), JobKind.QUERY, body, "query")
-        asked = replace(asked, labels={**record.success.labels, **asked.labels})
         return await self._insert(asked, destination(record))
 
     async def _judge(self, chunk: Chunk, job: JobState) -> None:

@@ -134,6 +134,8 @@ def execute(session: "SparkSession", work: pipeline.Work, statement: str) -> pip
 
     form = result_format(work.layout)
     work = replace(work, rejects="")
+    if not work.plan.schema:  # files that nobody described say themselves what they have
+        work = replace(work, plan=replace(work.plan, schema=pipeline.detect(session, work)))
     frame = pipeline.read_rows(session, work, work.plan.options.max_bad_records)
     frame.where(_TOLD).drop(FILE, LINE, REPORT).createOrReplaceTempView(VIEW)
     result = session.sql(statement)

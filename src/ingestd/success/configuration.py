@@ -58,6 +58,7 @@ class Transform:
     source: str
     spark: bool = False
     external: Mapping[str, Any] = field(default_factory=dict)
+    described: bool = False  # whether an external.json says how the files are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,7 @@ def _transform(levels: Levels, contents: Mapping[ConfigFile, bytes]) -> Transfor
     external: dict[str, Any] = {}
     if (found := _closest(levels, lambda name: name == EXTERNAL)) is not None:
         external = read_object(contents[found], found.ref.url)
-    return Transform(sql, file.ref.url, file.name == SPARK_SQL, {**_EXTERNAL_DEFAULT, **external})
+    return Transform(sql, file.ref.url, file.name == SPARK_SQL, {**_EXTERNAL_DEFAULT, **external}, bool(external))
 
 
 def _closest_sql(levels: Levels) -> list[ConfigFile]:

@@ -15,15 +15,28 @@ from ingestd.model.objects import FileVersion, ObjectRef, event_id
 from ingestd.model.tables import TableName
 from ingestd.ports import ObjectStore
 from ingestd.settings import Convention
-from ingestd.success.configuration import BadConfig, Configured, Levels, load_options
+from ingestd.success.configuration import BadConfig, Configured, Levels, Transform, load_options
 from ingestd.success.conventions import Conventions
 from ingestd.success.destination import Destination, NoDestination, Overrides, allowed, infer
 from ingestd.success.labels import job_labels, label_value
 from ingestd.success.listing import Listed, look
 from ingestd.success.lookup import ConfigLookup
-from ingestd.success.transform import external_definition, filled, hive_prefix
+from ingestd.success.transform import external_definition, filled, hive_prefix, spark_reading
 
 RULE_NAME = "_SUCCESS"
+_OF_THE_TABLE = frozenset(
+    {
+        "writeDisposition",
+        "createDisposition",
+        "schemaUpdateOptions",
+        "timePartitioning",
+        "rangePartitioning",
+        "clustering",
+        "destinationTable",
+        "destinationEncryptionConfiguration",
+        "destinationTableProperties",
+    }
+)
 
 
 def unresolved(success: FileVersion, *, project: str, clock: Clock, order: str = "") -> Record:
@@ -124,13 +137,15 @@ def resolved(record: Record, found: Findings, *, project: str) -> Record:
     if configured.transform is not None:
         if not convention.transform_sql:
             raise BadConfig(f"{configured.transform.source}: transformations are switched off (success.transform_sql)")
-        folder = ObjectRef(ref.bucket, ref.name[: len(ref.name) - len(convention.success_filename)])
         mark = replace(
             mark,
             sql=filled(configured.transform.sql, table),
             spark=configured.transform.spark,
-            external=external_definition(configured.transform.external, listed, folder),
+            external=_temp_ext(configured.transform, load, listed, ref, convention),
         )
+        if mark.spark:
+            load = {key: value for key, value in load.items() if key in _OF_THE_TABLE}
+            load |= {"sourceFormat": "PARQUET", "sourceUris": []}  # what the query selects
     own = table.project == job_project
     whole = table.partition(None)
     return replace(
@@ -188,6 +203,18 @@ def _format(files: tuple[FileVersion, ...], success: ObjectRef) -> str:
             "sourceFormat is meant, and keep the others apart"
         )
     return formats.pop()
+
+
+def _temp_ext(
+    transform: Transform, load: Mapping[str, Any], listed: Listed, success: ObjectRef, convention: Convention
+) -> dict[str, Any]:
+    """How `temp_ext` reads the files: as external.json says; on Spark, where there is none, as load.json says."""
+    if not transform.spark:
+        folder = ObjectRef(success.bucket, success.name[: len(success.name) - len(convention.success_filename)])
+        return external_definition(transform.external, listed, folder)
+    if transform.described:
+        return spark_reading(transform.external, listed.files)
+    return {key: value for key, value in load.items() if key not in {*_OF_THE_TABLE, "sourceUris"}}
 
 
 def _hive(hive: Mapping[str, Any], files: tuple[FileVersion, ...]) -> dict[str, Any]:

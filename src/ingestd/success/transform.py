@@ -17,6 +17,8 @@ from ingestd.success.listing import Listed
 TEMP_EXT = "temp_ext"
 MAX_URIS = 10_000  # of an external table
 
+_SECTIONS = frozenset({"csvOptions", "jsonOptions", "avroOptions"})
+_BEYOND_FILES = frozenset({"sourceUris", "compression", "connectionId", "metadataCacheMode", "objectMetadata"})
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HIVE = re.compile(r"[^=/]+=[^/]*")
 
@@ -43,6 +45,20 @@ def external_definition(external: Mapping[str, Any], listed: Listed, folder: Obj
             "sourceUriPrefix": hive.get("sourceUriPrefix") or hive_prefix(listed.files),
         }
     return definition
+
+
+def spark_reading(external: Mapping[str, Any], files: Sequence[FileVersion]) -> dict[str, Any]:
+    """The same definition as the options of a load, which is what the Spark pipeline reads files by."""
+    flat: dict[str, Any] = {}
+    for key, value in external.items():
+        if key in _SECTIONS and isinstance(value, dict):
+            flat |= value
+        elif key not in _BEYOND_FILES:
+            flat[key] = value
+    if hive := flat.get("hivePartitioningOptions"):
+        prefix = hive.get("sourceUriPrefix") or hive_prefix(files)
+        flat["hivePartitioningOptions"] = {"mode": "AUTO", **hive, "sourceUriPrefix": prefix}
+    return flat
 
 
 def source_uris(listed: Listed, folder: ObjectRef) -> list[str]:

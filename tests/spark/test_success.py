@@ -1,0 +1,104 @@
+"""`spark_transform.sql`: what Spark SQL selects from `temp_ext` is what the directory loads."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingestd.app import App, assemble
+from ingestd.gcp.connect import Clients, connect
+from ingestd.model.clock import SystemClock
+from ingestd.model.objects import FileVersion, ObjectRef
+from ingestd.prepare.fetch import Scratch
+from ingestd.prepare.masters import Files
+from ingestd.prepare.preparer import SparkPreparer, Where
+from ingestd.prepare.session import Spark
+from ingestd.prepare.statements import SparkStatements
+from ingestd.settings import Settings
+
+SQL = """WITH spread AS (SELECT id, explode(split(names, ';')) AS name FROM temp_ext)
+SELECT id, upper(name) AS name FROM spread WHERE name <> '';
+"""
+
+
+@pytest.fixture
+async def clients(emulators: None) -> AsyncIterator[Clients]:
+    async with connect("test-project") as opened:
+        yield opened
+
+
+@pytest.fixture
+def app(clients: Clients, spark: Spark, bucket: str, tmp_path: Path) -> App:
+    (tmp_path / "rules").mkdir()
+    settings = Settings.model_validate(
+        {
+            "project": "test-project",
+            "rules": {"url": str(tmp_path / "rules")},
+            "journal_url": f"gs://{bucket}/ops/journal",
+            "error_url": f"gs://{bucket}/ops/errors",
+            "batch_url": f"gs://{bucket}/ops/batch",
+            "defer_task_url": f"gs://{bucket}/ops/tasks",
+            "staging_url": f"gs://{bucket}/ops/staging",
+            "load_state": {"enabled": False},
+            "jobs": {"poll_every": "200ms"},
+            "success": {"conventions": [{"bucket": bucket}]},
+        }
+    )
+    parts = (spark, clients.store, Scratch(tmp_path / "scratch", 1 << 30), Where(Files.LOCAL, 2))
+    return assemble(settings, clients, SystemClock(), SparkPreparer(*parts), statements=SparkStatements(*parts))
+
+
+async def put(clients: Clients, bucket: str, name: str, data: str = "") -> FileVersion:
+    ref = ObjectRef(bucket, name)
+    return FileVersion(ref, await clients.store.create(ref, data.encode()))
+
+
+async def test_what_spark_selects_is_loaded_and_replaces_its_partition_at_once(
+    app: App, clients: Clients, bucket: str, dataset: str, bigquery_client: Any
+) -> None:
+    csv = {
+        "sourceFormat": "CSV",
+        "csvOptions": {"fieldDelimiter": "|", "skipLeadingRows": "1"},
+        "schema": {"fields": [{"name": "id", "type": "INTEGER"}, {"name": "names", "type": "STRING"}]},
+    }
+    bigquery_client.query(f"CREATE TABLE {dataset}.t (id INT64, name STRING)").result()
+    await put(clients, bucket, f"{dataset}/t/_config/spark_transform.sql", SQL)
+    await put(clients, bucket, f"{dataset}/t/_config/external.json", json.dumps(csv))
+    await put(clients, bucket, f"{dataset}/made/_config/spark_transform.sql", "SELECT sum(n) AS total FROM temp_ext")
+    await put(clients, bucket, f"{dataset}/broken/_config/spark_transform.sql", "SELECT nothing FROM temp_ext")
+
+    def rows(table: str) -> list[tuple[Any, ...]]:
+        found = bigquery_client.query(f"SELECT * FROM {dataset}.{table} ORDER BY 1, 2").result()
+        return [tuple(row.values()) for row in found]
+
+    async def phases(wanted: int) -> list[str]:
+        while True:
+            done = [info async for info in clients.store.list(ObjectRef(bucket, "ops/journal/Done/"))]
+            if len(done) >= wanted:
+                return [info.metadata["ingestd-phase"] for info in done]
+            await asyncio.sleep(0.2)
+
+    async def story() -> None:
+        assert app.success is not None
+        for number in range(2):
+            await put(clients, bucket, f"{dataset}/t/b1/f{number}.csv", f"id|names\n{number}|a;b;\n")
+        success = await put(clients, bucket, f"{dataset}/t/b1/_SUCCESS")
+        assert await app.success.arrive(success)
+        # Without external.json the files are read as load.json, or their names, say; the query makes the table.
+        await put(clients, bucket, f"{dataset}/made/x.json", '{"n": 1}\n{"n": 2}\n')
+        assert await app.success.arrive(await put(clients, bucket, f"{dataset}/made/_SUCCESS"))
+        await put(clients, bucket, f"{dataset}/broken/x.json", '{"n": 1}\n')
+        assert await app.success.arrive(await put(clients, bucket, f"{dataset}/broken/_SUCCESS"))
+        async with asyncio.timeout(90):
+            assert sorted(await phases(3)) == ["done", "done", "failed"]
+        assert not await app.success.arrive(success)  # a duplicate
+
+    await app.run(story)
+    found = await asyncio.to_thread(rows, "t")
+    assert found == [(0, "A"), (0, "B"), (1, "A"), (1, "B")]
+    totals = await asyncio.to_thread(lambda: list(bigquery_client.query(f"SELECT total FROM {dataset}.made").result()))
+    assert [row[0] for row in totals] == [3]
+    assert [info async for info in clients.store.list(ObjectRef(bucket, "ops/staging/"))] == []
