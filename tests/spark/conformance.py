@@ -559,6 +559,13 @@ JSON_QUERY(PARSE_JSON('{"b": {"c": 2}}'), '$.b')
 TO_JSON(i)
 TO_JSON(STRUCT(s AS s, f AS f))
 CAST(PARSE_JSON('1') IS NULL AS STRING)
+INITCAP(s)
+INITCAP(s, 'o')
+INITCAP('hello-wORLD [x] o_o')
+ts + INTERVAL 90 MINUTE
+ts - INTERVAL 1 DAY
+d + INTERVAL 1 MONTH
+dt - INTERVAL 3 HOUR + INTERVAL 1 SECOND
 t.i + t.j
 `t`.`i`
 CONCAT('${', s, '}')

@@ -148,6 +148,13 @@ def test_rows_are_fitted_to_their_table(frame: "DataFrame") -> None:
     assert (row[0], str(row[1]), tuple(row[2]), row[3]) == ("2", "1.000000000", (2.0, None), None)
 
 
+def test_a_table_that_evolves_gets_what_is_computed(frame: "DataFrame") -> None:
+    shaping = Shaping(transform={"w": "id + 1", "key": "id"}, unique_columns=("key",))
+    made = shape(frame, shaping, source=SOURCE, destination=SOURCE[:1], evolve=True)
+    assert [(one["name"], one["type"]) for one in made.schema] == [("id", "INTEGER"), ("w", "INTEGER")]
+    assert sorted(row[1] or 0 for row in made.frame.collect()) == [0, 2, 3, 4]
+
+
 @pytest.mark.parametrize(
     ("shaping", "destination", "why"),
     [

@@ -167,7 +167,7 @@ def unsupported(text: str) -> list[str]:
                 found[unknown_function(name)] = None
             elif isinstance(node.parent, exp.SafeFunc) and not REGISTRY[name].safe:
                 found[f"SAFE.{name} is not available on Spark"] = None
-        elif isinstance(node, exp.Interval) and isinstance(node.parent, exp.Anonymous):
+        elif isinstance(node, exp.Interval) and isinstance(node.parent, exp.Anonymous | exp.Add | exp.Sub):
             continue  # its function looks at it
         elif not isinstance(node, _GRAMMAR) and type(node) not in Compiler.NODES:
             found[f"{_plain_name(node)} is not available on Spark"] = None
@@ -404,10 +404,22 @@ class Compiler:
         for item in reversed(spine):
             symbol = operators.OPERATORS[type(item)]
             if isinstance(item.expression, exp.Interval):
-                raise ExpressionError(f"operator {symbol} with an INTERVAL: use DATE_ADD, TIMESTAMP_ADD …")
+                value = self._moved(item, value, scope)
+                continue
             right = self.compile(item.expression, scope)
             value = operators.binary(self, symbol, value, right)
         return value
+
+    def _moved(self, node: exp.Binary, value: Value, scope: Scope) -> Value:
+        """A date or time plus or minus an INTERVAL; of a DATE this makes a DATETIME."""
+        direction = {exp.Add: "ADD", exp.Sub: "SUB"}.get(type(node))
+        if direction is None or value.type not in (DATE, DATETIME, TIMESTAMP):
+            raise ExpressionError(f"an INTERVAL can only be added to a date or time, not to {value.type}")
+        name = "TIMESTAMP" if value.type is TIMESTAMP else "DATETIME"
+        start = value if value.type is not DATE else cast(value, DATETIME)
+        inside = scope.inside({"_start": start})
+        args = (exp.Identifier(this="_start"), node.expression)
+        return REGISTRY[f"{name}_{direction}"].handler(Call(self, f"{name}_{direction}", args, inside))
 
     def like(self, node: exp.Like, scope: Scope) -> Value:
         value = self.typed(node.this, scope, STRING, "the left side of LIKE")

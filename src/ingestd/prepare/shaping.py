@@ -87,10 +87,12 @@ def shape(
     destination: Sequence[Field],
     sides: Mapping[str, SideFrame] | None = None,
     file_order: Sequence[int] = (),
+    evolve: bool = False,
 ) -> Shaped:
     """The shaped rows of `frame`, whose columns are `source`.
 
-    `destination` is empty when the table is made from the rows. `sides` has a frame for every side input, by alias.
+    `destination` is empty when the table is made from the rows; with `evolve`, columns that are computed and that it
+    has not come after its own. `sides` has a frame for every side input, by alias.
     `file_order[i]` ranks file `i`: event time, then name (empty: by index); the highest is the newest.
     Raises `BadInput` for what cannot work, by name.
     """
@@ -103,7 +105,7 @@ def shape(
     made.count("shaped")
     if shaping.branches:
         made.split()
-    return made.finish(destination)
+    return made.finish(destination, evolve=evolve)
 
 
 def check(shaping: Shaping, source: Sequence[Field], destination: Sequence[Field]) -> None:
@@ -228,10 +230,10 @@ class _Shaping:
         if unmatched is Unmatched.DROP:
             self.frame = self.frame.where(f"{BRANCH} IS NOT NULL")
 
-    def finish(self, destination: Sequence[Field]) -> Shaped:
+    def finish(self, destination: Sequence[Field], *, evolve: bool) -> Shaped:
         from pyspark.sql import functions as sql
 
-        projected = _projection(self.shaping, self.columns, destination)
+        projected = _projection(self.shaping, self.columns, destination, evolve=evolve)
         listed = [sql.expr(value).alias(str(field["name"])) for field, value in projected]
         branches = bool(self.shaping.branches)
         frame = self.frame.select(*listed, *([BRANCH] if branches else []))
@@ -281,13 +283,16 @@ def _columns(shaping: Shaping, source: Sequence[Field], scope: Scope) -> tuple[l
     return columns, values
 
 
-def _projection(shaping: Shaping, columns: Sequence[_Column], destination: Sequence[Field]) -> list[tuple[Field, str]]:
+def _projection(
+    shaping: Shaping, columns: Sequence[_Column], destination: Sequence[Field], *, evolve: bool = False
+) -> list[tuple[Field, str]]:
     """The destination's columns, and what each is computed from; all shaped columns where there is no table yet."""
     if not destination:
         return [(dict(one.field) if one.field else to_field(one.name, one.type), quote(one.name)) for one in columns]
     wanted = {str(field["name"]).lower() for field in destination}
     lost = [one.name for one in columns if one.field is None and one.name.lower() not in wanted]
-    if lost and (unused := _unused(shaping, lost)):
+    unused = _unused(shaping, lost) if lost else []
+    if unused and not evolve:
         raise BadInput(f"Transform: the destination has no column {', '.join(unused)}; add it, or let it evolve")
     known = {one.name.lower(): one for one in columns}
     found: list[tuple[Field, str]] = []
@@ -298,6 +303,7 @@ def _projection(shaping: Shaping, columns: Sequence[_Column], destination: Seque
             found.append((field, _fitted(one, field, kind)))
         elif not field.get("defaultValueExpression"):  # a column that is left out gets its default
             found.append((field, f"CAST(NULL AS {kind.spark})"))
+    found += [(to_field(name, known[name.lower()].type), quote(name)) for name in unused]
     return found
 
 

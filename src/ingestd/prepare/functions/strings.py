@@ -5,7 +5,7 @@ import re
 from ingestd.prepare.functions.patterns import java_pattern, java_replacement
 from ingestd.prepare.functions.registry import NEVER_FAILS, Call, define, function
 from ingestd.prepare.sqltypes import BOOL, BYTES, FLOAT64, INT64, NUMERIC, STRING, array_of
-from ingestd.prepare.values import ExpressionError, Value, cast, fill, text_sql
+from ingestd.prepare.values import ExpressionError, Value, cast, fill, fresh, text_sql
 
 # Not least() and greatest(): they skip a NULL.
 _MOST = 2**31 - 1
@@ -126,6 +126,24 @@ def split(call: Call) -> Value:
     delimiter = call.text(1) if len(call.nodes) == 2 else ","
     pattern = text_sql(re.sub(r"([^A-Za-z0-9 ,;:_-])", r"\\\1", delimiter))
     return Value(f"split({value.sql}, {pattern}, -1)", array_of(STRING))
+
+
+_WORD_ENDS = ' \t\n\r\f\v[](){}/|<>!?@"^#$&~_,.:;*%+-'
+
+
+@function("INITCAP", safe=True)
+def initcap(call: Call) -> Value:
+    """The first letter of each word in capitals, the others not."""
+    call.count(1, 2)
+    ends = call.text(1) if len(call.nodes) == 2 else _WORD_ENDS
+    value = call.typed(0, STRING)
+    if not ends:
+        raise ExpressionError("INITCAP needs delimiters")
+    members = re.sub(r"([^A-Za-z0-9])", r"\\\1", ends).replace("\\\n", "\\n").replace("\\\r", "\\r")
+    words = f"regexp_extract_all(lower({value.sql}), {text_sql(f'(?s)[{members}]+|[^{members}]+')}, 0)"
+    name = fresh("w")
+    word = f"IF({name} RLIKE {text_sql(f'^[{members}]')}, {name}, concat(upper(left({name}, 1)), substr({name}, 2)))"
+    return Value(f"array_join(transform({words}, {name} -> {word}), '')", STRING)
 
 
 @function("REGEXP_CONTAINS", safe=True)
