@@ -60,8 +60,8 @@ def is_lost(error: BaseException, text: str) -> bool:
     """Whether the session itself is no more."""
     if isinstance(error, ConnectionError | EOFError) or type(error).__name__ == "Py4JNetworkError":
         return True
-    if type(error).__name__ == "Py4JError" and "Answer from Java side is empty" in text:
-        return True
+    if type(error).__name__ == "Py4JError":
+        return True  # no exception came from Java, so Java did not answer
     if isinstance(error, AttributeError | AssertionError) and "_jsc" in text:
         return True  # PySpark's own view of a session that was taken down meanwhile
     return any(sign in text for sign in (*_STOPPED, *_GRPC_GONE)) and _from_spark(error)

@@ -84,6 +84,8 @@ class Jvm:
             self._reader.join(2)
 
     def last_words(self) -> str:
+        if self._reader is not None and not self.alive:
+            self._reader.join(1)  # what it said while dying may still be on its way
         return " | ".join(list(self.said)[-5:])
 
 

@@ -1,5 +1,6 @@
-"""The JVM is killed, stopped and starved under running work: each time the work fails as `Transient`, a new session
-comes up by itself, and the same work succeeds on it."""
+"""The JVM is killed, stopped and starved under a batch's preparation. Each time the attempt fails as `Transient`, a new
+session comes up by itself, and the next attempt prepares the batch in a folder of its own; nothing of the dead attempt
+counts. Only an attempt that has written everything before its JVM dies ends well."""
 
 import asyncio
 import os
@@ -7,29 +8,37 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from tests.spark.batches import NDJSON, lines
 
+from ingestd.localcloud.bindings import CoreStore
+from ingestd.localcloud.storage.core import StorageCore
+from ingestd.model.clock import SystemClock
 from ingestd.model.errors import Transient
+from ingestd.model.objects import FileVersion, Generation, ObjectRef
+from ingestd.model.preparation import PrepareRequest, Shaping
 from ingestd.prepare.classic import ClassicEngine
 from ingestd.prepare.failures import SessionLost
 from ingestd.prepare.progress import LOST
 from ingestd.prepare.session import Spark
-from ingestd.prepare.start import spark_for
+from ingestd.prepare.start import preparer_for, spark_for
 from ingestd.settings import Spark as SparkSettings
+
+COLUMNS = ({"name": "id", "type": "INTEGER"}, {"name": "name", "type": "STRING"})
+ROWS = 300
 
 
 def settings(folder: Path, **changes: Any) -> SparkSettings:
     given: dict[str, Any] = {
         "master": "local[2]",
         "heap": 512 * 1024**2,
-        "scratch": folder,
+        "scratch": folder / "scratch",
         "warm_up": False,
         "conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"},  # short lives: compile little
         "heartbeat": timedelta(seconds=0.5),
@@ -49,6 +58,39 @@ async def running(spark: Spark) -> AsyncIterator[Spark]:
             spark.close()
 
 
+class Store(CoreStore):
+    """A bucket of the local cloud; `before_upload` is called when Spark is done and the prepared files leave."""
+
+    def __init__(self, folder: Path) -> None:
+        core = StorageCore(folder / "storage", project="p", clock=SystemClock())
+        core.buckets.insert({"name": "bucket"})
+        super().__init__(core, SystemClock())
+        self.before_upload: Callable[[], None] = lambda: None
+
+    async def upload(self, ref: ObjectRef, path: Path, **more: Any) -> Generation:
+        self.before_upload()
+        return await super().upload(ref, path, **more)
+
+    async def names(self, prefix: str) -> list[str]:
+        return [info.ref.name async for info in self.list(ObjectRef("bucket", prefix))]
+
+
+async def batch(store: Store, files: int = 3) -> PrepareRequest:
+    """Some files, each of the same keys: one row per key is to be left."""
+    made = []
+    for number in range(files):
+        ref = ObjectRef("bucket", f"in/{number}.json")
+        data = lines([{"id": key, "name": f"from file {number}"} for key in range(ROWS)])
+        made.append(FileVersion(ref, await store.create(ref, data), len(data)))
+    folder = ObjectRef("bucket", "staging/batch/1")
+    shaping = Shaping(transform={"name": "UPPER(t.name)"}, unique_columns=("id",))
+    return PrepareRequest("batch", 1, folder, tuple(made), NDJSON, COLUMNS, shaping=shaping)
+
+
+def attempt(request: PrepareRequest, number: int) -> PrepareRequest:
+    return replace(request, attempt=number, folder=ObjectRef("bucket", f"staging/batch/{number}"))
+
+
 def jvm(spark: Spark) -> int:
     engine = spark._supervisor.living.engine  # type: ignore[union-attr]
     assert isinstance(engine, ClassicEngine)
@@ -59,23 +101,12 @@ def lost(reason: str) -> float:
     return LOST.labels(reason)._value.get()
 
 
-def write_slowly(target: Path, seconds: float) -> Any:
-    """A write whose first task is done long before its last."""
-
-    def work(session: SparkSession) -> int:
-        pause = F.expr(f"java_method('java.lang.Thread', 'sleep', CAST(id * {int(seconds * 1000)} AS BIGINT))")
-        rows = session.range(0, 2, 1, 2).withColumn("slept", pause)
-        rows.write.mode("overwrite").parquet(str(target))
-        return session.read.parquet(str(target)).count()
-
-    return work
-
-
-async def hit(spark: Spark, target: Path, number: signal.Signals, after: float) -> float:
-    """Send the signal to the JVM while it writes; how long the caller waited to learn of it."""
+async def hit(spark: Spark, work: "asyncio.Task[Any]", number: signal.Signals) -> float:
+    """Send the signal to the JVM while it works; how long the caller waited to learn of it."""
     pid = jvm(spark)
-    work = asyncio.create_task(spark.run(write_slowly(target, 60), tag="hit"))
-    await asyncio.sleep(after)
+    while not spark.status()["calls"]:
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.3)
     assert not work.done()
     os.kill(pid, number)
     began = time.monotonic()
@@ -84,53 +115,71 @@ async def hit(spark: Spark, target: Path, number: signal.Signals, after: float) 
     except SessionLost as error:
         assert isinstance(error, Transient)
     else:
-        raise AssertionError("the write ended although its JVM is gone")
-    waited = time.monotonic() - began
+        raise AssertionError("it ended although its JVM is gone")
+    assert gone(pid), "the old JVM is still there"
+    return time.monotonic() - began
+
+
+def gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return waited
-    raise AssertionError("the old JVM is still there")
+        return True
+    return False
 
 
 async def main(folder: Path) -> None:
-    async with running(spark_for(settings(folder))) as spark:
+    chosen = settings(folder)
+    store = Store(folder)
+    request = await batch(store)
+    async with running(spark_for(chosen)) as spark:
+        preparer, _ = preparer_for(chosen, spark, store)
         assert spark.missing() == ""
         began = time.monotonic()
         assert await spark.run(lambda session: session.range(5).count(), tag="first") == 5
         print(f"up after {time.monotonic() - began:.1f} s")
-        first = jvm(spark)
 
-        waited = await hit(spark, folder / "killed", signal.SIGKILL, after=1.5)
-        assert waited < 3, waited
+        work = asyncio.create_task(preparer.prepare(attempt(request, 1)))
+        waited = await hit(spark, work, signal.SIGKILL)
+        assert waited < 5, waited
         assert lost("died") == 1
-        assert spark.missing().startswith("spark: ")
-        assert await spark.run(write_slowly(folder / "killed", 0), tag="again") == 2
-        assert jvm(spark) != first
-        print(f"killed: noticed after {waited:.1f} s, rebuilt")
+        print(f"killed while writing: noticed after {waited:.1f} s")
 
-        waited = await hit(spark, folder / "stopped", signal.SIGSTOP, after=1.0)
-        assert waited < 10, waited
+        work = asyncio.create_task(preparer.prepare(attempt(request, 2)))
+        while not spark.ready:
+            await asyncio.sleep(0.05)
+        waited = await hit(spark, work, signal.SIGSTOP)
+        assert waited < 12, waited
         assert lost("hung") == 1
-        assert await spark.run(write_slowly(folder / "stopped", 0), tag="again") == 2
-        assert spark.missing() == ""
-        print(f"stopped: noticed after {waited:.1f} s, rebuilt")
+        assert spark.missing().startswith("spark: "), spark.missing()
+        print(f"stopped while writing: noticed after {waited:.1f} s")
+        assert [name for name in await store.names("staging/") if "manifest" in name] == []
+
+        store.before_upload = lambda: os.kill(jvm(spark), signal.SIGKILL) if spark.ready else None
+        prepared = await preparer.prepare(attempt(request, 3))
+        assert sum(output.rows for output in prepared.outputs) == ROWS
+        assert prepared.rows_read == 3 * ROWS
+        manifests = [name for name in await store.names("staging/") if "manifest" in name]
+        assert manifests == ["staging/batch/3/manifest.json"]
+        store.before_upload = lambda: None
+        print("killed after the write: the attempt is good")
 
         # More than the heap can hold, in one task: the JVM ends by itself and says so.
-        hungry = F.expr("size(transform(sequence(1, 40000000), x -> concat(x, 'abcdefghijklmnopqrstuvwxyz')))")
-        try:
-            await spark.run(lambda session: session.range(1).select(F.sum(hungry)).collect(), tag="hungry")
-        except Transient as error:
-            print(f"starved: {type(error).__name__}: {str(error)[:120]}")
-        else:
-            raise AssertionError("that cannot fit")
+        hungry = "size(transform(sequence(1, 40000000), x -> concat(x, 'abcdefghijklmnopqrstuvwxyz')))"
+        for _ in range(2):  # once it may meet the JVM that has just been killed
+            try:
+                await spark.run(lambda session: session.range(1).selectExpr(f"sum({hungry})").collect(), tag="hungry")
+            except Transient as error:
+                told = str(error)
+            else:
+                raise AssertionError("that cannot fit")
+            if "memory" in told:
+                break
+        assert "out of memory" in told, told
+        print(f"starved: {told}")
+        assert list((folder / "scratch").glob("*attempt*")) == []
         last = jvm(spark) if spark.ready else 0
-    if last:
-        try:
-            os.kill(last, 0)
-        except ProcessLookupError:
-            return
-        raise AssertionError("a closed daemon left its JVM behind")
+    assert not last or gone(last), "a closed daemon left its JVM behind"
 
 
 if __name__ == "__main__":
