@@ -61,10 +61,10 @@ async def live_an_hour(populated: Populated) -> str:
     for number in range(3):
         record = populated.record(number, 0)
         pending = Progress(chunks=(Chunk(1, tuple(range(len(record.files)))),), jobs=1)
-        feed.released(replace(record, phase=Phase.ACCEPTED, progress=pending, rows=None))
+        populated.let_go(replace(record, phase=Phase.ACCEPTED, progress=pending, rows=None))
     missing = "Not found: Dataset acme-data:web_archive was not found in location US"
     record = replace(populated.record(7, 0), phase=Phase.ACCEPTED, dest="web_archive.clicks", error=missing, rows=None)
-    feed.released(replace(record, retry_at=now + timedelta(minutes=4)))
+    populated.let_go(replace(record, retry_at=now + timedelta(minutes=4)))
     return bad
 
 

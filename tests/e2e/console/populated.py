@@ -176,6 +176,14 @@ class Populated:
             self.store.put(self.journal.done(record), record.to_json(), {"ingestd-event": record.event_id})
             await self.app.console.feed.ended(record)
 
+    def let_go(self, record: Record) -> None:
+        """A batch that was let go of and has not ended: in the journal, and leased, so that nobody takes it up."""
+        assert self.app.console is not None
+        lease = (self.clock.now() + timedelta(hours=1)).isoformat()
+        metadata = {"ingestd-event": record.event_id, "ingestd-phase": record.phase, "ingestd-lease-until": lease}
+        self.store.put(self.journal.running(record), record.to_json(), metadata)
+        self.app.console.feed.released(record)
+
     def record(self, number: int, ago: float, tables: int = 1) -> Record:
         self._files += 1
         now = self.clock.now() - timedelta(seconds=ago)

@@ -2,6 +2,7 @@
 
 import re
 import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.e2e.console.conftest import WINDOWS, Served
 
+from ingestd.batch.record import Phase
 from ingestd.ops.history import Trouble, TroubleKind
 
 pytestmark = pytest.mark.xdist_group("console")
@@ -230,18 +232,13 @@ def test_a_token_is_asked_for_once_and_its_change_ends_the_session(browser: Brow
 
 
 def test_a_batch_that_waits_is_shown_with_its_reason(page: Page, served: Served) -> None:
-    from dataclasses import replace
-
-    from ingestd.batch.record import Phase
-
-    feed = served.daemon.app.console.feed  # type: ignore[union-attr]
     waiting = replace(
         served.daemon.record(3, 0),
         phase=Phase.ACCEPTED,
         error="dataset shop does not exist",
         retry_at=served.daemon.clock.now() + timedelta(minutes=5),
     )
-    served.call(lambda: feed.released(waiting))
+    served.call(lambda: served.daemon.let_go(waiting))
     open_section(page, "running")
     row = page.locator("tbody tr", has_text=waiting.event_id)
     expect(row).to_contain_text("blocked")
