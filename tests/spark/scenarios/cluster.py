@@ -11,10 +11,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from tests.spark.processes import QUICK, Cluster, kill_group, standalone_cluster
-from tests.spark.scenarios.faults import running
+from tests.spark.scenarios.faults import ROWS, Store, batch, running
 
 from ingestd.prepare.session import Spark
-from ingestd.prepare.start import spark_for
+from ingestd.prepare.start import preparer_for, spark_for
 from ingestd.settings import Spark as SparkSettings
 
 
@@ -22,7 +22,7 @@ def settings(cluster: Cluster, folder: Path) -> SparkSettings:
     return SparkSettings(
         master=cluster.url,
         files="local",
-        scratch=folder,
+        scratch=folder / "scratch",
         warm_up=False,
         conf={
             "spark.driver.host": "127.0.0.1",
@@ -55,7 +55,8 @@ async def executors(spark: Spark) -> int:
 
 async def main(folder: Path) -> None:
     with standalone_cluster(folder) as cluster:
-        async with running(spark_for(settings(cluster, folder))) as spark:
+        chosen = settings(cluster, folder)
+        async with running(spark_for(chosen)) as spark:
             began = time.monotonic()
             assert await spark.run(lambda session: session.range(100).count(), tag="first") == 100
             while await executors(spark) < 2:
@@ -70,6 +71,18 @@ async def main(folder: Path) -> None:
                 assert await work == (12, 12)
             print(f"a worker killed: right rows {time.monotonic() - began:.1f} s later")
             assert spark.missing() == ""
+            await prepared_there(spark, chosen, folder)
+
+
+async def prepared_there(spark: Spark, chosen: SparkSettings, folder: Path) -> None:
+    """A batch prepared by the cluster's own Python workers, on a disk that all of them see."""
+    store = Store(folder)
+    request = await batch(store)
+    preparer, _ = preparer_for(chosen, spark, store)
+    began = time.monotonic()
+    prepared = await preparer.prepare(request)
+    assert (prepared.rows_read, sum(output.rows for output in prepared.outputs)) == (3 * ROWS, ROWS)
+    print(f"a batch prepared on the worker that is left: {time.monotonic() - began:.1f} s")
 
 
 if __name__ == "__main__":
