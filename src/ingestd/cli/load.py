@@ -49,9 +49,7 @@ class _Plan:
 
 def load(
     source: Annotated[str, typer.Argument(metavar="SRC", help="A local file or folder, or gs://bucket/folder.")] = "",
-    dest: Annotated[
-        str, typer.Option("--dest", "-d", metavar="TABLE", help="dataset.table, or with its project.")
-    ] = "",
+    dest: Annotated[str, typer.Option("--dest", "-d", metavar="TABLE", help="dataset.table, or with a project.")] = "",
     src: Annotated[str, typer.Option("--src", "-s", hidden=True, help="The same as SRC.")] = "",
     rule: Annotated[str, typer.Option("--rule", "-r", metavar="FILE", help="Use this rule instead of flags.")] = "",
     validate: Annotated[
