@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from google.api_core.exceptions import NotFound
 from tests.e2e.daemon.world import World
 
 CSV = "1,a\n2,b\n"
@@ -30,4 +31,11 @@ def batch(world: World, folder: str, *contents: str | bytes, ending: str = "csv"
 
 def records(world: World, folder: str = "Done") -> dict[str, dict[str, Any]]:
     """The records, by their success file's name."""
-    return {one["Success"]["URL"].partition(f"{world.trigger}/")[2]: one for one in world.records(folder)}
+    found = {}
+    for name in world.objects(f"journal/{folder}/"):
+        try:
+            one = world.document(name)
+        except NotFound:
+            continue  # it ended meanwhile
+        found[one["Success"]["URL"].partition(f"{world.trigger}/")[2]] = one
+    return found

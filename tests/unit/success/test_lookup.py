@@ -1,0 +1,79 @@
+"""Finding `_config/`: one call where the store can, folder by folder where it cannot, contents once."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.sim.memory_store import MemoryStore
+
+from ingestd.model.clock import ManualClock
+from ingestd.model.errors import NotFound, TooWide, Transient
+from ingestd.model.objects import ObjectInfo, ObjectRef
+from ingestd.settings import Convention
+from ingestd.success.lookup import ConfigLookup
+
+
+class WideStore(MemoryStore):
+    """A bucket with so many objects that no pattern is answered in one call."""
+
+    asked = 0
+
+    def list(self, prefix: ObjectRef, **options: Any) -> AsyncIterator[ObjectInfo]:
+        if options.pop("glob", ""):
+            self.asked += 1
+            raise TooWide("several calls")
+        return super().list(prefix, **options)
+
+
+def filled(store: MemoryStore, **files: str) -> MemoryStore:
+    for name, text in files.items():
+        store.put(ObjectRef("b", name), text.encode())
+    return store
+
+
+async def found(lookup: ConfigLookup, convention: Convention, name: str = "in/ds/t/x/_SUCCESS") -> dict[str, Any]:
+    read = await lookup.read(await lookup.levels(name, "b", convention))
+    return {**read.load, "ordered": read.ordered}
+
+
+async def test_a_bucket_that_is_too_wide_for_one_call_is_asked_folder_by_folder_for_a_while() -> None:
+    clock = ManualClock()
+    store = WideStore(clock)
+    filled(store, **{"in/_config/load.json": '{"skipLeadingRows": 1}', "in/ds/t/_config/load.json": '{"quote": ""}'})
+    filled(store, **{"in/ds/t/_config/deep/load.json": '{"quote": "x"}', "_config/load.json": '{"quote": "y"}'})
+    lookup = ConfigLookup(store, clock)
+    convention = Convention(bucket="b", root="in")
+    for _ in range(3):
+        got = await found(lookup, convention)
+        assert got == {"writeDisposition": "WRITE_APPEND", "skipLeadingRows": 1, "quote": "", "ordered": False}
+    assert store.asked == 1
+    reads = store.operations["get"]
+    await found(lookup, convention)
+    assert store.operations["get"] == reads == 2  # contents are kept by generation
+    filled(store, **{"in/ds/t/_config/load.json": '{"quote": "z"}', "in/ds/_config/ORDERME": ""})
+    assert (await found(lookup, convention)) | {"skipLeadingRows": 0} == {
+        "writeDisposition": "WRITE_APPEND", "skipLeadingRows": 0, "quote": "z", "ordered": True,
+    }  # fmt: skip
+
+
+async def test_configuration_can_be_kept_where_producers_cannot_write() -> None:
+    clock = ManualClock()
+    store = WideStore(clock)
+    filled(store, **{"ds/t/_config/load.json": '{"quote": "from a producer"}'})
+    store.put(ObjectRef("safe", "conf/ds/t/_config/load.json"), b'{"quote": "s"}')
+    got = await found(ConfigLookup(store, clock), Convention(bucket="b", config_url="gs://safe/conf"), "ds/t/_SUCCESS")
+    assert got["quote"] == "s"
+
+
+async def test_a_file_that_changes_while_it_is_read_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    store = WideStore(clock)
+    filled(store, **{"ds/_config/load.json": "{}"})
+    lookup = ConfigLookup(store, clock)
+
+    async def gone(*args: Any, **kwargs: Any) -> Any:
+        raise NotFound("that generation is gone")
+
+    monkeypatch.setattr(store, "read", gone)
+    with pytest.raises(Transient, match="changed while it was read"):
+        await found(lookup, Convention(bucket="b"), "ds/t/_SUCCESS")
