@@ -49,12 +49,6 @@ PREPARED = [way for way in WAYS if "prepared" in way]
 FEW = {"jobs": {"poll_every": "30s", "max_files": 2, "retry_pause": "1s"}}
 
 
-@pytest.fixture(autouse=True)
-def _spark_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules that need Spark are taken, whatever this build says: simulations bring their own preparer."""
-    monkeypatch.setattr("ingestd.rules.support.NOT_YET", {})
-
-
 def prepare(world: World, way: str, asynchronous: bool, **more: Any) -> None:
     world.create_table("dummy")
     if "split" in way:

@@ -13,7 +13,6 @@ from ingestd.rules.actions import Action, CallRequest, InsertRequest, QueryReque
 from ingestd.rules.routes import Route, RoutesFile
 from ingestd.rules.rule import Rule
 from ingestd.rules.schema import RuleSpec
-from ingestd.rules.support import unsupported
 
 RULE_SUFFIXES = (".json", ".yaml", ".yml")
 
@@ -70,7 +69,7 @@ async def parse_file(url: str, data: bytes, root: str, fetch: Fetch) -> ParsedFi
         files = _Files(item, url, root, fetch)
         spec = await files.fill(spec)
         references += files.references
-        problems += [*files.problems, *_not_yet(spec, item, url)]
+        problems += files.problems
         specs.append((spec, item))
     if problems:
         raise DocumentError(sorted(problems))
@@ -95,14 +94,6 @@ def _name(url: str, root: str, index: int, count: int, workflow: str | None = No
     """`sub/orders` (or the workflow) for the only rule of `<root>sub/orders.yaml`, `sub/orders#2` for its third."""
     stem = workflow or posixpath.splitext(url.removeprefix(root))[0]
     return stem if count == 1 else f"{stem}#{index}"
-
-
-def _not_yet(spec: RuleSpec, item: LocatedDict, url: str) -> list[Problem]:
-    problems = []
-    for path, message in unsupported(spec):
-        place, found, _ = locate(item, path, Place(url, 1, 1))
-        problems.append(Problem.at(place, dotted(found), message))
-    return problems
 
 
 class _Files:

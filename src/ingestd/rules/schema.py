@@ -1,7 +1,7 @@
 """The rule file as typed models: every field of a bqtail rule, validated when it is read.
 
 Contradictions are refused here, at load, with the line they stand on; nothing about a rule is found wrong only when a
-file arrives. `rules.support` says which fields are understood but not acted on yet.
+file arrives.
 """
 
 from collections.abc import Mapping

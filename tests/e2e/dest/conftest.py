@@ -42,5 +42,11 @@ def stage(
             subscriber=subscriber,
         )
         world.set_up()
-        yield Stage(world, request.module.ENGINE, **request.module.SETTINGS)
+        yield Stage(world, request.module.ENGINE, _chosen(request), **request.module.SETTINGS)
     world.tear_down()
+
+
+def _chosen(request: pytest.FixtureRequest) -> set[str]:
+    """The cases that this run is about."""
+    items = [item for item in request.session.items if getattr(item, "module", None) is request.module]
+    return {item.callspec.params["name"] for item in items if hasattr(item, "callspec")}

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -23,9 +23,10 @@ _SETTINGS: dict[str, Any] = {"windows": {"grace": "500ms", "late_patience": "2s"
 
 
 class Stage:
-    def __init__(self, world: World, engine: str, **settings: Any) -> None:
+    def __init__(self, world: World, engine: str, chosen: Collection[str], **settings: Any) -> None:
         self.world = world
-        self.cases = load_cases(engine, world.project, world.trigger, world.ops)
+        every = load_cases(engine, world.project, world.trigger, world.ops)
+        self.cases = [case for case in every if case.name in chosen]
         self.by_name = {case.name: case for case in self.cases}
         self._client = world.bigquery
         self._client.create_dataset(TEMP)

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from ingestd.documents import DocumentError, read_documents, validate
-from ingestd.rules import support
 from ingestd.rules.parsing import ParsedFile, parse_file
 from ingestd.rules.routes import Route, RouteSpec, matching_routes
 
@@ -80,12 +79,7 @@ async def test_an_asynchronous_load_is_ready_to_run() -> None:
 @pytest.mark.parametrize(
     ("text", "file"), [(BATCHED_LOAD, "rule.json"), (MINIMAL, "rule.yaml"), (DEDUPED, "rule.yaml")]
 )
-async def test_only_what_is_not_supported_yet_is_refused(text: str, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    try:
-        await parsed(text, file)
-    except DocumentError as error:
-        assert all("is not supported yet" in problem.message for problem in error.problems)
-    monkeypatch.setattr(support, "NOT_YET", {})
+async def test_rules_with_batches_transient_tables_and_unique_rows_load(text: str, file: str) -> None:
     assert len((await parsed(text, file)).rules) == 1
 
 

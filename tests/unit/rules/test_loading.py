@@ -123,16 +123,6 @@ async def test_files_hold_one_rule_a_list_or_several_documents() -> None:
     ]
 
 
-async def test_fields_that_are_not_supported_yet_are_refused_with_their_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingestd.rules.support.NOT_YET", {"Dest.Expiry": "tables that end", "Engine": "engines"})
-    text = "Dest:\n  Table: d.t\n  Expiry: 3days\nEngine: bigquery\n"
-    book = await RuleLoader(MemorySource(a__yaml=text)).refresh()
-    assert [str(problem) for problem in book.problems] == [
-        "mem://rules/a.yaml:3:3: Dest.Expiry: Dest.Expiry is not supported yet (tables that end)",
-        "mem://rules/a.yaml:4:1: Engine: Engine is not supported yet (engines)",
-    ]
-
-
 async def test_routes_are_read_from_a_file_with_routes() -> None:
     text = "Routes:\n  - {When: {Dest: 'p:d\\.t', Type: export}, OnSuccess: [{Action: delete}]}\n"
     book = await RuleLoader(MemorySource(r__yaml=text)).refresh()

@@ -13,7 +13,6 @@ from ingestd.rules.catalogue import VARIABLES
 from ingestd.rules.functions import FUNCTIONS
 from ingestd.rules.lint import lint_path
 from ingestd.rules.routes import RoutesFile
-from ingestd.rules.support import NOT_YET
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs" / "rules.md"
@@ -38,7 +37,6 @@ def rendered(text: str) -> str:
         "functions": table(
             ("Function", "Meaning"), [(f"`{name}`", each.description) for name, each in sorted(FUNCTIONS.items())]
         ),
-        "not yet": [f"- `{field}`: {missing}" for field, missing in NOT_YET.items()],
     }
     for name, lines in parts.items():
         pattern = rf"<!-- {name} -->(?:.*<!-- end of {name} -->)?"

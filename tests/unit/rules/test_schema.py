@@ -9,7 +9,6 @@ from tests.unit.rules.helpers import refused, spec
 from ingestd.model.preparation import Drift, FileLayout
 from ingestd.rules.rule import Rule, content_hash
 from ingestd.rules.schema import DEFAULT_WINDOW, CopyMethod, Engine
-from ingestd.rules.support import NOT_YET, unsupported
 
 EVERY_FIELD = """
 When: {Prefix: /data/, Suffix: .json, Filter: 'x', Exclusion: 'tmp', Directory: false}
@@ -83,11 +82,6 @@ def test_every_field_of_a_bqtail_rule_is_known() -> None:
     assert not rule.dest.append
 
 
-def test_fields_that_are_not_acted_on_yet_are_named_one_by_one() -> None:
-    found = {".".join(path) for path, _ in unsupported(spec(EVERY_FIELD))}
-    assert found == NOT_YET.keys() - {"Dest.Merge", "Dest.OrderBy", "Dest.TransientDataset"}
-
-
 def test_drift_follows_from_the_older_options_when_it_is_not_given() -> None:
     assert spec("Dest: {Table: d.t}").dest.drift is Drift.FREEZE
     assert spec("Dest: {Table: d.t, AllowFieldAddition: true}").dest.drift is Drift.EVOLVE
@@ -104,23 +98,6 @@ def test_prepared_files_are_written_as_the_rule_says() -> None:
     assert spec("Dest: {Table: d.t}").layout == FileLayout()
     layout = spec("Dest: {Table: d.t}\nMerge: {TargetFileSize: 64MiB, Format: avro, Compression: snappy}").layout
     assert layout == FileLayout(64 * 1024**2, "AVRO", "SNAPPY")
-
-
-def test_what_works_now_is_not_refused() -> None:
-    rule = spec("""
-        When: {Prefix: /data/}
-        Async: true
-        Dest:
-          Table: ds.t_$1
-          Pattern: '/data/(\\w+)/'
-          Partition: $Date
-          Override: true
-          Schema: {Template: ds.template}
-          Parameters: {Name: A, Expression: $1}
-          SkipLeadingRows: 1
-        OnSuccess: {Action: delete}
-        """)
-    assert list(unsupported(rule)) == []
 
 
 def test_the_window_has_bqtails_default_and_takes_nanoseconds_or_units() -> None:
