@@ -108,6 +108,17 @@ async def test_a_large_file_of_lines_is_read_by_several_tasks(
     assert await batches.loaded(prepared) == await batches.direct(files, COLUMNS)
 
 
+async def test_a_large_csv_file_has_one_header(batches: Batches, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingestd.prepare.preparer.PART_BYTES", 1000)
+    columns = schema("id INT64 REQUIRED", "name STRING")
+    text = "id,name\n" + "".join(f'{n},"a ""{n}"" b"\n' for n in range(1000))
+    files = [await batches.put("in/a.csv", text.encode()), await batches.put("in/b.csv", b"id,name\n5,x\n")]
+    load = {"sourceFormat": "CSV", "skipLeadingRows": 1}
+    prepared = await batches.prepare(files, columns, load)
+    assert prepared.rows_per_file == {0: 1000, 1: 1}
+    assert await batches.loaded(prepared) == await batches.direct(files, columns, load)
+
+
 async def test_a_bad_part_of_a_large_file_sets_all_of_the_file_aside(
     batches: Batches, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from tests.spark.reads import direct, read
 from tests.unit.localcloud.bigquery.files.support import schema
 
 from ingestd.model.preparation import BadData, Drift
+from ingestd.prepare import readers
 
 JSON = {"sourceFormat": "NEWLINE_DELIMITED_JSON"}
 CSV = {"sourceFormat": "CSV"}
@@ -410,3 +411,29 @@ def test_new_fields_of_json_follow_the_drift_policy(tmp_path: Path) -> None:
     assert found["new"]["type"] == "FLOAT"
     assert [(item["name"], item["type"], item["mode"]) for item in found["r"]["fields"]] == [("y", "FLOAT", "REPEATED")]
     assert "no" not in found
+
+
+@pytest.mark.parametrize("kind", BINARY)
+def test_a_large_file_is_read_in_slices(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "SLICE_BYTES", 64 << 10)
+    count = 40_000
+    table = pa.table({"id": pa.array(range(count), pa.int64()), "name": [f"name of {n}" for n in range(count)]})
+    out = pa.BufferOutputStream()
+    if kind == "AVRO":
+        fields = [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}]
+        buffer = io.BytesIO()
+        fastavro.writer(buffer, {"type": "record", "name": "r", "fields": fields}, table.to_pylist())
+        data = buffer.getvalue()
+    else:
+        if kind == "PARQUET":
+            pyarrow.parquet.write_table(table, out, row_group_size=1000)
+        else:
+            pyarrow.orc.write_table(table, out, stripe_size=64 << 10)
+        data = out.getvalue().to_pybytes()
+    load = {"sourceFormat": kind}
+    found = read(tmp_path, {"f": data}, schema("id INT64", "name STRING"), load)
+    assert found.rows.column("id").to_pylist() == list(range(count))
+    assert found.rows.column("_ingestd_line").to_pylist() == list(range(count))
+    assert found.rows.column("id").num_chunks > 3
+    wrong = read(tmp_path, {"f": data}, schema("id INT64", "name INT64"), load)
+    assert (wrong.reports[0].whole, wrong.reports[0].out) == (True, 0)

@@ -21,7 +21,7 @@ from ingestd.prepare.types import spark_type, textual
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 PARQUET, NDJSON = "PARQUET", "NEWLINE_DELIMITED_JSON"
 _NAMES = {"": "", "PARQUET": PARQUET, "JSON": NDJSON, "NDJSON": NDJSON, NDJSON: NDJSON}
@@ -77,7 +77,7 @@ def write(frame: "DataFrame", schema: Schema, form: Format, target: str, *, bran
         frame = frame.mapInArrow(EncodeLines(schema, branches=branches), lines).select("value", *columns)
     else:
         columns = [BRANCH] if branches else []
-        frame = frame.select(*(_present(item) for item in schema), *columns)
+        frame = frame.selectExpr(*(_present(item) for item in schema), *columns)
     writer = frame.write.mode("error").option("compression", form.codec)
     if branches:
         writer = writer.partitionBy(BRANCH)
@@ -100,21 +100,18 @@ _FILLERS = {
 }
 
 
-def _present(field: Field) -> "Column":
+def _present(field: Field) -> str:
     """The column; one that is REQUIRED is declared so, since BigQuery compares a file's modes with the table's.
 
     No such value is NULL (the caller counts them and refuses the batch): the filler only tells Spark so.
     """
-    from pyspark.sql import functions as sql
-
     name = quote(field.name)
     if field.mode is Mode.REQUIRED and field.type in _FILLERS:
-        filler = f"CAST({_FILLERS[field.type]} AS {spark_type(field)})"
-        return sql.expr(f"coalesce({name}, {filler})").alias(field.name)
+        return f"coalesce({name}, CAST({_FILLERS[field.type]} AS {spark_type(field)})) AS {name}"
     if field.mode is Mode.REPEATED:
         # BigQuery has no NULL arrays; a transformation may.
-        return sql.expr(f"coalesce({name}, CAST(array() AS {spark_type(field)}))").alias(field.name)
-    return sql.col(name)
+        return f"coalesce({name}, CAST(array() AS {spark_type(field)})) AS {name}"
+    return name
 
 
 @dataclass(frozen=True, slots=True)

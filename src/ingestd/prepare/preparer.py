@@ -32,7 +32,7 @@ from ingestd.localcloud.bigquery.files.detect import detect_csv
 from ingestd.localcloud.bigquery.files.hive import partition_columns
 from ingestd.localcloud.bigquery.files.options import LoadOptions, SourceFormat
 from ingestd.localcloud.bigquery.types import Mode, Schema
-from ingestd.model.errors import BadInput, NotFound, PreconditionFailed, Transient
+from ingestd.model.errors import BadInput, Fatal, NotFound, PreconditionFailed, Transient
 from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
 from ingestd.model.preparation import BadFile, Drift, Output, Prepared, PrepareRequest, Shaping
 from ingestd.ports import FileStore
@@ -49,6 +49,7 @@ from ingestd.prepare.values import ExpressionError
 log = structlog.get_logger(__name__)
 
 PART_BYTES = 32 << 20  # larger files of lines are read by several tasks
+MOST_IN_MEMORY = 1 << 30  # of a file that Spark reads from the bucket
 _DETECTION_BYTES = 4 << 20
 
 
@@ -104,7 +105,7 @@ class SparkPreparer:
     async def discard(self, folder: ObjectRef) -> None:
         prefix = ObjectRef(folder.bucket, folder.name.rstrip("/") + "/")
         async for info in self._store.list(prefix):
-            await self._store.delete(info.ref, if_generation=info.generation)
+            await self._store.delete(info.ref)
 
     async def _done(self, request: PrepareRequest) -> Prepared | None:
         try:
@@ -145,6 +146,11 @@ class SparkPreparer:
         return _prepared(request, made, outputs, rejected, gone)
 
     async def _in_the_bucket(self, request: PrepareRequest, sides: pipeline.Sides | None) -> Prepared:
+        if large := [file.ref.url for file in request.files if file.size > MOST_IN_MEMORY]:
+            raise Fatal(
+                f"{large[0]} has more than {MOST_IN_MEMORY:,} bytes, and Spark hands a bucket's file over in one piece: "
+                "split it, or let the daemon fetch files (spark.files: local)"
+            )
         gone = await self._replaced(request.files)
         present = [index for index in range(len(request.files)) if index not in gone]
         missing = tuple(_missing(index) for index in sorted(gone))
@@ -338,7 +344,6 @@ def _units(
 ) -> tuple[Unit, ...]:
     """Every fetched file, large ones of lines cut at line ends."""
     units: list[Unit] = []
-    cut = plan.options.source_format is SourceFormat.JSON and plan.options.encoding == "utf-8"
     with fetched.pack.open("rb") as file:
         for index, place in sorted(fetched.places.items()):
             unit = Unit(
@@ -349,7 +354,7 @@ def _units(
                 place.length,
                 constants=constants[index],
             )
-            if cut and place.length > 2 * PART_BYTES:
+            if plan.cuttable and place.length > 2 * PART_BYTES:
                 units += _parts(file.fileno(), unit)
             else:
                 units.append(unit)

@@ -10,15 +10,16 @@ A reader yields, in the file's order: `Good` rows, `Bad` rows (or, `whole`, a fi
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.bigquery.files import delimited, ndjson
 from ingestd.localcloud.bigquery.files.avro import read_avro
+from ingestd.localcloud.bigquery.files.avrofile import BrokenAvroError, Container
 from ingestd.localcloud.bigquery.files.binary import FileColumns, UnreadableFileError, fit
 from ingestd.localcloud.bigquery.files.bulk import read_json
-from ingestd.localcloud.bigquery.files.columnar import read_orc, read_parquet
+from ingestd.localcloud.bigquery.files.columnar import orc_parts, parquet_parts
 from ingestd.localcloud.bigquery.files.columns import Doubt, arrow_schema, values_array
 from ingestd.localcloud.bigquery.files.convert import BadValueError, Fault, ImpreciseError, JsonRules, row_reader
 from ingestd.localcloud.bigquery.files.options import PLAIN, LoadOptions, SourceFormat
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 4 << 20
 SMALLEST_BULK = 2 << 10
+SLICE_BYTES = 32 << 20  # of a self-describing file, read at a time
 _CSV_FIELD = re.compile(r"for field (\S+) \(position")
 _CSV_REQUIRED = re.compile(r"Required column value for column index: (\d+)")
 
@@ -50,6 +52,15 @@ class ReadPlan:
     skip: int = 0  # CSV: leading records
     delimiter: str = ","
     by_name: bool = False  # CSV: columns by the names in the last skipped record
+
+    @property
+    def cuttable(self) -> bool:
+        """Whether a newline always ends a row, so that a large file can be read in parts."""
+        options = self.options
+        if options.source_format is SourceFormat.JSON:
+            return options.encoding == "utf-8"
+        plain = options.encoding in ("utf-8", "latin-1") and not options.allow_quoted_newlines
+        return options.source_format is SourceFormat.CSV and plain and not self.by_name
 
     @property
     def lenient(self) -> bool:
@@ -88,7 +99,9 @@ Item = Good | Bad | Left | Unknown
 
 
 class Reader(Protocol):
-    def read(self, data: bytes, name: str, first_line: int = 1) -> Iterator[Item]: ...
+    def read(self, data: bytes, name: str, part: int = 0) -> Iterator[Item]:
+        """A whole file, or the part of one of lines that begins with a line; lines are counted from there."""
+        ...
 
 
 def reader(plan: ReadPlan) -> Reader:
@@ -121,7 +134,7 @@ class JsonReader:
         self._lenient = row_reader(self._schema, JsonRules(plan.options.formats, ignore_unknown=True))
         self._plain = plan.options.formats == PLAIN and bool(plan.schema)
 
-    def read(self, data: bytes, name: str, first_line: int = 1) -> Iterator[Item]:
+    def read(self, data: bytes, name: str, part: int = 0, first_line: int = 1) -> Iterator[Item]:
         encoding = self._plan.options.encoding
         data = without_bom(data, encoding)
         if encoding != "utf-8":
@@ -238,11 +251,12 @@ class CsvReader:
         self._dialect = delimited.Dialect(plan.options, plan.delimiter)
         self._options = plan.options
 
-    def read(self, data: bytes, name: str, first_line: int = 1) -> Iterator[Item]:
+    def read(self, data: bytes, name: str, part: int = 0) -> Iterator[Item]:
         text = self._dialect.decode(data)
         codec = delimited.CsvCodec(self._schema, self._options, self._order(text))
-        for part in delimited.parts(SourceFile(name), text, self._dialect, self._plan.skip):
-            yield from self._part(codec, part, data, first_line)
+        skip = 0 if part else self._plan.skip
+        for records in delimited.parts(SourceFile(name), text, self._dialect, skip):
+            yield from self._part(codec, records, data)
 
     def _order(self, text: str) -> list[int | None] | None:
         if not self._plan.by_name:
@@ -253,7 +267,7 @@ class CsvReader:
                 return [names.get(item.name.lower()) for item in self._schema]
         return [None for _ in self._schema]
 
-    def _part(self, codec: delimited.CsvCodec, part: Part, data: bytes, first_line: int) -> Iterator[Item]:
+    def _part(self, codec: delimited.CsvCodec, part: Part, data: bytes) -> Iterator[Item]:
         for quickly in (codec.bulk, lambda part: codec.table([part])):
             try:
                 if quickly != codec.bulk or part.bulky:
@@ -273,9 +287,9 @@ class CsvReader:
                     yield Left(1)
                     continue
                 malformed = message.startswith("Error detected while parsing")
-                yield self._bad(part, index, data, first_line, self._column(message), message, schema=not malformed)
+                yield self._bad(part, index, data, self._column(message), message, schema=not malformed)
             except UnfitError as bad:
-                yield self._bad(part, index, data, first_line, bad.column, str(bad), schema=True)
+                yield self._bad(part, index, data, bad.column, str(bad), schema=True)
             else:
                 rows.append(row)
         if rows:
@@ -288,10 +302,10 @@ class CsvReader:
             return self._schema[int(found[1])].name
         return ""
 
-    def _bad(self, part: Part, index: int, data: bytes, first_line: int, column: str, why: str, *, schema: bool) -> Bad:
+    def _bad(self, part: Part, index: int, data: bytes, column: str, why: str, *, schema: bool) -> Bad:
         at = part.locate(index)
         before = data[:at].decode(self._options.encoding, "replace")
-        line = first_line + before.count("\n") + (0 if "\n" in before else before.count("\r"))
+        line = 1 + before.count("\n") + (0 if "\n" in before else before.count("\r"))
         return Bad(why, line, column, schema, self._text(part, index, data[at:]))
 
     def _text(self, part: Part, index: int, rest: bytes) -> str:
@@ -305,32 +319,29 @@ class CsvReader:
         return rest.decode(self._options.encoding, "replace").partition("\n")[0].rstrip("\r")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class BinaryReader:
     """Avro, Parquet and ORC: a file fits as a whole or not at all, as for BigQuery."""
 
     plan: ReadPlan
-    rows: int = field(default=0)
 
-    def read(self, data: bytes, name: str, first_line: int = 1) -> Iterator[Item]:
+    def read(self, data: bytes | memoryview, name: str, part: int = 0) -> Iterator[Item]:
         try:
-            columns = self._columns(data)
+            for columns in self._columns(data):
+                yield from self._fit(columns)
         except UnreadableFileError as error:
             yield Bad(str(error), whole=True)
-            return
         except BigQueryError as error:
             yield Bad(error.message, whole=True)
-            return
-        yield from self._fit(columns)
 
-    def _columns(self, data: bytes) -> FileColumns:
+    def _columns(self, data: bytes | memoryview) -> Iterator[FileColumns]:
         match self.plan.options.source_format:
             case SourceFormat.AVRO:
-                return read_avro(data, self.plan.options)
+                return _avro_parts(bytes(data), self.plan.options)
             case SourceFormat.PARQUET:
-                return read_parquet(data, self.plan.options)
+                return parquet_parts(data, self.plan.options, SLICE_BYTES)
             case _:
-                return read_orc(data, self.plan.options)
+                return orc_parts(data, self.plan.options, SLICE_BYTES)
 
     def _fit(self, columns: FileColumns) -> Iterator[Item]:
         unknown = missing_from(columns.schema, self.plan.schema)
@@ -354,6 +365,29 @@ class BinaryReader:
             yield Bad(error.message, column=name, schema=True, whole=True)
         except UnfitError as bad:
             yield Bad(str(bad), column=bad.column, schema=True, whole=True)
+
+
+def _avro_parts(data: bytes, options: LoadOptions) -> Iterator[FileColumns]:
+    """Rows of many blocks at a time: as Python objects they take many times their size."""
+    if len(data) <= SLICE_BYTES:
+        yield read_avro(data, options)
+        return
+    try:
+        container = Container.parse(data)
+    except BrokenAvroError as error:
+        raise UnreadableFileError(
+            f"The Apache Avro library failed to parse the header with the following error: {error}"
+        ) from None
+    blocks: list[Any] = []
+    size = 0
+    for block in container.blocks:
+        blocks.append(block)
+        size += len(block.data)
+        if size >= SLICE_BYTES:
+            yield read_avro(replace(container, blocks=tuple(blocks)).build(), options)
+            blocks, size = [], 0
+    if blocks:
+        yield read_avro(replace(container, blocks=tuple(blocks)).build(), options)
 
 
 def _quoted(message: str) -> str:

@@ -13,6 +13,7 @@ What stays true:
 """
 
 import json
+import mmap
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,7 +28,18 @@ from ingestd.localcloud.bigquery.files.textfiles import without_bom
 from ingestd.localcloud.bigquery.types import Schema
 from ingestd.model.preparation import BadData
 from ingestd.prepare import inflate
-from ingestd.prepare.readers import PIECE_BYTES, Bad, Good, Item, JsonReader, Left, ReadPlan, Unknown, reader
+from ingestd.prepare.readers import (
+    PIECE_BYTES,
+    Bad,
+    BinaryReader,
+    Good,
+    Item,
+    JsonReader,
+    Left,
+    ReadPlan,
+    Unknown,
+    reader,
+)
 from ingestd.prepare.shaping import FILE, LINE
 from ingestd.prepare.types import carrier_schema, carry, rest
 from ingestd.prepare.unknown import agree
@@ -96,8 +108,9 @@ class Reading:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 worker = _Worker(self, f"{number}")
+                sliced = self.plan.options.source_format in (SourceFormat.PARQUET, SourceFormat.ORC)
                 for unit in self.shares[number]:
-                    yield from worker.take(unit, _bytes(unit))
+                    yield from worker.take(unit, _mapped(unit) if sliced else _bytes(unit))
                 yield from worker.finish()
 
 
@@ -142,6 +155,14 @@ def _first_line(unit: Unit) -> int:
     return unit.start if unit.part else 0
 
 
+def _mapped(unit: Unit) -> bytes | memoryview:
+    """The unit's bytes, of which only those come into memory that are looked at: files that are read in slices."""
+    if not unit.length:
+        return b""
+    with Path(unit.path).open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))[unit.start : unit.start + unit.length]
+
+
 class _Worker:
     """One share: files in, batches and reports out."""
 
@@ -158,8 +179,8 @@ class _Worker:
         self._rejects = Path(reading.rejects) / f"{share}.jsonl" if reading.rejects else None
         self._rejected: list[str] = []
 
-    def take(self, unit: Unit, data: bytes) -> Iterator["pa.RecordBatch"]:
-        if not self._joins or len(data) > PIECE_BYTES:
+    def take(self, unit: Unit, data: bytes | memoryview) -> Iterator["pa.RecordBatch"]:
+        if not self._joins or len(data) > PIECE_BYTES or isinstance(data, memoryview):
             yield from self._single(unit, data)
             return
         try:
@@ -217,7 +238,7 @@ class _Worker:
             [Report(unit.index, unit.part, n, n, lines=n) for (unit, _), n in zip(waiting, counts, strict=True)]
         )
 
-    def _single(self, unit: Unit, data: bytes, *, plain: bool = False) -> Iterator["pa.RecordBatch"]:
+    def _single(self, unit: Unit, data: bytes | memoryview, *, plain: bool = False) -> Iterator["pa.RecordBatch"]:
         report = Report(unit.index, unit.part)
         held: list[pa.Table] = []
         holding = 0
@@ -249,25 +270,27 @@ class _Worker:
             yield from self._release(unit, held, report)
         yield self._reports([report])
 
-    def _items(self, unit: Unit, data: bytes, report: Report, *, plain: bool) -> Iterator[Item]:
+    def _items(self, unit: Unit, data: bytes | memoryview, report: Report, *, plain: bool) -> Iterator[Item]:
         kind = self._plan.options.source_format
-        if kind in (SourceFormat.AVRO, SourceFormat.PARQUET, SourceFormat.ORC):
+        if isinstance(self._reader, BinaryReader):
             if data:
                 yield from self._reader.read(data, unit.name)
             return
+        assert isinstance(data, bytes)
         if unit.part == 0 and not plain:
             inflate.check_name(unit.name, data)
         packed = not plain and unit.part == 0 and inflate.compressed(data)
         if packed and kind is SourceFormat.JSON and self._plan.options.encoding == "utf-8":
             line = 1
             for piece in inflate.lines(inflate.chunks(data), PIECE_BYTES):
-                yield from self._reader.read(piece, unit.name, line)
+                assert isinstance(self._reader, JsonReader)
+                yield from self._reader.read(piece, unit.name, first_line=line)
                 line += piece.count(b"\n") + 1
             return
         if packed:
             data = b"".join(inflate.chunks(data))
         report.lines = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
-        yield from self._reader.read(data, unit.name)
+        yield from self._reader.read(data, unit.name, unit.part)
 
     def _refused(self, report: Report) -> bool:
         """Whether nothing more of the file may get out."""

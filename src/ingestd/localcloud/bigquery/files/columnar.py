@@ -4,6 +4,7 @@ https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-parquet#parque
 `list` of records `element` unless `enableListInference` is set; a MAP is a repeated record `key_value`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 
 
 def read_parquet(data: bytes, options: LoadOptions) -> FileColumns:
+    return next(parquet_parts(data, options))
+
+
+def parquet_parts(data: bytes | memoryview, options: LoadOptions, most: int | None = None) -> Iterator[FileColumns]:
+    """The file's rows, of as many row groups at a time as have `most` bytes: at once when there is no such limit."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -25,32 +31,60 @@ def read_parquet(data: bytes, options: LoadOptions) -> FileColumns:
         raise UnreadableFileError("Input file is not in Parquet format.")
     try:
         file = pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
-        table = file.read(columns=_projection(file.schema_arrow.names, options))
+        sizes = [file.metadata.row_group(index).total_byte_size for index in range(file.num_row_groups)]
+        wanted = _projection(file.schema_arrow.names, options)
+        leaves = [file.schema.column(index) for index in range(len(file.schema))]
+        physical = {_plain_path(leaf.path).lower(): leaf.physical_type for leaf in leaves}
+        groups = {leaf.path.split(".")[0].lower(): leaf.path.split(".") for leaf in leaves}
+        enums = {leaf.path.lower() for leaf in leaves if leaf.logical_type.type == "ENUM"}
+        # INT96 is how Hive and Spark wrote instants, before Parquet could say so.
+        instants = {leaf.path.lower() for leaf in leaves if leaf.physical_type == "INT96"}
+        shape = _Shape(options, groups, enums, (Type.NUMERIC,), instants)
+        for part in _parts(sizes, most):
+            yield _columns(file.read_row_groups(part, columns=wanted), shape, physical)
     except (pa.ArrowException, OSError) as error:
         raise UnreadableFileError(f"The Apache Parquet library failed to read data: {error}") from None
-    leaves = [file.schema.column(index) for index in range(len(file.schema))]
-    physical = {_plain_path(leaf.path).lower(): leaf.physical_type for leaf in leaves}
-    groups = {leaf.path.split(".")[0].lower(): leaf.path.split(".") for leaf in leaves}
-    enums = {leaf.path.lower() for leaf in leaves if leaf.logical_type.type == "ENUM"}
-    # INT96 is how Hive and Spark wrote instants, before Parquet could say so.
-    instants = {leaf.path.lower() for leaf in leaves if leaf.physical_type == "INT96"}
-    shape = _Shape(options, groups, enums, (Type.NUMERIC,), instants)
-    return _columns(table, shape, physical)
 
 
 def read_orc(data: bytes, options: LoadOptions) -> FileColumns:
+    return next(orc_parts(data, options))
+
+
+def orc_parts(data: bytes | memoryview, options: LoadOptions, most: int | None = None) -> Iterator[FileColumns]:
+    """The file's rows, of as many stripes at a time as have `most` bytes: at once when there is no such limit."""
     import pyarrow as pa
     from pyarrow import orc
 
-    if not data.startswith(b"ORC"):
+    if data[:3] != b"ORC":
         raise UnreadableFileError("The Apache Orc library failed to parse metadata: Not an ORC file.")
     try:
         file = orc.ORCFile(pa.BufferReader(data))
-        table = file.read(columns=_projection(file.schema.names, options))
+        wanted = _projection(file.schema.names, options)
+        shape = _Shape(options, {}, set(), (Type.NUMERIC, Type.STRING), set(), orc=True)
+        count = file.nstripes
+        parts = _parts([len(data) // max(count, 1)] * count, most)
+        for part in parts:
+            table = (
+                file.read(columns=wanted)
+                if len(parts) == 1
+                else pa.Table.from_batches([file.read_stripe(stripe, columns=wanted) for stripe in part])
+            )
+            yield _columns(table, shape, {})
     except (pa.ArrowException, OSError) as error:
         raise UnreadableFileError(f"The Apache Orc library failed to read data: {error}") from None
-    shape = _Shape(options, {}, set(), (Type.NUMERIC, Type.STRING), set(), orc=True)
-    return _columns(table, shape, {})
+
+
+def _parts(sizes: list[int], most: int | None) -> list[list[int]]:
+    """Consecutive numbers, with as many bytes together as allowed, or one alone."""
+    parts: list[list[int]] = [[]]
+    held = 0
+    for number, size in enumerate(sizes):
+        if most is not None and parts[-1] and held + size > most:
+            parts.append([])
+            held = 0
+        parts[-1].append(number)
+        held += size
+    return parts
 
 
 def _projection(names: list[str], options: LoadOptions) -> list[str] | None:
