@@ -190,6 +190,7 @@ class Features:
     overwrites_in_windows: bool = True
     crash_sites: Sequence[str] = ()
     ways: bool = True  # rows take other ways than straight from their files into one table
+    way: Way | None = None  # all take this one
 
 
 def draw(seed: int, features: Features) -> Scenario:
@@ -221,6 +222,8 @@ def draw(seed: int, features: Features) -> Scenario:
 
 
 def _way(chance: random.Random, features: Features, site: str) -> Way:
+    if features.way is not None:
+        return features.way
     if site in _NEEDS_TRANSIENT:
         return chance.choice(_BY_QUERY)
     if site in _NEEDS_PREPARING:

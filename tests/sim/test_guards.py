@@ -9,11 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from tests.sim.scenario import Features
+from tests.sim.scenario import Features, Way
+from tests.sim.scheduler import REPLICA
 from tests.sim.seeds import FEATURES, run_seeds
 
 from ingestd.batch import attempts, publishing
 from ingestd.batch.journal import Journal
+from ingestd.batch.pinned import HOME
+from ingestd.batch.record import Record
 from ingestd.intake.receipts import Receipt
 from ingestd.localcloud.bindings import CoreStore, CoreWarehouse
 from ingestd.windows.manager import Windows
@@ -114,6 +117,17 @@ def forget_what_is_done(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Journal, "finished", nothing)
 
 
+def publish_under_ids_of_ones_own(patch: pytest.MonkeyPatch) -> None:
+    """A replica that continues a batch does not find the publishing job that another one has submitted."""
+    publish_job = Record.publish_job
+
+    def own(self: Record, branch: int = HOME, attempt: int | None = None) -> Any:
+        job = publish_job(self, branch, attempt)
+        return replace(job, job_id=f"{REPLICA.get()}_{job.job_id}")
+
+    patch.setattr(Record, "publish_job", own)
+
+
 @dataclass(frozen=True, slots=True)
 class Damage:
     guard: Remove
@@ -134,6 +148,9 @@ DAMAGES = {
     "resubmit instead of adopting": Damage(resubmit_instead_of_adopting, "G2"),
     "delete without proof": Damage(delete_without_proof, "G3"),
     "forget what is done": Damage(forget_what_is_done, "G"),
+    "publish under ids of one's own": Damage(
+        publish_under_ids_of_ones_own, "G2", features=replace(FEATURES, way=Way.COPY)
+    ),
 }
 
 
