@@ -148,7 +148,7 @@ class SparkPreparer:
     async def _in_the_bucket(self, request: PrepareRequest, sides: pipeline.Sides | None) -> Prepared:
         if large := [file.ref.url for file in request.files if file.size > MOST_IN_MEMORY]:
             raise Fatal(
-                f"{large[0]} has more than {MOST_IN_MEMORY:,} bytes, and Spark hands a bucket's file over in one piece: "
+                f"{large[0]} has more than {MOST_IN_MEMORY:,} bytes, and Spark hands a bucket's file over as one: "
                 "split it, or let the daemon fetch files (spark.files: local)"
             )
         gone = await self._replaced(request.files)
