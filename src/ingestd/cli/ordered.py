@@ -2,14 +2,14 @@
 
 import asyncio
 import getpass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ingestd.cli import where
 from ingestd.cli.errors import CommandError
 from ingestd.cli.ledger import Config, settings_for
-from ingestd.cli.terminal import output
+from ingestd.cli.terminal import Json, output, print_json
 
 if TYPE_CHECKING:
     from ingestd.settings import Settings
@@ -25,9 +25,10 @@ def show(
     table: Annotated[str, typer.Argument(metavar="[TABLE]", help="Only this one.")] = "",
     config: Config = None,
     state: where.State = None,
+    as_json: Json = False,
 ) -> None:
     """How far each table is, what waits, and what holds it."""
-    asyncio.run(_show(settings_for(config, "", state), table))
+    asyncio.run(_show(settings_for(config, "", state), table, as_json=as_json))
 
 
 @app.command()
@@ -42,17 +43,32 @@ def skip(table: Table, config: Config = None, state: where.State = None) -> None
     asyncio.run(_act(settings_for(config, "", state), table, skip=True))
 
 
-async def _show(settings: "Settings", name: str) -> None:
+async def _show(settings: "Settings", name: str, *, as_json: bool) -> None:
     from ingestd.gcp.connect import connect
     from ingestd.success.queue import Queues
 
     async with connect(settings.project) as clients:
         queues = Queues(clients.store, settings.journal / "ordered")
         tables = [await _find(queues, name)] if name else await _all(queues)
+        if as_json:
+            print_json([await _document(queues, table) for table in tables])
+            return
         if not tables:
             output.print("no table has ordered batches")
         for table in tables:
             await _describe(queues, table)
+
+
+async def _document(queues: "Queues", table: "OrderedTable") -> dict[str, Any]:
+    state, _ = await queues.state(table)
+    return {
+        "table": table.url,
+        "committed": state.committed.rpartition("@")[0],
+        "current": state.current_url,
+        "hold": state.hold,
+        "note": state.note,
+        "waiting": [entry.success.ref.url async for entry in queues.entries(table) if entry.order != state.current],
+    }
 
 
 async def _describe(queues: "Queues", table: "OrderedTable") -> None:

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import structlog
 
-from ingestd.batch.journal import Held, Journal
+from ingestd.batch.journal import Held, Journal, LeaseLost
 from ingestd.batch.record import Phase, Record
 from ingestd.model.clock import Clock
+from ingestd.model.errors import PreconditionFailed
 from ingestd.model.objects import Generation
 from ingestd.ports import ObjectStore
 from ingestd.success.markers import LockMarker
@@ -20,6 +21,7 @@ from ingestd.success.queue import Hold, OrderedTable, Queues, TableState
 log = structlog.get_logger(__name__)
 
 _MOVED = "was moved on by somebody else meanwhile; look again"
+_JUST_ENDED = "has only just failed: try again in a moment"
 
 
 class Interventions:
@@ -53,7 +55,11 @@ class Interventions:
             hurried = await self._hurry(state)
             return f"{state.current_url} is tried again now" if hurried else "is not held: nothing to do"
         told = replace(state, gesture=max(state.gesture, await self._marker.generation(table)))
-        if not await self._queues.save(await self._released(told), over, self._clock.now()):
+        try:
+            released = await self._released(told)
+        except (PreconditionFailed, LeaseLost):
+            return _JUST_ENDED
+        if not await self._queues.save(released, over, self._clock.now()):
             return _MOVED
         await self._marker.remove(table)
         return "goes on" if state.hold is Hold.VALIDATION else f"{state.current_url} is tried again"

@@ -187,7 +187,9 @@ def load_configuration(
     options = load_options(configured)
     for file in files:
         refuse_wildcard(file.ref.url)
-    if "sourceFormat" not in options:
+    if configured.transform is not None and configured.transform.described:
+        options["sourceFormat"] = configured.transform.external["sourceFormat"]  # they are read as external.json says
+    elif "sourceFormat" not in options:
         options["sourceFormat"] = _format(files, success)
     if hive := options.get("hivePartitioningOptions"):
         options["hivePartitioningOptions"] = _hive(hive, files)

@@ -42,7 +42,7 @@ def partitioned(world: World, name: str) -> None:
     world.bigquery.create_table(table)
 
 
-def test_formats_layouts_and_configuration_of_one_bucket(world: World) -> None:
+def test_w01_w11_w20_formats_layouts_regions_and_configuration_of_one_bucket(world: World) -> None:
     for table in ("plain", "plain2", "avro", "json", "odd", "nested", "levels"):
         world.table(f"bqtail.{table}")
     world.bigquery.create_dataset(_regional(world))
@@ -113,7 +113,7 @@ def _regional(world: World) -> bigquery.Dataset:
     return dataset
 
 
-def test_duplicates_load_nothing_a_new_upload_runs_again_and_other_events_mean_nothing(world: World) -> None:
+def test_w22_duplicates_load_nothing_a_new_upload_runs_again_and_other_events_mean_nothing(world: World) -> None:
     for table in ("t", "late"):
         world.table(f"bqtail.{table}")
     world.start(**settings(world))
@@ -150,7 +150,7 @@ def test_duplicates_load_nothing_a_new_upload_runs_again_and_other_events_mean_n
     assert len(world.jobs("load")) == 2
 
 
-def test_truncating_replaces_the_partition_and_no_other(world: World) -> None:
+def test_w18_truncating_with_several_jobs_replaces_the_partition_once_and_no_other(world: World) -> None:
     partitioned(world, "bqtail.t")
     world.start(**settings(world), jobs={"max_files": 2})
     put(world, "bqtail/t/_config/load.json", {"writeDisposition": "WRITE_TRUNCATE"})
@@ -166,7 +166,7 @@ def test_truncating_replaces_the_partition_and_no_other(world: World) -> None:
     assert [table.table_id for table in world.bigquery.list_tables("bqtail")] == ["t"]
 
 
-def test_bad_configuration_holds_its_batch_until_it_is_mended(world: World) -> None:
+def test_w03_bad_configuration_holds_its_batch_until_it_is_mended(world: World) -> None:
     for table in ("bad", "sql", "path", "good"):
         world.table(f"bqtail.{table}")
     slow = {"recovery": {"lease": "2s", "sweep_every": "300ms", "retry_first": "60s", "retry_longest": "60s"}}
@@ -199,7 +199,7 @@ def test_bad_configuration_holds_its_batch_until_it_is_mended(world: World) -> N
     assert world.rows("bqtail.path") == []
 
 
-def test_ten_thousand_and_fifty_files_and_one_that_is_larger_than_a_job_may_read_commit_at_once(world: World) -> None:
+def test_w12_ten_thousand_and_fifty_files_and_one_larger_than_a_job_may_read_commit_at_once(world: World) -> None:
     world.table("bqtail.many")
     world.table("bqtail.large")
     count = 10_050
@@ -227,7 +227,7 @@ def test_ten_thousand_and_fifty_files_and_one_that_is_larger_than_a_job_may_read
     assert len(world.jobs("copy")) == 2
 
 
-def test_a_refused_load_commits_nothing_of_its_batch_and_a_passing_failure_is_repeated(world: World) -> None:
+def test_a_refused_load_commits_nothing_of_its_batch(world: World) -> None:
     world.table("bqtail.t")
     world.start(**settings(world), jobs={"max_files": 1})
     batch(world, "bqtail/t/b1", "1,a\n", "2,b\nnot a number,c\n", "3,c\n")

@@ -1,5 +1,6 @@
 """Ordered tables in real daemons over the wire: order, lateness, failures and what people do about them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def command(world: World, config: Path, *arguments: str) -> str:
     return ran.output
 
 
-def test_batches_that_arrive_out_of_order_commit_in_order_and_a_late_one_is_applied(world: World) -> None:
+def test_w04_w05_batches_commit_in_order_a_late_one_is_applied_and_duplicates_never_block(world: World) -> None:
     prepared(world)
     world.start(**settings(world, order_grace="1500ms"))
     arrive(world, 3, 1, 2)
@@ -105,6 +106,8 @@ def test_a_late_batch_is_held_or_rejected_where_the_settings_say_so(world: World
     shown = command(world, config, "show", "bqtail.t")
     assert "held       late" in shown
     assert "b01/_SUCCESS" in shown
+    (document,) = json.loads(command(world, config, "show", "bqtail.t", "--json"))
+    assert (document["hold"], document["committed"], len(document["waiting"])) == ("late", "b02/_SUCCESS", 1)
     assert "is tried again" in command(world, config, "retry", "bqtail.t")
     idle(world)
     assert committed(world) == [2, 1, 3]
@@ -112,7 +115,7 @@ def test_a_late_batch_is_held_or_rejected_where_the_settings_say_so(world: World
 
 
 @pytest.mark.usefixtures("emulators")
-def test_a_failed_batch_holds_its_table_alone_until_it_is_retried_or_skipped(world: World) -> None:
+def test_w07_a_failed_batch_holds_its_table_alone_until_it_is_retried_or_skipped(world: World) -> None:
     prepared(world, "t", "other")
     world.start(**settings(world))
     config = world.settings(**settings(world))
@@ -156,7 +159,7 @@ def test_a_failed_batch_holds_its_table_alone_until_it_is_retried_or_skipped(wor
     assert "nothing to skip" in command(world, config, "skip", "bqtail.t")
 
 
-def test_gate_and_validation_hold_under_new_arrivals(world: World) -> None:
+def test_w21_gate_and_validation_hold_under_new_arrivals(world: World) -> None:
     prepared(world)
     world.start(**settings(world, start_backfill_filename="_HISTORYDONE", wait_for_validation=True))
     arrive(world, 2, 1)
@@ -174,7 +177,7 @@ def test_gate_and_validation_hold_under_new_arrivals(world: World) -> None:
         held(world, "validation")
 
 
-def test_orderme_below_the_table_orders_what_lies_below_it(world: World) -> None:
+def test_w08_orderme_below_the_table_orders_what_lies_below_it(world: World) -> None:
     world.table("bqtail.t")
     put(world, f"{FOLDER}/incremental/_config/ORDERME")
     world.start(**settings(world, order_grace="1s"))
@@ -187,7 +190,9 @@ def test_orderme_below_the_table_orders_what_lies_below_it(world: World) -> None
     assert state(world)["Committed"].startswith("incremental/b02/")
 
 
-def test_two_replicas_one_of_them_killed_keep_the_order(world: World, faults: FaultPlan) -> None:
+def test_w09_w14_failing_loads_are_repeated_in_order_by_two_replicas_one_of_them_killed(
+    world: World, faults: FaultPlan
+) -> None:
     prepared(world)
     numbers = list(range(1, 9))
     gate = settings(world, start_backfill_filename="_HISTORYDONE")

@@ -16,7 +16,7 @@ def transform(world: World, table: str, sql: str, external: dict[str, Any] | Non
         put(world, f"bqtail/{table}/_config/external.json", external)
 
 
-def test_queries_scripts_and_their_failures(world: World) -> None:
+def test_w18_queries_scripts_and_their_failures(world: World) -> None:
     for table in ("insert", "parquet", "merge", "script", "halfway", "together", "idle", "idle_ok"):
         world.table(f"bqtail.{table}")
     world.start(
@@ -86,7 +86,7 @@ WHEN MATCHED THEN UPDATE SET name = s.name WHEN NOT MATCHED THEN INSERT ROW"""
     assert done["bqtail/idle_ok/_SUCCESS"]["Status"] == "done"
 
 
-def test_transformations_can_be_switched_off_and_destinations_limited(world: World) -> None:
+def test_w15_transformations_can_be_switched_off_and_destinations_limited(world: World) -> None:
     for table in ("t", "u", "ok"):
         world.table(f"bqtail.{table}")
     world.start(**settings(world, transform_sql=False, destination_overrides=False, allowed_datasets=["bqtail"]))
