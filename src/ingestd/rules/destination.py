@@ -8,6 +8,7 @@ rows into another dataset or project than the rule's author wrote.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
+from functools import lru_cache
 from typing import Any
 
 from ingestd.model.objects import FileVersion
@@ -17,6 +18,7 @@ from ingestd.rules.functions import ExpressionError, parse_expression
 from ingestd.rules.matching import path_of
 from ingestd.rules.references import Reference, find_references
 from ingestd.rules.rule import Rule
+from ingestd.rules.shaping import expressions_of
 
 _SEPARATORS = str.maketrans(dict.fromkeys(".:`[]$", "_"))
 
@@ -64,6 +66,31 @@ def expand_destination(rule: Rule, file: FileVersion, values: Mapping[str, Any] 
         # name's borders, which shows as another number of parts.
         _refuse_moved_borders(rule, destination, lambda: _expand(rule, file, known, tame), groups)
     return destination
+
+
+def told_apart(rule: Rule, file: FileVersion) -> str:
+    """What the file's path says about its rows: values that expressions use, and the tables of a split.
+
+    Files of one batch are shaped by one set of values, so only those with the same text belong together.
+    """
+    names, tables = _said_by_paths(rule)
+    if not names and not tables:
+        return ""
+    groups = rule.matcher.groups(path_of(file.ref.name))
+    known = {"RuleURL": rule.url, **file_values(file)}
+    params = parameters(rule, file, known, groups)
+    scope = Scope({**known, **params}, groups, file.ref.url, prefixes=("Date", "Hour"))
+    return "\n".join([*(render(params[name]) for name in names), *(render(scope.expand_text(text)) for text in tables)])
+
+
+@lru_cache(maxsize=4096)
+def _said_by_paths(rule: Rule) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The parameters that expressions use, and the names of a split's tables that hold variables."""
+    dest = rule.spec.dest
+    used = {reference.name for _, text in expressions_of(dest) for reference in find_references(text)}
+    split = dest.schema_options.split
+    tables = tuple(mapping.then for mapping in split.mapping if "$" in mapping.then) if split else ()
+    return tuple(one.name for one in dest.parameters if one.name in used), tables
 
 
 def parameters(rule: Rule, file: FileVersion, values: Mapping[str, Any], groups: Sequence[str]) -> dict[str, Any]:

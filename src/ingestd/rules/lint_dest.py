@@ -9,7 +9,7 @@ from ingestd.rules.catalogue import Context, names
 from ingestd.rules.expansion import Scope, unknown_variables
 from ingestd.rules.references import find_references
 from ingestd.rules.schema import Dest, Engine, RuleSpec
-from ingestd.rules.shaping import lifted
+from ingestd.rules.shaping import expressions_of, lifted
 from ingestd.rules.sql import IDENTIFIER_VARIABLES, expand_sql
 
 Path = tuple[str | int, ...]
@@ -61,7 +61,7 @@ def _open_choices(dest: Dest) -> Iterator[Warning_]:
 
 def _unknown_variables(dest: Dest) -> Iterator[Warning_]:
     known = names(Context.ACTION, Context.GROUP) | {parameter.name for parameter in dest.parameters}
-    for path, text in _texts(dest):
+    for path, text in expressions_of(dest):
         for variable in unknown_variables(text, known):
             yield path, f"{variable} is no variable known here; it would be left as it is"
 
@@ -69,7 +69,7 @@ def _unknown_variables(dest: Dest) -> Iterator[Warning_]:
 def _expressions(spec: RuleSpec, checks: ExpressionChecks, default: Engine) -> Iterator[Warning_]:
     dest = spec.dest
     on_spark = (spec.engine or default) is Engine.SPARK
-    for path, text in _texts(dest):
+    for path, text in expressions_of(dest):
         if path[-1] == "From":
             continue  # a whole query: BigQuery itself runs it
         expression = _filled(dest, path, text)
@@ -110,24 +110,3 @@ def _filled(dest: Dest, path: Path, text: str) -> str:
     if split is not None and path[-1] == "When":
         return lifted(filled, split.cluster_columns, dest.alias)
     return re.sub(r"\s+(?:ASC|DESC)?(?:\s*NULLS\s+(?:FIRST|LAST))?\s*$", "", filled) if "OrderBy" in path else filled
-
-
-def _texts(dest: Dest) -> Iterator[tuple[Path, str]]:
-    """Every expression of the block, and where it stands."""
-    for name, text in dest.transform.items():
-        yield ("Dest", "Transform", name), text
-    for index, side in enumerate(dest.side_inputs):
-        yield ("Dest", "SideInputs", index, "On"), side.on
-        if side.from_:
-            yield ("Dest", "SideInputs", index, "From"), side.from_
-    if dest.staging is not None and dest.staging.criteria:
-        yield ("Dest", "Transient", "Criteria"), dest.staging.criteria
-    for index, text in enumerate(dest.order_by):
-        yield ("Dest", "OrderBy", index), text
-    if split := dest.schema_options.split:
-        for index, mapping in enumerate(split.mapping):
-            yield ("Dest", "Schema", "Split", "Mapping", index, "When"), mapping.when
-    if dest.merge is not None:
-        for key, condition in (("UpdateWhen", dest.merge.update_when), ("DeleteWhen", dest.merge.delete_when)):
-            if condition:
-                yield ("Dest", "Merge", key), condition

@@ -5,7 +5,7 @@ or by position inside the author's own strings and names: no object's name ever 
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -52,6 +52,27 @@ def shaping_of(dest: Dest, values: Mapping[str, Any] | Scope) -> Shaping:
         every_branch=split.match is SplitMatch.ALL,
         unmatched=split.unmatched,
     )
+
+
+def expressions_of(dest: Dest) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Every expression of the block, and where it stands."""
+    for name, text in dest.transform.items():
+        yield ("Dest", "Transform", name), text
+    for index, side in enumerate(dest.side_inputs):
+        yield ("Dest", "SideInputs", index, "On"), side.on
+        if side.from_:
+            yield ("Dest", "SideInputs", index, "From"), side.from_
+    if dest.staging is not None and dest.staging.criteria:
+        yield ("Dest", "Transient", "Criteria"), dest.staging.criteria
+    for index, text in enumerate(dest.order_by):
+        yield ("Dest", "OrderBy", index), text
+    if split := dest.schema_options.split:
+        for index, mapping in enumerate(split.mapping):
+            yield ("Dest", "Schema", "Split", "Mapping", index, "When"), mapping.when
+    if dest.merge is not None:
+        for key, condition in (("UpdateWhen", dest.merge.update_when), ("DeleteWhen", dest.merge.delete_when)):
+            if condition:
+                yield ("Dest", "Merge", key), condition
 
 
 def upsert_conditions(dest: Dest, values: Mapping[str, Any] | Scope, parameters: dict[str, Any]) -> tuple[str, str]:

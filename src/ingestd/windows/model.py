@@ -13,6 +13,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from ingestd.model.objects import FileVersion, Generation, ObjectRef, event_id
+from ingestd.rules.destination import told_apart
 from ingestd.rules.expansion import fnv1_64
 from ingestd.rules.matching import path_of
 from ingestd.rules.rule import Rule
@@ -103,7 +104,9 @@ def window_of(rule: Rule, file: FileVersion, dest: str, seconds: int) -> WindowI
     """The window a file belongs to; one exactly on a boundary belongs to the later window."""
     batch = rule.spec.batch or Batch()
     folder = "" if batch.multi_path else f"gs://{file.ref.bucket}/{file.ref.name.rpartition('/')[0]}"
-    pattern = "\n".join(rule.matcher.groups(path_of(file.ref.name))) if batch.use_pattern_hash else ""
+    pattern = (
+        "\n".join(rule.matcher.groups(path_of(file.ref.name))) if batch.use_pattern_hash else told_apart(rule, file)
+    )
     key = WindowKey(rule.name, dest, folder, extension(file.ref.name), pattern)
     moment = int(file.event_time.timestamp())
     return WindowId(key, moment - moment % seconds, seconds)

@@ -4,11 +4,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.unit.rules.helpers import rule
+from tests.unit.rules.helpers import rule, spec
 
 from ingestd.model.objects import FileVersion, Generation, ObjectRef
 from ingestd.model.tables import TableName
-from ingestd.rules.destination import Destination, DestinationError, expand_destination
+from ingestd.rules.destination import Destination, DestinationError, expand_destination, told_apart
+from ingestd.rules.rule import Rule
 
 TIME = datetime(2024, 3, 5, 21, 7, tzinfo=UTC)
 
@@ -103,3 +104,26 @@ def test_separators_that_the_rule_handles_are_fine() -> None:
         Parameters=[{"Name": "T", "Expression": "$FormatTime($1,'yyyyMMdd')"}],
     )
     assert timed.table.table == "t_20240131"
+
+
+APART = """
+When: {Prefix: /data/}
+Dest:
+  Table: ds.t
+  Pattern: '/data/(\\w+)/(\\w+)'
+  Parameters: [{Name: App, Expression: $ToLower($1)}, {Name: Unused, Expression: $2}]
+  Transform: {app: $App, at: $Date}
+"""
+
+
+def test_files_whose_rows_depend_on_their_paths_are_told_apart_by_what_is_used() -> None:
+    one, two = Rule.of(spec(APART), "u"), Rule.of(spec(APART.replace("$App, at", "'x', at")), "u")
+    assert told_apart(one, file("data/Web/a.json")) == "web" == told_apart(one, file("data/WEB/b.json"))
+    assert told_apart(one, file("data/app/a.json")) == "app"
+    assert told_apart(two, file("data/app/a.json")) == ""
+
+
+def test_files_whose_rows_go_to_other_tables_of_a_split_are_told_apart() -> None:
+    split = "  Schema: {Split: {Mapping: [{When: a, Then: ds.x_$2}, {When: b, Then: ds.y}]}}"
+    found = Rule.of(spec(APART.replace("  Transform: {app: $App, at: $Date}", split)), "u")
+    assert told_apart(found, file("data/app/a.json")) == "ds.x_a"
