@@ -8,7 +8,7 @@ from tests.spark.conformance import FAILING, PARAMETERS, ROWS, SCHEMA, expressio
 from tests.spark.yardstick import LocalBigQuery, local_bigquery, normal, outcome, same, spark_frame
 
 from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.prepare.expressions import Rows, Scope, condition, translate, unsupported
+from ingestd.prepare.expressions import Rows, Scope, columns_of, condition, translate, unsupported
 from ingestd.prepare.functions import REGISTRY
 from ingestd.prepare.values import ExpressionError
 
@@ -119,6 +119,13 @@ def test_what_spark_can_do_is_no_problem() -> None:
 def test_a_wrong_expression_says_what_is_wrong(text: str, why: str) -> None:
     with pytest.raises(ExpressionError, match=why.replace("+", r"\+").replace("(", r"\(")):
         translate(text, SCOPE)
+
+
+def test_the_columns_of_an_expression_are_told() -> None:
+    text = "DATE_DIFF(t.d, day, DAY) + EXTRACT(WEEK(MONDAY) FROM e) + (SELECT SUM(x + i) FROM UNNEST(st.a) AS x)"
+    assert sorted(columns_of(text)) == [("day",), ("e",), ("i",), ("st", "a"), ("t", "d")]
+    assert columns_of("IF(CURRENT_DATE > d, 'DAY', @p)") == [("d",)]
+    assert columns_of("ARRAY_TRANSFORM(a, e -> e + j)") == [("a",), ("j",)]
 
 
 def test_a_name_in_two_tables_needs_its_alias() -> None:

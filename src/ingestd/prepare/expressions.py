@@ -21,7 +21,7 @@ from sqlglot.dialects.bigquery import BigQuery
 from sqlglot.errors import SqlglotError
 
 from ingestd.prepare import operators
-from ingestd.prepare.functions import REGISTRY, Call, unknown_function
+from ingestd.prepare.functions import DATE_PARTS, REGISTRY, Call, unknown_function
 from ingestd.prepare.sqltypes import (
     BOOL,
     BYTES,
@@ -175,8 +175,31 @@ def unsupported(text: str) -> list[str]:
 
 
 def columns_of(text: str) -> list[tuple[str, ...]]:
-    """The dotted names that the expression uses."""
-    return [tuple(part.name for part in node.parts) for node in parse(text).find_all(exp.Column)]
+    """The dotted names of columns that the expression uses; date parts and names of its own are none."""
+    tree = parse(text)
+    own = {name.name.lower() for unnest in tree.find_all(exp.Unnest) for name in _names_of(unnest)}
+    found = [tuple(part.name for part in node.parts) for node in tree.find_all(exp.Column) if not _is_keyword(node)]
+    return [parts for parts in found if parts[0].lower() not in own]
+
+
+def _names_of(unnest: exp.Unnest) -> list[exp.Expr]:
+    alias, offset = unnest.args.get("alias"), unnest.args.get("offset")
+    return [*(alias.columns if alias is not None else ()), *([offset] if isinstance(offset, exp.Identifier) else ())]
+
+
+def _is_keyword(node: exp.Column) -> bool:
+    """`DAY` of DATE_DIFF(a, b, DAY), `MONDAY` of WEEK(MONDAY), CURRENT_DATE without parentheses."""
+    if len(node.parts) > 1 or node.this.args.get("quoted"):
+        return False
+    name, parent = node.name.upper(), node.parent
+    if name.startswith("CURRENT_") and name in REGISTRY:
+        return True
+    if not isinstance(parent, exp.Anonymous):
+        return False
+    caller = str(parent.this).upper()
+    return caller == "WEEK" or (
+        caller.endswith(("_DIFF", "_TRUNC", "LAST_DAY")) and node is parent.expressions[-1] and name in DATE_PARTS
+    )
 
 
 def _in_subselect(node: exp.Expr) -> bool:

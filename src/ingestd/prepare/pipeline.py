@@ -13,6 +13,7 @@ What an abandoned pass wrote is in a folder of its own and never looked at.
 import heapq
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from ingestd.prepare import output
 from ingestd.prepare.quarantine import Verdict, judge, refusal
 from ingestd.prepare.readers import ReadPlan
 from ingestd.prepare.reading import HOLD_BYTES, REPORT, Reading, ReadingContents, Report, Unit
-from ingestd.prepare.shaping import BRANCH, FILE, HOME, LINE, SideFrame, shape
+from ingestd.prepare.shaping import BRANCH, FILE, HOME, LINE, SideFrame, shape, uses_others
 from ingestd.prepare.sqltypes import quote
 from ingestd.prepare.types import parse_schema, required, rest, spark_ddl
 from ingestd.prepare.unknown import agree, extended, missing_from
@@ -92,6 +93,9 @@ def prepare(session: "SparkSession", work: Work) -> Made:
         work = replace(work, plan=replace(work.plan, schema=detect(session, work)))
     elif not work.plan.schema:
         added = detect(session, work)
+    elif work.plan.drift is Drift.EVOLVE and uses_others(work.shaping, [item.name for item in _columns(work)]):
+        with suppress(BadInput):  # no new columns: the expression that wants one tells its name
+            added = detect(session, work)
     for number in range(1, _MOST_PASSES + 1):
         plan = replace(work.plan, schema=extended(work.plan.schema, added))
         one = replace(
@@ -145,7 +149,7 @@ def detect(session: "SparkSession", work: Work) -> Schema:
 
 def read_rows(session: "SparkSession", work: Work, tolerated: int) -> "DataFrame":
     """The frame of good rows and reports."""
-    columns = (*work.plan.schema, *work.plan.keys)
+    columns = _columns(work)
     ddl = ", ".join(part for part in (spark_ddl(columns), f"{FILE} INT", f"{LINE} BIGINT", f"{REPORT} STRING") if part)
     reading = Reading(work.plan, work.policy, tolerated=tolerated, hold=HOLD_BYTES, rejects=work.rejects)
     if work.contents is not None:
@@ -156,6 +160,11 @@ def read_rows(session: "SparkSession", work: Work, tolerated: int) -> "DataFrame
     shares = share(work.units, tasks(work))
     reading = replace(reading, shares=shares)
     return session.range(0, len(shares), 1, len(shares)).mapInArrow(reading, ddl)
+
+
+def _columns(work: Work) -> Schema:
+    """What the rows have as they are read."""
+    return (*work.plan.schema, *work.plan.keys)
 
 
 def tasks(work: Work) -> int:
@@ -188,7 +197,7 @@ def _pass(session: "SparkSession", work: Work, tolerated: int) -> Made:
     seen = Observation(f"read-{uuid.uuid4().hex[:8]}")
     frame = read_rows(session, work, tolerated).observe(seen, sql.collect_list(REPORT).alias("reports"))
     frame = frame.where(f"{REPORT} IS NULL").drop(REPORT)
-    columns = (*work.plan.schema, *work.plan.keys)
+    columns = _columns(work)
     left_out: Callable[[], dict[str, int]] = dict
     branches = False
     if work.shaping.asked or (work.destination and _differ(work.destination, columns)):

@@ -12,7 +12,7 @@ columns and the side inputs; keys, their order and the conditions of a split see
 
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +113,36 @@ def check(shaping: Shaping, source: Sequence[Field], destination: Sequence[Field
     scope = Scope({shaping.alias.lower(): Rows.of(source)}, shaping.parameters)
     columns, _ = _columns(shaping, source, scope)
     _projection(shaping, columns, destination)
+
+
+def uses_others(shaping: Shaping, known: Collection[str]) -> bool:
+    """Whether an expression names a column of the batch that is not among these."""
+    names = {name.lower() for name in known}
+    sides = {side.alias.lower() for side in shaping.side_inputs}
+    early = [*shaping.transform.values(), *(side.on for side in shaping.side_inputs)]
+    early += [shaping.criteria] if shaping.criteria else []
+    late = [*shaping.unique_columns, *map(_plain, shaping.order_by), *(one.condition for one in shaping.branches)]
+    computed = {name.lower() for name in shaping.transform}
+    try:
+        return any(
+            own not in names and not (late_text and own in computed)
+            for late_text, texts in ((False, early), (True, late))
+            for text in texts
+            for own in _own_names(text, shaping.alias.lower(), sides)
+        )
+    except (ExpressionError, BadInput):
+        return False  # told by whoever translates it
+
+
+def _own_names(text: str, alias: str, sides: Collection[str]) -> set[str]:
+    """The batch's columns that an expression names; a bare name may be a side input's as well."""
+    found = set()
+    for first, *rest in columns_of(text):
+        if first.lower() == alias and rest:
+            found.add(rest[0].lower())
+        elif first.lower() not in sides and not sides:
+            found.add(first.lower())
+    return found
 
 
 def _check_session(frame: "DataFrame") -> None:
@@ -446,4 +476,4 @@ def _ranked(file_order: Sequence[int]) -> str:
     return f"element_at(array({', '.join(map(str, file_order))}), {FILE} + 1)"
 
 
-__all__ = ["BRANCH", "FILE", "HOME", "LINE", "Shaped", "SideFrame", "check", "shape"]
+__all__ = ["BRANCH", "FILE", "HOME", "LINE", "Shaped", "SideFrame", "check", "shape", "uses_others"]

@@ -3,6 +3,7 @@
 from difflib import get_close_matches
 
 from ingestd.prepare.functions import arrays, conditionals, dates, jsons, numbers, parsing, strings
+from ingestd.prepare.functions.dates import DATE_PARTS
 from ingestd.prepare.functions.registry import REGISTRY, Call, Function
 
 FAMILIES = (arrays, conditionals, dates, jsons, numbers, parsing, strings)
@@ -13,4 +14,4 @@ def unknown_function(name: str) -> str:
     return f"function {name} is not available on Spark" + (f"; did you mean {near[0]}?" if near else "")
 
 
-__all__ = ["FAMILIES", "REGISTRY", "Call", "Function", "unknown_function"]
+__all__ = ["DATE_PARTS", "FAMILIES", "REGISTRY", "Call", "Function", "unknown_function"]

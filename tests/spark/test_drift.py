@@ -1,0 +1,163 @@
+"""Columns that the data has and the table has not: types from every value of the batch, and what each policy does."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.spark.batches import Batches, lines
+
+from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.localcloud.bigquery.files.detect import detect_json
+from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type
+from ingestd.model.preparation import Drift, Prepared, Shaping
+from ingestd.prepare.session import Spark
+from ingestd.prepare.unknown import agree, unknown_fields
+
+ID = Field("id", Type.INT64, Mode.REQUIRED)
+NAME = Field("name", Type.STRING)
+RECORD = Field("r", Type.STRUCT, fields=(Field("a", Type.INT64),))
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "mode"),
+    [
+        ([1, 2], "INT64", "NULLABLE"),
+        ([1, 0.5], "FLOAT64", "NULLABLE"),
+        ([0.5], "FLOAT64", "NULLABLE"),
+        ([2**63], "FLOAT64", "NULLABLE"),
+        ([True, False], "BOOL", "NULLABLE"),
+        ([True, 1], "STRING", "NULLABLE"),
+        (["2024-01-01", "2024-12-31"], "DATE", "NULLABLE"),
+        (["2024-01-01", "2024-01-01T10:00:00Z"], "TIMESTAMP", "NULLABLE"),
+        (["2024-01-01", "soon"], "STRING", "NULLABLE"),
+        (["10:11:12"], "TIME", "NULLABLE"),
+        (["x", None], "STRING", "NULLABLE"),
+        ([[1], [0.5, 2]], "FLOAT64", "REPEATED"),
+        ([1, [2]], "INT64", "REPEATED"),
+    ],
+)
+def test_a_type_comes_from_every_value(values: list[Any], kind: str, mode: str) -> None:
+    """One file at a time, in either order: what they agree on is the same."""
+    files = [unknown_fields([{"id": 1, "new": value}], (ID,)) for value in values]
+    for order in (files, files[::-1]):
+        merged: Schema = ()
+        for found in order:
+            merged = agree(merged, found)
+        assert [(one.name, one.type.value, one.mode.value) for one in merged] == [("new", kind, mode)]
+
+
+def test_nested_columns_are_found_where_they_are() -> None:
+    rows = [
+        {"id": 1, "r": {"a": 1, "b": 2}, "n": {"x": [{"y": 1}]}},
+        {"id": 2, "r": {"b": 0.5, "c": {"d": "2024-01-01"}}, "n": {"x": [{"y": 2, "z": True}]}},
+    ]
+    found = {one.name: one for one in unknown_fields(rows, (ID, RECORD))}
+    assert set(found) == {"r", "n"}
+    assert [(one.name, one.type) for one in found["r"].fields] == [("b", Type.FLOAT64), ("c", Type.STRUCT)]
+    (x,) = found["n"].fields
+    assert (x.mode, [one.name for one in x.fields]) == (Mode.REPEATED, ["y", "z"])
+
+
+def test_what_is_always_null_or_empty_adds_nothing() -> None:
+    assert unknown_fields([{"new": None}, {"new": []}, {"new": {}}, {"new": {"a": None}}], (ID,)) == ()
+
+
+def test_a_record_here_and_a_number_there_cannot_agree() -> None:
+    with pytest.raises(BigQueryError, match="new has changed type"):
+        agree(unknown_fields([{"new": 1}], ()), unknown_fields([{"new": {"a": 1}}], ()))
+
+
+scalars = st.sampled_from([1, -3, 0.5, True, "x", "2024-01-01", "2024-01-01 00:00:00", "10:00:00", ""])
+documents = st.dictionaries(
+    st.sampled_from("abc"),
+    scalars | st.lists(scalars, min_size=1, max_size=2) | st.dictionaries(st.sampled_from("xy"), scalars, min_size=1),
+    min_size=1,
+)
+
+
+@given(st.lists(documents, min_size=1, max_size=6))
+def test_types_are_those_of_bigquerys_own_detection(rows: list[dict[str, Any]]) -> None:
+    try:
+        expected = detect_json(rows)
+    except BigQueryError:
+        with pytest.raises(BigQueryError):
+            _over_files(rows)
+        return
+    assert sorted(_over_files(rows), key=repr) == sorted(expected, key=repr)
+
+
+def _over_files(rows: list[dict[str, Any]]) -> Schema:
+    merged: Schema = ()
+    for row in rows:
+        merged = agree(merged, unknown_fields([row], ()))
+    return merged
+
+
+FILES = {
+    "1.json": lines([{"id": 1, "name": "a", "new": 1, "r": {"a": 1}}, {"id": 2, "name": "b"}]),
+    "2.json": lines([{"id": 3, "new": 0.5, "day": "2024-01-01", "r": {"a": 2, "b": ["x"]}}]),
+    "3.json": lines([{"id": 4, "name": "d"}]),
+}
+
+
+async def _prepared(spark: Spark, folder: Path, drift: Drift, **more: Any) -> tuple[Prepared, list[tuple[Any, ...]]]:
+    batches = Batches(spark, folder)
+    files = await batches.put_all(more.pop("files", FILES))
+    prepared = await batches.prepare(files, (ID, NAME, RECORD), drift=drift, **more)
+    return prepared, await batches.loaded(prepared)
+
+
+async def test_a_table_evolves_with_its_data(spark: Spark, tmp_path: Path) -> None:
+    files = {**FILES, "4.json": lines([{"name": "no id", "new": 2}])}
+    prepared, loaded = await _prepared(spark, tmp_path, Drift.EVOLVE, files=files)
+    added = {
+        one["name"]: (one["type"], one.get("mode"), [m["name"] for m in one.get("fields") or ()])
+        for one in prepared.added
+    }
+    assert {name: found[0] for name, found in added.items()} == {"new": "FLOAT", "day": "DATE", "r": "RECORD"}
+    assert added["r"][2] == ["b"]
+    assert prepared.relaxed == ("id",)
+    assert prepared.bad == ()
+    names = [str(one["name"]) for one in prepared.schema]
+    rows = [dict(zip(names, row, strict=True)) for row in loaded]
+    assert sorted((str(row["id"]), str(row["new"]), str(row["day"])) for row in rows) == [
+        ("1", "1.0", "None"),
+        ("2", "None", "None"),
+        ("3", "0.5", "2024-01-01"),
+        ("4", "None", "None"),
+        ("None", "2.0", "None"),
+    ]
+    (third,) = [row for row in rows if row["id"] == 3]
+    assert third["r"] == {"a": 2, "b": ["x"]}
+
+
+async def test_a_frozen_table_sets_such_files_aside(spark: Spark, tmp_path: Path) -> None:
+    prepared, loaded = await _prepared(spark, tmp_path, Drift.FREEZE)
+    assert [(bad.index, bad.schema) for bad in prepared.bad] == [(0, True), (1, True)]
+    assert [row[0] for row in loaded] == [4]
+    assert prepared.added == ()
+
+
+async def test_values_or_rows_that_do_not_fit_are_left_out(spark: Spark, tmp_path: Path) -> None:
+    prepared, loaded = await _prepared(spark, tmp_path / "values", Drift.DISCARD_VALUE)
+    assert sorted(row[0] for row in loaded) == [1, 2, 3, 4]
+    assert prepared.rows_left_out == {}
+    prepared, loaded = await _prepared(spark, tmp_path / "rows", Drift.DISCARD_ROW)
+    assert sorted(row[0] for row in loaded) == [2, 4]
+    assert prepared.rows_left_out == {"drift": 2}
+
+
+async def test_a_table_evolves_with_what_a_rule_computes(spark: Spark, tmp_path: Path) -> None:
+    shaping = Shaping(transform={"twice": "new * 2", "label": "UPPER(t.name)"}, criteria="new IS NOT NULL")
+    prepared, loaded = await _prepared(spark, tmp_path, Drift.EVOLVE, shaping=shaping)
+    assert {one["name"]: one["type"] for one in prepared.added}.items() >= {"twice": "FLOAT", "label": "STRING"}.items()
+    names = [str(one["name"]) for one in prepared.schema]
+    rows = sorted((dict(zip(names, row, strict=True)) for row in loaded), key=lambda row: row["id"])
+    assert [(row["id"], row["new"], row["twice"], row["label"]) for row in rows] == [
+        (1, 1.0, 2.0, "A"),
+        (3, 0.5, 1.0, None),
+    ]
+    assert json.dumps(prepared.rows_left_out) == '{"criteria": 2}'
