@@ -27,6 +27,7 @@ SPLIT = {
     }
 }
 ON_BIGQUERY = {"Engine": "bigquery"}
+LATE = {"SQL": "SELECT COUNT(*) AS n FROM $TempTable", "Dest": f"{DATASET}.counted"}
 
 # How rows get into tables: what the rule says of its destination, and who does it.
 WAYS: dict[str, dict[str, Any]] = {
@@ -283,6 +284,25 @@ def test_the_transient_table_is_there_for_the_actions_and_expires_by_itself(simu
         assert left_behind(world) == []
 
     simulate(story)
+
+
+def test_a_transient_table_that_the_load_makes_itself_expires_too(simulate: Simulate) -> None:
+    dest = {**TEMP, "Schema": {"Autodetect": True}}
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        world.rule("rule.json", batches.rule(False, Dest=dest, OnSuccess=[{"Action": "query", "Request": LATE}]))
+        with world.daemon() as daemon:
+            upload(world, 2)
+            await world.until(lambda: any("query" in one["configuration"] for one in loads(world, "query")))
+            (table,) = left_behind(world)
+            assert "expirationTime" in world.bigquery.metadata.get_table(PROJECT, "temp", table)
+            assert daemon.alive
+            await world.settled()
+        assert world.rows() == expected(0, 1)
+        assert left_behind(world) == []
+
+    simulate(story, job_latency=5.0)
 
 
 def test_a_daemon_without_spark_says_so_and_keeps_the_batch(simulate: Simulate) -> None:

@@ -1,7 +1,7 @@
 """What `Warehouse` promises, kept by Google's client over the wire and by the binding to the core alike."""
 
 import asyncio
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 
 import pytest
@@ -188,6 +188,16 @@ async def test_a_datasets_location_is_known_and_a_missing_one_none(ports, datase
     assert await ports.warehouse.dataset_location(PROJECT, dataset) == "US"
     assert await ports.warehouse.dataset_location("", dataset) == "US"
     assert await ports.warehouse.dataset_location(PROJECT, "missing_dataset") is None
+
+
+async def test_a_dataset_is_created_once_and_its_tables_expire(ports, unique):
+    name = f"made_{unique.replace('-', '_')}"
+    day = timedelta(days=1)
+    assert await ports.warehouse.create_dataset("", name, "EU", table_expiration=day) == "EU"
+    assert await ports.warehouse.create_dataset(PROJECT, name, "US") == "EU", "it is where it was made"
+    made = await ports.warehouse.create_table(TableName(PROJECT, name, "t"), {"schema": SCHEMA})
+    resource = made.resource
+    assert int(resource["expirationTime"]) - int(resource["creationTime"]) == day.total_seconds() * 1000
 
 
 async def test_streaming_twice_under_the_same_ids_adds_rows_once(ports, table):

@@ -8,6 +8,7 @@ from ingestd.model.clock import SystemClock
 from ingestd.model.errors import Transient
 from ingestd.model.jobs import JobKind, JobRef, JobRequest, JobState
 from ingestd.ports import Warehouse
+from ingestd.settings import Settings
 from ingestd.warehouse.jobs import Completions, JobRunner
 from ingestd.warehouse.slots import JobSlots
 
@@ -108,3 +109,9 @@ async def test_submitting_the_same_job_again_takes_no_second_slot() -> None:
         await working.submit(asked("same"))
         await working.submit(asked("same"))
     assert working.slots.in_flight("p", JobKind.LOAD) == 1
+
+
+def test_the_limits_go_by_every_name_they_ever_had() -> None:
+    for name in ("MaxConcurrentLoad", "MaxConcurrentJobs", "max_concurrent_load"):
+        assert Settings.model_validate({"project": "p", name: 3}).max_concurrent_load == 3
+    assert Settings.model_validate({"project": "p", "MaxConcurrentSQL": 4}).max_concurrent_sql == 4
