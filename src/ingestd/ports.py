@@ -128,8 +128,8 @@ class Warehouse(Protocol):
         """Create the dataset; one that exists already is fine. Where it is; its tables expire unless told otherwise."""
         ...
 
-    async def rows(self, job: JobRef, *, limit: int | None = None) -> list[dict[str, Any]]:
-        """The result rows of a finished query job."""
+    async def rows(self, job: JobRef, *, limit: int | None = None, start: int = 0) -> list[dict[str, Any]]:
+        """The result rows of a finished query job, at most `limit` from number `start` on; their order is fixed."""
         ...
 
     async def insert_rows(self, name: TableName, rows: Sequence[Mapping[str, Any]], ids: Sequence[str]) -> None:

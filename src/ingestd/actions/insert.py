@@ -6,7 +6,7 @@ nothing. A repeated statement is adopted by its job id and yields the same rows 
 
 import base64
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -16,26 +16,44 @@ from ingestd.actions.context import ActionContext, Outcome, Step, idempotency_ke
 from ingestd.actions.jobs import create_from_template
 from ingestd.actions.query import run_query, statement
 from ingestd.model.errors import BadInput
+from ingestd.model.tables import TableName
 from ingestd.rules.actions import InsertRequest
 
+PAGE = 10_000  # rows of a statement held at once
 MAX_ROWS = 500
 MAX_BYTES = 8 * 1024 * 1024  # BigQuery takes 10 MB per request, envelope included
 
 
 async def run(ctx: ActionContext, step: Step, request: InsertRequest) -> Outcome:
     dest = ctx.table(request.dest, request.project_id)
-    if request.data is not None:
-        rows = _given(request.data)
-    else:
-        sql = await statement(ctx, step, request)
-        job = await run_query(ctx, step, {"query": sql, "useLegacySql": request.use_legacy}, None, dest)
-        rows = [_json_row(row) for row in await ctx.warehouse.rows(job.ref)]
-    if rows and request.template:
-        await create_from_template(ctx, dest, ctx.table(request.template))
     key = idempotency_key(ctx, step)
-    for start, part in chunks(rows):
-        await ctx.warehouse.insert_rows(dest, part, [f"{key}-{start + index}" for index in range(len(part))])
-    return Outcome({"InsertedRows": len(rows)}, details={"rows": len(rows), "table": str(dest)})
+    count = 0
+    async for page in _pages(ctx, step, request, dest):
+        if count == 0 and request.template:
+            await create_from_template(ctx, dest, ctx.table(request.template))
+        for start, part in chunks(page):
+            ids = [f"{key}-{count + start + index}" for index in range(len(part))]
+            await ctx.warehouse.insert_rows(dest, part, ids)
+        count += len(page)
+    return Outcome({"InsertedRows": count}, details={"rows": count, "table": str(dest)})
+
+
+async def _pages(
+    ctx: ActionContext, step: Step, request: InsertRequest, dest: TableName
+) -> AsyncIterator[list[dict[str, Any]]]:
+    """The rows, a page at a time: a statement may select more than fits into memory."""
+    if request.data is not None:
+        if rows := _given(request.data):
+            yield rows
+        return
+    sql = await statement(ctx, step, request)
+    job = await run_query(ctx, step, {"query": sql, "useLegacySql": request.use_legacy}, None, dest)
+    start = 0
+    while rows := [_json_row(row) for row in await ctx.warehouse.rows(job.ref, limit=PAGE, start=start)]:
+        yield rows
+        start += len(rows)
+        if len(rows) < PAGE:
+            return
 
 
 def chunks(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, list[Mapping[str, Any]]]]:

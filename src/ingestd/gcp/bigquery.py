@@ -161,14 +161,16 @@ class BigQueryWarehouse:
 
         return await self._call("create_dataset", f"{reference.project}.{dataset}", create)
 
-    async def rows(self, job: JobRef, *, limit: int | None = None) -> list[dict[str, Any]]:
+    async def rows(self, job: JobRef, *, limit: int | None = None, start: int = 0) -> list[dict[str, Any]]:
         def fetch() -> list[dict[str, Any]]:
             found = self._client.get_job(
                 job.job_id, project=job.project, location=job.location or None, retry=None, timeout=self._timeout
             )
             if not isinstance(found, bigquery.QueryJob):
                 raise BadInput(f"job {job} is no query: it has no rows")
-            result = found.result(retry=None, job_retry=None, timeout=self._timeout, max_results=limit)
+            result = found.result(
+                retry=None, job_retry=None, timeout=self._timeout, max_results=limit, start_index=start or None
+            )
             return [dict(row.items()) for row in result]
 
         return await self._call("rows", str(job), fetch)

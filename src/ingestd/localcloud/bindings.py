@@ -418,7 +418,7 @@ class CoreWarehouse:
 
         return await self._call("datasets.insert", f"{owner}/{dataset}", create)
 
-    async def rows(self, job: JobRef, *, limit: int | None = None) -> list[dict[str, Any]]:
+    async def rows(self, job: JobRef, *, limit: int | None = None, start: int = 0) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         token = ""
         self._move_on()
@@ -426,6 +426,8 @@ class CoreWarehouse:
             parameters: dict[str, Any] = {"location": job.location, "formatOptions.useInt64Timestamp": True}
             if token:
                 parameters["pageToken"] = token
+            elif start:
+                parameters["startIndex"] = str(start)
 
             def fetch(parameters: dict[str, Any] = parameters) -> dict[str, Any]:
                 return self._core.jobs.query_results(job.project, job.job_id, parameters)

@@ -144,6 +144,8 @@ async def test_rows_stop_at_the_limit(ports, unique):
     job = await finished(ports.warehouse, query(f"job-{unique}", "SELECT n FROM UNNEST([1, 2, 3]) AS n ORDER BY n"))
     assert await ports.warehouse.rows(job.ref, limit=2) == [{"n": 1}, {"n": 2}]
     assert len(await ports.warehouse.rows(job.ref)) == 3
+    assert await ports.warehouse.rows(job.ref, limit=2, start=1) == [{"n": 2}, {"n": 3}]
+    assert await ports.warehouse.rows(job.ref, limit=2, start=3) == []
 
 
 async def test_a_table_is_made_once_patched_and_dropped(ports, table):

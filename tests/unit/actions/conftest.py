@@ -82,9 +82,9 @@ class MemoryWarehouse:
     async def dataset_location(self, project: str, dataset: str) -> str | None:
         return {"eu_data": "EU"}.get(dataset)
 
-    async def rows(self, job: JobRef, *, limit: int | None = None) -> list[dict[str, Any]]:
+    async def rows(self, job: JobRef, *, limit: int | None = None, start: int = 0) -> list[dict[str, Any]]:
         found = next((rows for part, rows in self.results.items() if part in job.job_id), [])
-        return found[:limit]
+        return found[start : None if limit is None else start + limit]
 
     async def insert_rows(self, name: TableName, rows: Sequence[Mapping[str, Any]], ids: Sequence[str]) -> None:
         self.requests.append(len(rows))

@@ -299,6 +299,15 @@ async def test_many_rows_go_in_several_requests(batch):
     assert len(batch.warehouse.streamed["proj.ds.log"]) == MAX_ROWS * 2 + 1
 
 
+async def test_a_statements_rows_are_fetched_page_by_page(batch, monkeypatch):
+    monkeypatch.setattr("ingestd.actions.insert.PAGE", 2)
+    batch.warehouse.results["insert"] = [{"n": n} for n in range(4)]
+    await batch.run({"Action": "insert", "Request": {"Dest": "ds.log", "SQL": "SELECT 1"}})
+    assert batch.warehouse.requests == [2, 2]
+    streamed = batch.warehouse.streamed["proj.ds.log"]
+    assert {key.rpartition("-")[2]: row["n"] for key, row in streamed.items()} == {str(n): n for n in range(4)}
+
+
 def test_large_rows_go_in_requests_of_bounded_size():
     rows = [{"x": "y" * (MAX_BYTES // 3)}] * 5
     parts = list(chunks(rows))
