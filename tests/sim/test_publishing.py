@@ -340,3 +340,23 @@ def test_load_jobs_in_flight_stay_under_their_limit(simulate: Simulate, asynchro
         assert max(together) == 2
 
     simulate(story, plain=True, job_latency=20.0)
+
+
+def test_batches_that_wait_for_spark_keep_no_other_waiting(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        prepare(world, "prepared", False)
+        world.create_table("other")
+        plain = batches.rule(False, Dest={"Table": f"{DATASET}.other"})
+        del plain["Batch"]
+        world.rule("other.json", plain | {"When": {"Prefix": "/other/"}})
+        world.preparing = 600.0
+        with world.daemon(jobs={"max_running": 1, "poll_every": "30s"}):
+            upload(world, 2)
+            await world.until(lambda: bool(world.record("Running")))
+            world.upload("other/f.json", {"id": 7, "name": "x"})
+            await world.until(lambda: bool(world.rows("other")), limit=60)
+            assert world.rows() == []
+            await world.settled(limit=3600)
+        assert world.rows() == expected(0, 1)
+
+    simulate(story, plain=True)

@@ -7,7 +7,7 @@ from ingestd.batch.directory import DirectoryLoader
 from ingestd.batch.journal import Held
 from ingestd.batch.parts import Parts
 from ingestd.batch.prepared import PreparedLoading
-from ingestd.batch.record import Kind
+from ingestd.batch.record import Kind, Record
 from ingestd.batch.steps import Way, way_of
 from ingestd.model.jobs import JobState
 
@@ -31,7 +31,11 @@ class Loader(Protocol):
 def loader_for(parts: Parts, held: Held) -> Loader:
     if held.record.success is not None:
         return DirectoryLoader(parts, held)
-    record = held.record
-    if record.kind is Kind.LOAD and way_of(record, parts.settings.engine) is Way.PREPARED:
-        return PreparedLoading(parts, held)
-    return Loading(parts, held)
+    return PreparedLoading(parts, held) if is_prepared(parts, held.record) else Loading(parts, held)
+
+
+def is_prepared(parts: Parts, record: Record) -> bool:
+    """Whether the batch's rows are prepared before the load."""
+    if record.success is not None:
+        return record.success.spark
+    return record.kind is Kind.LOAD and way_of(record, parts.settings.engine) is Way.PREPARED

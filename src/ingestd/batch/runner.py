@@ -32,7 +32,7 @@ from ingestd.batch.content import Fate
 from ingestd.batch.driving import abandoned, job_document, submitted_jobs
 from ingestd.batch.journal import Held, LeaseLost
 from ingestd.batch.landing import Landing, lands_apart
-from ingestd.batch.loaders import loader_for
+from ingestd.batch.loaders import is_prepared, loader_for
 from ingestd.batch.parts import Parts
 from ingestd.batch.prepared import batch_folder
 from ingestd.batch.record import Kind, Phase, Record
@@ -70,6 +70,8 @@ class BatchRunner:
         self._parts = parts
         self._active: dict[str, asyncio.Event] = {}  # each is set when this process lets go of the batch
         self._slots = asyncio.Semaphore(parts.settings.jobs.max_running)
+        # Batches that wait for Spark (which may be starting, or down) never keep the others waiting.
+        self._prepared_slots = asyncio.Semaphore(parts.settings.jobs.max_running)
         self.endings: list[Callable[[Record], Awaitable[None]]] = []  # told when a batch has ended
         self.watchers: list[Callable[[Record], None]] = []  # told when this process lets go of a batch, ended or not
         self._held: dict[str, Held] = {}
@@ -117,7 +119,8 @@ class BatchRunner:
         released = self._active[event_id] = asyncio.Event()
         self._held[event_id] = held
         try:
-            async with self._slots, self._keeping(held):
+            slots = self._prepared_slots if is_prepared(self._parts, held.record) else self._slots
+            async with slots, self._keeping(held):
                 with ACTIVE.track_inprogress():
                     await self._advance(held, fresh=fresh)
         except* LeaseLost:
