@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from tests.sim import test_windows as windowed
 from tests.sim.test_individual_loads import LOADED, ROWS, prepared
-from tests.sim.world import DATASET, PROJECT, TRIGGER, World
+from tests.sim.world import DATASET, PROJECT, TRIGGER, Fate, World
 
 from ingestd.batch.journal import Journal
 from ingestd.intake.refusals import Refusals
@@ -129,3 +129,34 @@ def test_a_failed_batch_is_opened_again_when_replayed(simulate: Simulate) -> Non
         assert [record["Status"] for record in world.record()] == ["done"]
 
     simulate(story)
+
+
+def told(world: World) -> set[tuple[str, ...]]:
+    """Batch, revision and state of every row of the load-state table."""
+    page = world.bigquery.tabledata.list_rows(PROJECT, "bigquery_loads", "serverless_bq_loads", {})
+    return {tuple(cell["v"] for cell in row["f"][:3]) for row in page.get("rows", ())}
+
+
+def test_a_batch_s_end_is_told_whatever_effect_the_daemon_dies_after(simulate: Simulate) -> None:
+    on = {"load_state": {"enabled": True, "flush_every": "3s"}}
+
+    def lived(fate: Fate) -> Fate:
+        async def story(world: World) -> None:
+            prepared(world, False)
+            with world.daemon(fate, **on) as first:
+                world.upload(FILE, *ROWS)
+                await world.until(lambda: not first.alive or (world.quiet() and world.record() != []))
+            with world.daemon(**on):
+                await world.settled()
+            (record,) = world.record()
+            final = {row for row in told(world) if row[2] == "done"}
+            assert final == {(record["EventID"], str(record["Revision"]), "done")}, fate.log
+
+        simulate(story)
+        return fate
+
+    whole = lived(Fate()).log
+    finished = next(at for at, effect in enumerate(whole) if "journal/Done/" in effect)
+    assert any("insert_rows" in effect for effect in whole[finished:])
+    for effects in range(finished + 1, len(whole) + 1):
+        lived(Fate(dies_after=effects))
