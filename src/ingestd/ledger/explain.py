@@ -197,14 +197,15 @@ class Explainer:
 
     async def _history(self, record: Record, ref: ObjectRef) -> list[Incident]:
         """What the journal of that table knows of the object, in any of its generations."""
-        incidents: list[Incident] = []
+        incidents: dict[tuple[str, Generation], Incident] = {}
         windowed = "Batch" in record.rule
         for folder in ("Running", "Done"):
             async for entry in self._journal.entries(f"{folder}/{self._journal.table_folder(record)}/"):
                 # A window's entry names its first file only; its record has them all.
                 if windowed or unquote(entry.source).startswith(f"{ref.bucket}/{ref.name}#"):
-                    incidents += await self._incidents(entry, ref)
-        return sorted(incidents, key=lambda incident: incident.generation)
+                    # A batch that has just ended may be in both places for a moment: `Done/` counts.
+                    incidents |= {(one.event_id, one.generation): one for one in await self._incidents(entry, ref)}
+        return sorted(incidents.values(), key=lambda incident: incident.generation)
 
     async def _incidents(self, entry: Entry, ref: ObjectRef) -> list[Incident]:
         held = await self._journal.read(entry.ref)
