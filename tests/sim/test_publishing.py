@@ -217,6 +217,38 @@ def test_bad_rows_are_kept_apart_where_the_rule_says_so(simulate: Simulate) -> N
     simulate(story)
 
 
+def test_a_crash_after_any_effect_of_a_batch_with_bad_rows_changes_nothing(simulate: Simulate) -> None:
+    def begin(world: World) -> None:
+        prepare(world, "prepared", False, OnBadData="quarantine rows")
+        world.upload(name(0), {"id": 0, "name": "x"}, {"id": "surprise", "name": "x"}, {"id": 1, "name": "x"})
+
+    def check(world: World) -> None:
+        assert everything(world) == expected(0, 1)
+        assert world.objects("data/", TRIGGER) == []
+        (kept,) = world.objects("errors/")
+        assert world.storage.read(OPS, kept) == b'{"id":"surprise","name":"x"}'
+        assert left_behind(world) == []
+
+    assert crash_everywhere(simulate, begin, check) >= 8
+
+
+@pytest.mark.parametrize("way", ["prepared, override", "transient copy"])
+def test_a_batch_without_a_good_file_replaces_nothing(simulate: Simulate, way: str) -> None:
+    async def story(world: World) -> None:
+        dest = {**WAYS[way]["Dest"], "Override": True}
+        prepare(world, way, True, Dest=dest, **PLACES)
+        batches.fill(world)
+        await world.until(lambda: world.rows() == [batches.OLD_ROW])
+        with world.daemon():
+            upload(world, 0, corrupted=(0, 1))
+            await world.settled()
+        assert world.rows() == [batches.OLD_ROW]
+        assert [record["Status"] for record in world.record()] == ["failed"]
+        assert left_behind(world) == []
+
+    simulate(story)
+
+
 def test_a_batch_without_rows_still_replaces_its_table(simulate: Simulate) -> None:
     async def story(world: World) -> None:
         prepare(world, "prepared, override", False)

@@ -29,7 +29,7 @@ from ingestd.batch.record import Record
 from ingestd.batch.steps import branch_tables, rule_of
 from ingestd.batch.targets import Targets
 from ingestd.batch.variables import batch_variables
-from ingestd.model.errors import BadInput, Fatal, Throttled, Transient
+from ingestd.model.errors import BadInput, Fatal, NotFound, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobState
 from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import BadFile, Output, Prepared, PrepareRequest, Unmatched
@@ -173,7 +173,10 @@ class PreparedLoading(Publishing):
     def _outputs(self, made: Prepared) -> tuple[Output, ...]:
         """What each target gets. One that is replaced, or read by actions, is there even if it gets no row at all."""
         outputs = [output for output in made.outputs if output.uris]
-        if truncates(self._record) or transient_of(self._record) is not None:
+        good = len(self._record.progress.aside) < len(
+            self._record.files
+        )  # a batch without a good file replaces nothing
+        if good and (truncates(self._record) or transient_of(self._record) is not None):
             there = {output.branch for output in outputs}
             outputs += [Output(branch, (), 0, 0) for branch in self._targets() if branch not in there]
         return tuple(outputs)
@@ -346,8 +349,12 @@ class PreparedLoading(Publishing):
         record = self._record
         for url in pinned.prepared.rejected:
             source = ObjectRef.parse(url)
-            name = source.name.rpartition("/")[2]
-            await self._parts.store.copy(source, rejected_folder(self._parts.settings.errors, record) / name)
+            kept = rejected_folder(self._parts.settings.errors, record) / source.name.rpartition("/")[2]
+            try:
+                await self._parts.store.copy(source, kept)
+            except NotFound:
+                # Whoever was here before kept it, and died after the folder was emptied.
+                log.info("batch.rejected_kept_before", event_id=record.event_id, kept=kept.url)
         if pinned.prepared.rows_left_out:
             left = dict(pinned.prepared.rows_left_out)
             log.info("batch.rows_left_out", event_id=record.event_id, dest=record.dest, **left)
