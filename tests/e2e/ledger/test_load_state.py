@@ -7,6 +7,8 @@ import pytest
 from google.cloud.bigquery import SchemaField, Table
 from tests.e2e.daemon.world import FILE, LOADED, World, at_once, rule
 from tests.e2e.ledger.states import ON, TABLE, latest, rows, told
+from tests.e2e.success.helpers import batch
+from tests.e2e.success.helpers import settings as convention
 
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
 
@@ -57,12 +59,12 @@ def test_a_batch_is_told_from_its_files_to_its_rows(world: World) -> None:
 def test_many_batches_are_written_together_and_a_failed_one_says_why(world: World) -> None:
     world.table()
     world.rule(rule(asynchronous=False))
-    daemon = world.start(mortal=True, load_state={"enabled": True, "flush_every": "2s"})
-    for number in range(30):
+    daemon = world.start(mortal=True, load_state={"enabled": True, "flush_every": "1s"})
+    for number in range(20):
         world.upload(f"data/case002/good{number:02d}.json")
     world.upload("data/case002/bad.json", '{"id": "no number"}')
-    states = told(world, 31)
-    assert [state["state"] for state in states].count("done") == 30
+    states = told(world, 21)
+    assert [state["state"] for state in states].count("done") == 20
     (failed,) = [state for state in states if state["state"] == "failed"]
     assert failed["source_prefix"].endswith("data/case002/")
     assert "id" in failed["error"]
@@ -80,28 +82,34 @@ BOUNDARIES = {
 
 
 def test_the_end_is_told_whenever_the_daemon_dies(new_world: Callable[[], World], faults: FaultPlan) -> None:
-    def story(boundary: str) -> None:
+    def story(origin: str, boundary: str) -> None:
         world = new_world()
         world.table()
-        world.rule(rule(asynchronous=False))
+        if origin == "rule":
+            world.rule(rule(asynchronous=False))
+        on = {**ON, **convention(world)}
         if boundary == "put away":
             faults.add(forbidden(world, "tabledata.insertAll", times=1))
         effect = BOUNDARIES[boundary].format(ops=world.ops)
-        first = world.start(dies_after=(effect, 1), **ON)
-        world.upload()
+        first = world.start(dies_after=(effect, 1), **on)
+        if origin == "rule":
+            world.upload()
+        else:
+            batch(world, "bqtail/dummy/run1")
         first.wait(40)
         if boundary == "finished":
             assert rows(world) == [] or not any(row["final"] for row in rows(world))
-        world.start(**ON)
+        world.start(**on)
         (state,) = told(world)
-        assert (state["state"], state["rows_loaded"]) == ("done", 2), boundary
+        assert (state["state"], state["rows_loaded"], state["origin"]) == ("done", 2, origin), boundary
         world.until(lambda: not world.objects("journal/LoadState/"))
         assert world.rows() == LOADED
         twice = [row for row in rows(world) if row["final"]]
         assert all(row == twice[0] | {"replica": row["replica"]} for row in twice), "told twice, it is the same"
 
-    with at_once(len(BOUNDARIES)) as pool:
-        list(pool.map(story, BOUNDARIES))
+    stories = [("rule", boundary) for boundary in BOUNDARIES] + [("convention", "finished"), ("convention", "told")]
+    with at_once(len(stories)) as pool:
+        list(pool.map(story, *zip(*stories, strict=True)))
 
 
 def test_a_table_that_refuses_rows_holds_up_no_batch(world: World, faults: FaultPlan) -> None:
