@@ -65,11 +65,13 @@ def engine_of(record: Record, default: str) -> Engine:
 
 
 def _way(spec: RuleSpec, load: dict[str, Any], engine: Engine) -> Way:
+    by_row = spec.dest.drift is Drift.DISCARD_ROW or spec.on_bad_data is BadData.QUARANTINE_ROWS
+    if by_row or spec.merge is not None:
+        return Way.PREPARED  # whatever the default: nobody else can do it, and `Engine: bigquery` was refused
     if engine is Engine.BIGQUERY:
         return Way.STATEMENTS if shapes(spec) else Way.DIRECT
     infers = spec.dest.drift is Drift.EVOLVE and load.get("sourceFormat") not in SELF_DESCRIBING
-    by_row = spec.dest.drift is Drift.DISCARD_ROW or spec.on_bad_data is BadData.QUARANTINE_ROWS
-    return Way.PREPARED if shapes(spec) or spec.merge is not None or infers or by_row else Way.DIRECT
+    return Way.PREPARED if shapes(spec) or infers else Way.DIRECT
 
 
 def branch_tables(record: Record) -> tuple[TableName, ...]:

@@ -466,6 +466,8 @@ class RuleSpec(Document):
             raise ValueError("Merge writes files, which Engine: bigquery does not do; keep one")
         if self.on_bad_data is BadData.QUARANTINE_ROWS:
             raise ValueError("OnBadData: quarantine rows looks at every row before the load; it needs Engine: spark")
+        if self.dest.drift is Drift.DISCARD_ROW:
+            raise ValueError("Schema.Drift: discard_row looks at every row before the load; it needs Engine: spark")
         return self
 
     def actions(self) -> list[tuple[str, Action]]:

@@ -19,7 +19,10 @@ TEMP = "temp"
 PATIENCE = 15.0  # since the daemon last said anything: it has nothing left to do
 _AT_ONCE = 8
 _START = 150.0  # for a JVM on a busy machine
-_SETTINGS: dict[str, Any] = {"windows": {"grace": "500ms", "late_patience": "2s"}}
+_SETTINGS: dict[str, Any] = {
+    "windows": {"grace": "500ms", "late_patience": "2s"},
+    "recovery": {"lease": "20s"},  # nobody dies here, and a hundred batches at once take their time
+}
 
 
 class Stage:

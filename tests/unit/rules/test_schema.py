@@ -199,6 +199,7 @@ def test_load_options_pass_through_in_bigquerys_own_names() -> None:
         ("Dest: {Table: d.t, Merge: {Keys: id}, Transient: {Dataset: x, CopyMethod: COPY}}", "contradicts CopyMethod"),
         ("Dest: {Table: d.t}\nEngine: bigquery\nMerge: {Format: avro}", "which Engine: bigquery does not do"),
         ("Dest: {Table: d.t}\nEngine: bigquery\nOnBadData: quarantine rows", "it needs Engine: spark"),
+        ("Dest: {Table: d.t, Schema: {Drift: discard_row}}\nEngine: bigquery", "discard_row looks at every row"),
         ("Dest: {Table: d.t}\nMerge: {Format: avro, Compression: gzip}", "BigQuery does not read AVRO files with GZIP"),
         ("Dest: {Table: d.t}\nBatch: {Window: {MultiPath: true}}", "unknown key 'MultiPath'"),
         ("Dest: {Table: d.t}\nOnSucess: []", "r.yaml:2:1: OnSucess: unknown key 'OnSucess'; did you mean 'OnSuccess'?"),
