@@ -38,7 +38,12 @@ def idle(world: World) -> bool:
 
 
 def crash_everywhere(
-    simulate: Simulate, prepare: Callable[[World], None], check: Callable[[World], None], **settings: Any
+    simulate: Simulate,
+    prepare: Callable[[World], None],
+    check: Callable[[World], None],
+    *,
+    plain: bool = True,
+    **settings: Any,
 ) -> int:
     """Let a daemon die after its first effect, its second …, and another one finish; how many there are."""
     effects = 0
@@ -57,7 +62,7 @@ def crash_everywhere(
             except AssertionError as error:
                 raise AssertionError(f"after {effects} effects, the last {fate.log[-3:]}: {error}") from error
 
-        simulate(story, plain=True)
+        simulate(story, plain=plain)
         if not fate.struck:
             return effects
         effects += 1
@@ -92,6 +97,21 @@ def test_w06_a_crash_after_any_effect_of_an_ordered_table_loses_no_batch(simulat
         assert [record["Status"] for record in world.record()] == ["done"] * 3
 
     assert crash_everywhere(simulate, prepare, check, **convention(order_per_table=True)) >= 15
+
+
+def test_w18_a_crash_after_any_effect_runs_a_transformation_once(simulate: Simulate) -> None:
+    def prepare(world: World) -> None:
+        sql = b"INSERT {dest_dataset}.{dest_table} SELECT id * 10, name FROM temp_ext"
+        external = orjson.dumps({"sourceFormat": "NEWLINE_DELIMITED_JSON", "autodetect": True})
+        world.storage.write(TRIGGER, f"{DATASET}/dummy/_config/bq_transform.sql", sql, "text/plain")
+        world.storage.write(TRIGGER, f"{DATASET}/dummy/_config/external.json", external, "application/json")
+        batch(world, "dummy/b", 1, 2)
+
+    def check(world: World) -> None:
+        assert rows(world) == [10, 20]
+        assert [record["Status"] for record in world.record()] == ["done"]
+
+    assert crash_everywhere(simulate, prepare, check, plain=False, **convention()) >= 5
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -170,7 +170,9 @@ class Ordering:
         if record.phase.final:
             return await self._concluded(state, over, record)
         now = self._clock.now()
-        if self._runner.working_on(record.event_id) or record.leased(now) or record.waiting(now):
+        if self._runner.working_on(record.event_id) or record.leased(now):
+            return False
+        if record.waiting(now) and not await self._queues.repeated(state.table, state.current):
             return False
         await self._runner.resume(self._journal.running(record))
         again = await self._journal.known(stub)
@@ -202,15 +204,21 @@ class Ordering:
         return False
 
     async def _recovered(self, state: TableState, over: Generation) -> bool:
-        """A failed batch may have been replayed by other means; then nothing holds the table any more."""
+        """Nothing holds the table any more when its failed batch was replayed by other means, or uploaded again."""
         if state.hold is not Hold.FAILED or state.success is None:
             return False
         record = await self._journal.known(self._stub(state.success, state.current))
-        if record is None or record.phase is Phase.FAILED:
+        free = replace(state, hold=Hold.NONE, note="")
+        repeated = await self._queues.repeated(state.table, state.current)
+        if repeated:
+            free = state.without_current()
+        elif record is None or record.phase is Phase.FAILED:
             return False
         seen = max(state.gesture, await self._marker.generation(state.table))
-        if await self._queues.save(replace(state, hold=Hold.NONE, note="", gesture=seen), over, self._clock.now()):
+        if await self._queues.save(replace(free, gesture=seen), over, self._clock.now()):
             await self._marker.remove(state.table)
+            if repeated:
+                await self._queues.remove(state.table, state.current)
         return True
 
     async def _reject(self, table: OrderedTable, entry: Entry, error: str) -> bool:

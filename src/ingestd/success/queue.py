@@ -193,6 +193,12 @@ class Queues:
         async for info in self._store.list(prefix):
             yield _entry(info, info.ref.name[len(prefix.name) :])
 
+    async def repeated(self, table: OrderedTable, order: str) -> bool:
+        """Whether the success file of this batch was uploaded once more, and that waits, too."""
+        path = order.rpartition("@")[0]
+        prefix = self._queue(table) / f"{path}@"
+        return any([info.ref.name[-len(order) :] > order async for info in self._store.list(prefix)])
+
     async def remove(self, table: OrderedTable, order: str) -> None:
         await self._store.delete(self._queue(table) / order)
 

@@ -144,6 +144,14 @@ def test_w07_a_failed_batch_holds_its_table_alone_until_it_is_retried_or_skipped
     idle(world)
     assert committed(world) == [1, 2, 3, 4]
 
+    # By uploading the success file again, which takes the place of the failed one.
+    batch(world, f"{FOLDER}/b04", "broken,x\n")
+    held(world, "failed")
+    batch(world, f"{FOLDER}/b04", "4,again\n")
+    idle(world)
+    assert committed(world) == [1, 2, 3, 4, 4]
+    assert not world.exists(f"{FOLDER}/_bqlock")
+
     # And left out, for good: not even a duplicate brings it back.
     broken = batch(world, f"{FOLDER}/b05", "broken,x\n")
     held(world, "failed")
@@ -153,7 +161,7 @@ def test_w07_a_failed_batch_holds_its_table_alone_until_it_is_retried_or_skipped
     idle(world)
     world.announce(f"{FOLDER}/b05/_SUCCESS", broken)
     idle(world)
-    assert committed(world) == [1, 2, 3, 4, 6]
+    assert committed(world) == [1, 2, 3, 4, 4, 6]
     assert state(world)["Hold"] == ""
     assert records(world)[f"{FOLDER}/b05/_SUCCESS"]["Status"] == "failed"
     assert "nothing to skip" in command(world, config, "skip", "bqtail.t")

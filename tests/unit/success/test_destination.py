@@ -3,6 +3,8 @@
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ingestd.model.objects import ObjectRef
 from ingestd.settings import Convention
@@ -113,6 +115,16 @@ def test_destination_table_overrides_what_the_path_says_part_by_part() -> None:
 def test_a_root_stands_for_the_bucket() -> None:
     assert inferred("landing/ds/t/$20", root="landing/") == "home.ds.t$20"
     assert table_prefix("landing/ds/t/$20/_SUCCESS", root="landing/") == "landing/ds/t"
+
+
+@given(st.text(st.sampled_from("ads/$_.-=#?*`'é0129 \n"), max_size=40), st.booleans())
+def test_w15_no_path_reaches_anything_but_a_checked_name_or_a_refusal(path: str, other: bool) -> None:
+    try:
+        found = infer(f"ds/t/{path}/_SUCCESS" if other else f"{path}/_SUCCESS", overrides=Overrides(), project="home")
+    except NoDestination:
+        return
+    assert not set(found.table.sql[1:-1]) & set("`'\n\\;")
+    assert f"{path}/_SUCCESS".startswith(found.prefix) or other
 
 
 def test_w15_a_hostile_pattern_costs_linear_time() -> None:
