@@ -70,9 +70,9 @@ def demo(
     patience: Annotated[
         timedelta,
         typer.Option(
-            parser=duration, metavar="DURATION", show_default="60s", help="How long the rows may take to arrive."
+            parser=duration, metavar="DURATION", show_default="3m", help="How long the rows may take to arrive."
         ),
-    ] = timedelta(seconds=60),
+    ] = timedelta(minutes=3),
 ) -> None:
     """Watch sample files become rows, in a throw-away folder, then exit."""
     settings = local_settings(None, None, rules)
@@ -151,7 +151,7 @@ class _Running:
     endpoints: "Endpoints"
     state: Path
 
-    async def drop(self, samples: Path, patience: timedelta = timedelta(seconds=60)) -> "Outcome":
+    async def drop(self, samples: Path, patience: timedelta = timedelta(minutes=3)) -> "Outcome":
         from ingestd.cli.samples import Dropper
 
         dropper = Dropper(self.clients.store, self.clients.warehouse, self.endpoints.project)

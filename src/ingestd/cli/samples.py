@@ -24,7 +24,7 @@ from ingestd.model.objects import ObjectRef
 from ingestd.ports import ObjectStore, Warehouse
 
 MANIFEST = "samples.yaml"
-PATIENCE = timedelta(seconds=60)
+PATIENCE = timedelta(seconds=180)  # a cold JVM on a busy machine takes its time
 
 
 class Samples(Document):
