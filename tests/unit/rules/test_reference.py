@@ -12,10 +12,12 @@ from ingestd.rules.actions import ACTIONS
 from ingestd.rules.catalogue import VARIABLES
 from ingestd.rules.functions import FUNCTIONS
 from ingestd.rules.lint import lint_path
+from ingestd.rules.load_options import LoadOptions
 from ingestd.rules.routes import RoutesFile
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs" / "rules.md"
+MIGRATION = ROOT / "docs" / "migration-from-bqtail.md"
 TEXT = REFERENCE.read_text()
 
 
@@ -57,6 +59,18 @@ def models(module: object) -> list[type[Document]]:
 @pytest.mark.parametrize("model", [*models(schema), *models(actions)], ids=lambda model: model.__name__)
 def test_every_key_is_documented(model: type[Document]) -> None:
     assert [key for key in model.known_keys() if not re.search(rf"`[^`\n]*\b{key}\b[^`\n]*`", TEXT)] == []
+
+
+@pytest.mark.parametrize(
+    "model",
+    [schema.RuleSpec, schema.When, schema.Transient, schema.SchemaOptions, schema.Split, schema.Batch, schema.Dest],
+    ids=lambda model: model.__name__,
+)
+def test_those_who_come_from_bqtail_find_every_field(model: type[Document]) -> None:
+    options = LoadOptions.known_keys() if model is schema.Dest else ()
+    text = MIGRATION.read_text()
+    assert [key for key in model.known_keys() if key not in options and not re.search(rf"\b{key}\b", text)] == []
+    assert [name for name in ACTIONS if f"| `{name}` |" not in text] == []
 
 
 def test_every_action_is_documented() -> None:
