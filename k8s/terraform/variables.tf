@@ -27,6 +27,12 @@ variable "transient_datasets" {
   default     = []
 }
 
+variable "load_state_dataset" {
+  description = "Dataset of the load-state table (setting load_state.table); empty: load_state is switched off."
+  type        = string
+  default     = "bigquery_loads"
+}
+
 variable "side_input_datasets" {
   description = "Datasets that side inputs and templates are read from."
   type        = set(string)
