@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 FILE = "_ingestd_file"  # INT: the file's place in the request
 LINE = "_ingestd_line"  # BIGINT: the row's place in its file, rising; any rising number will do
 BRANCH = "_ingestd_branch"  # INT: where the row goes
+_PLACE = "_ingestd_place"
 HOME = -1  # the destination itself
 
 Field = Mapping[str, Any]  # a column in BigQuery's REST form
@@ -204,34 +205,21 @@ class _Shaping:
         self.output = Scope({self.shaping.alias.lower(): rows}, self.shaping.parameters)
 
     def unique(self) -> None:
-        """One whole row per key: the first in the order asked for, and of equals the one that came last."""
-        from pyspark.sql import functions as sql
+        """One whole row per key: the first in the order asked for, and of equals the one that came last.
 
-        keys = [_key(text, self.output) for text in self.shaping.unique_columns]
-        order = [_order(text, self.output) for text in self.shaping.order_by]
-        self.count("duplicate")
-        names = [one.name for one in self.columns]
-        newest = [sql.expr(_ranked(self.file_order)), sql.col(LINE)]
-        directions = {(one.descending, one.nulls_last) for one in order}
-        if directions <= {(True, True)} or directions <= {(False, False)}:
-            ascending = directions == {(False, False)}
-            ranked = [-one for one in newest] if ascending else newest
-            place = sql.struct(*(sql.expr(one.sql) for one in order), *ranked)
-            pick = sql.min_by if ascending else sql.max_by
-            row = sql.struct(*map(quote, names), FILE, LINE)
-            grouped = self.frame.groupBy(*(sql.expr(key).alias(f"_k{n}") for n, key in enumerate(keys)))
-            self.frame = grouped.agg(pick(row, place).alias("_row")).select("_row.*")
-            return
-        self.frame = self._windowed(keys, order, newest).select(*map(quote, names), FILE, LINE)
-
-    def _windowed(self, keys: Sequence[str], order: "Sequence[_Order]", newest: "Sequence[Column]") -> "DataFrame":
-        """Mixed directions have no single greatest struct."""
+        Spark knows that only the first row of a window is wanted, so each task passes on one row per key; that costs
+        what `dropDuplicates` does, and less than the greatest of a struct.
+        """
         from pyspark.sql import Window
         from pyspark.sql import functions as sql
 
-        listed = [*(one.column() for one in order), *(one.desc() for one in newest)]
-        window = Window.partitionBy(*map(sql.expr, keys)).orderBy(*listed)
-        return self.frame.withColumn("_place", sql.row_number().over(window)).where("_place = 1")
+        keys = [sql.expr(_key(text, self.output)) for text in self.shaping.unique_columns]
+        order = [_order(text, self.output) for text in self.shaping.order_by]
+        self.count("duplicate")
+        newest = sql.expr(_ranked(self.file_order)).desc(), sql.col(LINE).desc()
+        window = Window.partitionBy(*keys).orderBy(*order, *newest)
+        ranked = self.frame.withColumn(_PLACE, sql.row_number().over(window))
+        self.frame = ranked.where(f"{_PLACE} = 1").drop(_PLACE)
 
     def split(self) -> None:
         from pyspark.sql import functions as sql
@@ -420,23 +408,10 @@ def _key(text: str, scope: Scope) -> str:
     return value.sql
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    sql: str
-    descending: bool
-    nulls_last: bool
-
-    def column(self) -> "Column":
-        from pyspark.sql import functions as sql
-
-        made = sql.expr(self.sql)
-        if self.descending:
-            return made.desc_nulls_last() if self.nulls_last else made.desc_nulls_first()
-        return made.asc_nulls_last() if self.nulls_last else made.asc_nulls_first()
-
-
-def _order(text: str, scope: Scope) -> _Order:
+def _order(text: str, scope: Scope) -> "Column":
     """`expr [ASC|DESC] [NULLS FIRST|LAST]`; NULLs are the smallest unless said otherwise."""
+    from pyspark.sql import functions as sql
+
     expression, descending, nulls_last = _split_order(text)
     value = _translated(expression, scope, "OrderBy")
     try:
@@ -448,7 +423,10 @@ def _order(text: str, scope: Scope) -> _Order:
         # NaN comes after NULL and before every number; to Spark it is the largest.
         rank = "CASE WHEN @0 IS NULL THEN NULL WHEN isnan(@0) THEN 0 ELSE 1 END"
         written = fill(f"IF(@0 IS NULL, NULL, named_struct('r', {rank}, 'v', IF(isnan(@0), NULL, @0)))", value)
-    return _Order(written, descending, nulls_last)
+    column = sql.expr(written)
+    if descending:
+        return column.desc_nulls_last() if nulls_last else column.desc_nulls_first()
+    return column.asc_nulls_last() if nulls_last else column.asc_nulls_first()
 
 
 def _split_order(text: str) -> tuple[str, bool, bool]:
