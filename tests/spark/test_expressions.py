@@ -1,6 +1,8 @@
 """Rule expressions: what Spark computes is what BigQuery would, and what it cannot is refused by name."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -142,3 +144,9 @@ def test_a_parameter_is_a_value_whatever_it_holds(session: "SparkSession", value
     scope = Scope({"t": Rows.of(SCHEMA)}, {"p": value})
     row: Any = session.range(1).selectExpr(f"{translate('@p', scope).sql} AS c").collect()[0]
     assert row[0] == value
+
+
+def test_the_documented_functions_are_the_ones_there_are() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    table = page.partition("### Expressions")[2].partition("Also `CASE`")[0]
+    assert set(re.findall(r"`([A-Z][A-Z0-9_]+)`", table.partition("| --- |")[2])) == set(REGISTRY)
