@@ -78,6 +78,29 @@ def test_w03_a_crash_after_any_effect_neither_loses_nor_doubles_a_directory(simu
     )
 
 
+def test_a_directory_that_goes_after_its_load_was_submitted_was_loaded_all_the_same(simulate: Simulate) -> None:
+    """The daemon dies with the job under way; then the producer clears the directory, or uploads it again."""
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        fate = Fate(dies_after=None)
+        batch(world, "dummy/gone", 1, 2)
+        batch(world, "dummy/again", 3)
+        with world.daemon(fate, **convention()) as first:
+            await world.until(lambda: sum("insert_job" in one for one in fate.log) == 2)
+            first.kill()
+        await world.until(lambda: rows(world) == [1, 2, 3])
+        for name in world.objects(f"{DATASET}/dummy/gone/", TRIGGER):
+            world.storage.objects.delete(TRIGGER, name)
+        batch(world, "dummy/again", 4)
+        with world.daemon(**convention()):
+            await world.until(lambda: idle(world))
+        assert [record["Status"] for record in world.record()] == ["done"] * 3
+        assert rows(world) == [1, 2, 3, 3, 4]  # a success file that is uploaded again loads again, on purpose
+
+    simulate(story, plain=True)
+
+
 def test_w12_a_crash_after_any_effect_leaves_a_staged_directory_one_commit(simulate: Simulate) -> None:
     def check(world: World) -> None:
         assert rows(world) == [1, 2, 3, 4, 5]

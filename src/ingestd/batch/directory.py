@@ -21,7 +21,7 @@ from ingestd.batch.attempts import Loading
 from ingestd.batch.content import Chunk, Fate, Progress, SetAside
 from ingestd.batch.driving import unloaded
 from ingestd.batch.journal import Held
-from ingestd.batch.landing import Landing, lands_apart
+from ingestd.batch.landing import Landing, destination, lands_apart
 from ingestd.batch.parts import Parts
 from ingestd.batch.querying import Querying
 from ingestd.batch.record import Phase
@@ -69,10 +69,8 @@ class DirectoryLoader:
         assert record.success is not None
         if record.progress.begun or (fresh and record.success.resolved):
             return True
-        if record.success.resolved:
-            first = record.load_job(record.progress.jobs + 1)
-            if record.location and await parts.warehouse.get_job(first) is not None:
-                return True
+        if record.success.resolved and await self._submitted():
+            return True
         if parts.directories is None:
             raise Fatal("this daemon has no conventions for success files")
         found = await parts.directories.resolve(record)
@@ -83,6 +81,16 @@ class DirectoryLoader:
             self._held.record = await parts.journal.with_files(replace(found, files_url="", location=""))
             await parts.journal.save(self._held)
         return True
+
+    async def _submitted(self) -> bool:
+        """Whether a job of the batch as it is pinned exists: then the directory may change, and the batch may not."""
+        record, parts = self._held.record, self._parts
+        table = destination(record)
+        location = record.location or await parts.warehouse.dataset_location(table.project or "", table.dataset)
+        if not location:
+            return False
+        first = replace(record, location=location).load_job(record.progress.jobs + 1)
+        return await parts.warehouse.get_job(first) is not None
 
 
 class DirectoryLoading(Loading):
