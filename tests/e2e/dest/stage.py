@@ -16,9 +16,9 @@ from tests.e2e.dest.cases import Case, Table, load_cases
 from tests.unit.warehouse.tables import columns
 
 TEMP = "temp"
-PATIENCE = 15.0  # since the daemon last said anything: it has nothing left to do
+PATIENCE = 40.0  # since the daemon last said anything: it has nothing left to do
 _AT_ONCE = 8
-_START = 150.0  # for a JVM on a busy machine
+_START = 240.0  # for a JVM on a busy machine
 _SETTINGS: dict[str, Any] = {
     "windows": {"grace": "500ms", "late_patience": "2s"},
     "recovery": {"lease": "20s"},  # nobody dies here, and a hundred batches at once take their time

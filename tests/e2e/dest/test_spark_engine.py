@@ -9,7 +9,7 @@ from tests.e2e.dest.stage import Stage
 ENGINE = "spark"
 SETTINGS: dict[str, Any] = {"spark": {"master": "local[2]", "heap": "1536MiB", "start": "always"}}
 
-pytestmark = [pytest.mark.xdist_group("dest-spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("dest-spark"), pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize("name", names(ENGINE))
