@@ -21,7 +21,7 @@ from ingestd.batch.parts import Parts
 from ingestd.batch.pinned import HOME, UNMATCHED
 from ingestd.batch.record import Phase, Record
 from ingestd.batch.rule import rule_of
-from ingestd.batch.settling import settle
+from ingestd.batch.settling import recount, settle
 from ingestd.batch.sources import Looked, Overwrites, look
 from ingestd.model.errors import BadInput, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobRef, JobRequest, JobState
@@ -60,6 +60,7 @@ class Drive:
         """Know where jobs run, in which project, and who prepares rows; what was chosen stays chosen."""
         if not self._record.load or not self._record.location:
             self._held.record = await self._parts.preparation.prepare(self._record)
+        await recount(self._record, self._parts.jobs.slots)
         self._held.record = settle(self._record, self._parts.settings.engine, self._parts.jobs.slots)
 
     async def job(self) -> JobState | None:

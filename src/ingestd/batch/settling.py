@@ -41,6 +41,17 @@ def _chosen(record: Record, engine: str, slots: JobSlots) -> Record:
     return replace(record, settled=chosen)
 
 
+async def recount(record: Record, slots: JobSlots) -> None:
+    """Before a balancer chooses: look whether projects that seem full still are. Jobs may have ended without us."""
+    transient = transient_of(record)
+    balancer = transient.balancer if transient else None
+    if record.settled or balancer is None or not balancer.max_load_jobs:
+        return
+    for project in balancer.project_ids:
+        if slots.in_flight(project, JobKind.LOAD) >= balancer.max_load_jobs:
+            await slots.ask(project, JobKind.LOAD)
+
+
 def choose(balancer: Balancer, slots: JobSlots, seed: str) -> str:
     """The project whose turn it is, by the load jobs that run there as far as this process knows.
 

@@ -11,7 +11,7 @@ from ingestd.batch.driving import abandoned, submitted_jobs
 from ingestd.batch.landing import landing_table, lands_apart
 from ingestd.batch.pinned import HOME, UNMATCHED, Pinned, Pour, Published
 from ingestd.batch.record import Phase, Record
-from ingestd.batch.settling import choose, settle
+from ingestd.batch.settling import choose, recount, settle
 from ingestd.batch.steps import Way, branch_tables, steps_of, way_of
 from ingestd.model.errors import BadInput
 from ingestd.model.jobs import JobKind
@@ -107,6 +107,18 @@ def test_a_transient_table_lies_in_the_project_and_dataset_that_the_rule_names()
 def test_a_balancer_goes_by_live_job_counts(strategy: str, most: int, busy: dict[str, int], expected: set[str]) -> None:
     balancer = Balancer(project_ids=("a", "b", "c"), strategy=strategy, max_load_jobs=most)
     assert {choose(balancer, slots(**busy), str(seed)) for seed in range(50)} == expected
+
+
+async def test_a_balancer_counts_again_before_it_calls_a_project_full() -> None:
+    asked: list[str] = []
+
+    class Forgetful(Busy):
+        async def ask(self, project: str, kind: JobKind) -> None:
+            asked.append(project)
+
+    balanced = {"Dataset": "temp", "Balancer": {"ProjectIDs": ["a", "b"], "MaxLoadJobs": 1}}
+    await recount(ruled({"Transient": balanced}), cast("JobSlots", Forgetful(a=1)))
+    assert asked == ["a"]
 
 
 def test_the_project_that_was_chosen_is_in_the_record() -> None:
