@@ -1,11 +1,14 @@
 """What follows from where Spark runs."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ingestd.model.errors import Fatal
 from ingestd.prepare.masters import Files, Kind, configuration, heap, master
+from ingestd.prepare.start import wants_spark
+from ingestd.rules.schema import RuleSpec
 from ingestd.settings import Spark as SparkSettings
 
 pytestmark = pytest.mark.xdist_group("spark-masters")
@@ -57,3 +60,22 @@ def test_the_heap_is_a_share_of_the_memory_unless_it_is_given() -> None:
     gib = 1024**3
     assert gib <= heap(SparkSettings()) <= 4 * gib
     assert heap(SparkSettings(heap="6GiB")) == 6 * gib
+
+
+@pytest.mark.parametrize(
+    ("more", "engine", "needed"),
+    [
+        ({}, "spark", False),
+        ({"Dest": {"Table": "d.t", "UniqueColumns": ["id"]}}, "spark", True),
+        ({"Dest": {"Table": "d.t", "UniqueColumns": ["id"]}}, "bigquery", False),
+        ({"Dest": {"Table": "d.t", "AllowFieldAddition": True}}, "spark", True),
+        ({"Merge": {}}, "bigquery", True),
+        ({"OnBadData": "quarantine rows"}, "bigquery", True),
+        ({"OnSuccess": [{"Action": "spark", "Request": {"SQL": "SELECT 1", "Dest": "d.u"}}]}, "bigquery", True),
+    ],
+)
+def test_a_jvm_is_started_ahead_only_for_rules_that_will_need_it(
+    more: dict[str, Any], engine: str, needed: bool
+) -> None:
+    rule = RuleSpec.model_validate({"When": {"Prefix": "/x"}, "Dest": {"Table": "d.t"}, **more})
+    assert wants_spark(rule, engine) is needed

@@ -70,14 +70,13 @@ def open_engine(settings: SparkSettings) -> Engine:
 
 def wants_spark(rule: RuleSpec, default_engine: str) -> bool:
     """Whether batches of the rule will be prepared on Spark, or followed by it: worth starting it ahead."""
-    if any(action.name == "spark" for _, action in rule.actions()):
-        return True
-    if EngineName(rule.engine or default_engine) is not EngineName.SPARK:
-        return False
     dest = rule.dest
+    by_row = dest.drift is Drift.DISCARD_ROW or rule.on_bad_data is BadData.QUARANTINE_ROWS
+    if by_row or rule.merge is not None or any(action.name == "spark" for _, action in rule.actions()):
+        return True  # nobody else can do it
     shaped = dest.transforms or dest.unique_keys or (dest.staging is not None and dest.staging.criteria)
-    by_row = dest.drift in (Drift.EVOLVE, Drift.DISCARD_ROW) or rule.on_bad_data is BadData.QUARANTINE_ROWS
-    return bool(shaped or by_row or rule.merge is not None)
+    chosen = EngineName(rule.engine or default_engine)
+    return chosen is EngineName.SPARK and bool(shaped or dest.drift is Drift.EVOLVE)
 
 
 def scratch_folder(settings: SparkSettings) -> Path:
