@@ -437,3 +437,26 @@ def test_a_large_file_is_read_in_slices(tmp_path: Path, kind: str, monkeypatch: 
     assert found.rows.column("id").num_chunks > 3
     wrong = read(tmp_path, {"f": data}, schema("id INT64", "name INT64"), load)
     assert (wrong.reports[0].whole, wrong.reports[0].out) == (True, 0)
+
+
+def test_unknown_fields_that_are_passed_over_take_no_column_with_them(tmp_path: Path) -> None:
+    rows = [{"ID": n, "other": {"deep": [n]}} if n % 100 == 50 else {"id": n, "more": n} for n in range(300)]
+    contents = {"f.json": lines(rows)}
+    load = JSON | {"ignoreUnknownValues": True}
+    found = read(tmp_path, contents, SIMPLE, load)
+    assert direct({"x.json": found.lines()}, SIMPLE, JSON) == direct(contents, SIMPLE, load)
+    assert found.rows.column("id").null_count == 0
+
+
+def test_a_file_that_breaks_a_reader_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = readers.JsonReader._rows
+
+    def breaking(self: Any, piece: bytes, first_line: int) -> Any:
+        if b"break" in piece:
+            raise RecursionError("too deep")
+        return plain(self, piece, first_line)
+
+    monkeypatch.setattr(readers.JsonReader, "_rows", breaking)
+    found = read(tmp_path, {"bad.json": b'{"break": 1}', "ok.json": GOOD}, SIMPLE, JSON)
+    assert [(report.index, report.whole, report.rows) for report in found.reports] == [(0, True, 0), (1, False, 300)]
+    assert "RecursionError: too deep" in found.reports[0].why

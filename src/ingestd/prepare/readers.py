@@ -28,7 +28,7 @@ from ingestd.localcloud.bigquery.files.rowload import BadRecordError, Part, Sour
 from ingestd.localcloud.bigquery.files.textfiles import without_bom
 from ingestd.localcloud.bigquery.types import Schema
 from ingestd.model.preparation import Drift
-from ingestd.prepare.types import UnfitError, carry, readable
+from ingestd.prepare.types import UnfitError, carry, has_wide, readable
 from ingestd.prepare.unknown import missing_from, unknown_fields
 
 if TYPE_CHECKING:
@@ -133,6 +133,9 @@ class JsonReader:
         self._strict = row_reader(self._schema, rules)
         self._lenient = row_reader(self._schema, JsonRules(plan.options.formats, ignore_unknown=True))
         self._plain = plan.options.formats == PLAIN and bool(plan.schema)
+        self._names = {item.name for item in plan.schema}
+        self._folded = {item.name.lower() for item in plan.schema}
+        self._wide = has_wide(plan.schema)
 
     def read(self, data: bytes, name: str, part: int = 0, first_line: int = 1) -> Iterator[Item]:
         encoding = self._plan.options.encoding
@@ -162,11 +165,21 @@ class JsonReader:
         try:
             part = ndjson.JsonPart(SourceFile(name), piece, 0)
             if part.lines and self._schema:
+                if self._plan.lenient:
+                    part.rows = [self._known(row) for row in part.rows]
                 yield Good(carry(self._codec.table([part]), self._plan.schema))
                 return
         except (Doubt, UnfitError):
             pass
         yield from self._rows(piece, first_line)
+
+    def _known(self, row: Any) -> Any:
+        """The row without what the table has no column for; `Doubt` when a column's name is spelt differently."""
+        if type(row) is not dict or row.keys() <= self._names:
+            return row
+        if any(key not in self._names and key.lower() in self._folded for key in row):
+            raise Doubt
+        return {key: value for key, value in row.items() if key in self._names}
 
     def _rows(self, piece: bytes, first_line: int) -> Iterator[Item]:
         rows: list[dict[str, Any]] = []
@@ -183,7 +196,8 @@ class JsonReader:
                 if row is None:
                     yield Left(1)
                     continue
-                carry(_table([row], self._schema), self._plan.schema)
+                if self._wide:
+                    carry(_table([row], self._schema), self._plan.schema)
             except BadValueError as bad:
                 yield _bad_line(number, bad.path, json_value_text(bad), line)
             except UnfitError as bad:
@@ -250,6 +264,7 @@ class CsvReader:
         self._schema = readable(plan.schema)
         self._dialect = delimited.Dialect(plan.options, plan.delimiter)
         self._options = plan.options
+        self._wide = has_wide(plan.schema)
 
     def read(self, data: bytes, name: str, part: int = 0) -> Iterator[Item]:
         text = self._dialect.decode(data)
@@ -279,7 +294,8 @@ class CsvReader:
         for index in range(len(part.rows)):
             try:
                 row = codec.row(part, index)
-                carry(_table([row], self._schema), self._plan.schema)
+                if self._wide:
+                    carry(_table([row], self._schema), self._plan.schema)
             except BadRecordError as bad:
                 message = str(bad)
                 too_wide = message.startswith("Too many values")

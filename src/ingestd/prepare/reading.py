@@ -265,6 +265,10 @@ class _Worker:
             self._note(unit, Bad(str(error), whole=True), report)
         except BigQueryError as error:
             self._note(unit, Bad(error.message, schema=True, whole=True), report)
+        except (OSError, MemoryError):
+            raise  # the machine's trouble, not the file's
+        except Exception as error:  # noqa: BLE001 - whatever a file does to a reader, it must not hold up the others
+            self._note(unit, Bad(f"the file cannot be read: {type(error).__name__}: {error}", whole=True), report)
         report.unknown = list(rest(unknown))
         if not self._refused(report):
             yield from self._release(unit, held, report)

@@ -82,6 +82,11 @@ def readable(schema: Schema) -> Schema:
     return tuple(_readable(item) for item in schema)
 
 
+def has_wide(schema: Schema) -> bool:
+    """Whether a value may turn out not to fit only when it is carried on: a BIGNUMERIC that was read as text."""
+    return any(item.type is Type.BIGNUMERIC or has_wide(item.fields) for item in schema)
+
+
 def _readable(field: Field) -> Field:
     if field.type is Type.BIGNUMERIC:
         return Field(field.name, Type.STRING, field.mode)
