@@ -6,8 +6,8 @@ and the content of a window is read once for all of its files. So memory and cal
 ever loaded. A wrong answer costs little: a file that is announced again is dropped as a duplicate.
 """
 
-from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -35,7 +35,6 @@ from ingestd.windows.store import WindowStore
 
 _MANY = 12  # records of one table and day: a listing costs as much as so many looks
 _AT_ONCE = 16
-_WINDOWS_KEPT = 256
 _SLACK = timedelta(days=2)  # a batch is written down after its files were
 
 
@@ -85,23 +84,21 @@ class KnownFiles:
         self._clock = clock
         self._project = project
         self._load_state = load_state
-        self._contents: OrderedDict[str, dict[bytes, Standing]] = OrderedDict()
 
     async def look_up(self, candidates: Sequence[Candidate]) -> list[Standing]:
         """Where each of them is, in their order."""
         if not self._pacing.fresh:
             await self._pacing.refresh()
-        self._contents.clear()  # windows fill and end between chunks
         standings = [Standing.UNKNOWN] * len(candidates)
         alone: dict[int, Record] = {}
         for index, candidate in enumerate(candidates):
             record = self._record(candidate)
             if record is None:
                 standings[index] = Standing.REFUSED
-                continue
-            alone[index] = record
-            if candidate.rule is not None:
-                standings[index] = await self._in_windows(candidate.rule, candidate.file, record)
+            else:
+                alone[index] = record
+        for index, standing in (await self._in_windows(candidates, alone)).items():
+            standings[index] = standing
         left = {index: record for index, record in alone.items() if standings[index] is Standing.UNKNOWN}
         for index, standing in (await self._in_journal(left)).items():
             standings[index] = standing
@@ -122,43 +119,54 @@ class KnownFiles:
         except (DestinationError, BadInput):
             return None
 
-    async def _in_windows(self, rule: Rule, file: FileVersion, record: Record) -> Standing:
+    async def _in_windows(self, candidates: Sequence[Candidate], alone: dict[int, Record]) -> dict[int, Standing]:
+        """Each window that any of them may be in is read once."""
+        wanted: dict[bytes, int] = {}
+        windows: dict[str, tuple[WindowId, Record]] = {}
+        for index, record in alone.items():
+            candidate = candidates[index]
+            if candidate.rule is None:
+                continue
+            for window in self._windows_of(candidate.rule, candidate.file, record):
+                wanted[digest(candidate.file.key)] = index
+                windows.setdefault(window.name, (window, record))
+        found: dict[int, Standing] = {}
+
+        async def look(place: tuple[WindowId, Record]) -> None:
+            async for known, standing in self._content(*place):
+                if (index := wanted.get(known)) is not None:
+                    found[index] = standing
+
+        await bounded(windows.values(), look, _AT_ONCE)
+        return found
+
+    def _windows_of(self, rule: Rule, file: FileVersion, record: Record) -> Iterator[WindowId]:
         reference = record.load["destinationTable"]
         name, dollar, partition = reference["tableId"].partition("$")
         table = TableName(reference["projectId"], reference["datasetId"], name)
         # An event without payload has the generation's time instead of the creation time: mostly the same window.
-        moments = {file.event_time, generation_time(file.generation)}
-        for moment in sorted(moments):
+        for moment in sorted({file.event_time, generation_time(file.generation)}):
             seconds = self._pacing.seconds(rule, table, moment.timestamp())
-            if seconds is None:
-                continue
-            window = window_of(rule, replace(file, event_time=moment), f"{record.dest}{dollar}{partition}", seconds)
-            content = await self._content(window, record)
-            if (standing := content.get(digest(file.key))) is not None:
-                return standing
-        return Standing.UNKNOWN
+            if seconds is not None:
+                timed = replace(file, event_time=moment)
+                yield window_of(rule, timed, f"{record.dest}{dollar}{partition}", seconds)
 
-    async def _content(self, window: WindowId, alone: Record) -> dict[bytes, Standing]:
+    async def _content(self, window: WindowId, alone: Record) -> AsyncIterator[tuple[bytes, Standing]]:
         """Every file that any sequence of the window holds."""
-        known = self._contents.get(window.name)
-        if known is not None:
-            self._contents.move_to_end(window.name)
-            return known
-        content: dict[bytes, Standing] = {}
+        slot = window.slot
         for sequence in count():
-            slot = window.slot
             mark = WindowMark(slot.name(sequence), slot.start)
-            template = replace(alone, event_id=slot.event_id(sequence), window=mark, files=(), success=None)
+            template = replace(alone, event_id=slot.event_id(sequence), window=mark, files=())
             record = await self._journal.known(template)
             if record is None:
                 for shard in await self._windows.shards(mark.name):
-                    content |= {arrival.digest: Standing.PENDING for arrival in shard.arrivals}
-                break
-            content |= _contents(record)
-        self._contents[window.name] = content
-        if len(self._contents) > _WINDOWS_KEPT:
-            self._contents.popitem(last=False)
-        return content
+                    for arrival in shard.arrivals:
+                        yield arrival.digest, Standing.PENDING
+                return
+            # A batch that failed as a whole is to be replayed as a whole.
+            standing = _standing(record.phase) if record.phase.final else Standing.PENDING
+            for file in record.known_files:
+                yield digest(file.key), standing
 
     async def _in_journal(self, records: dict[int, Record]) -> dict[int, Standing]:
         folders: dict[str, list[int]] = defaultdict(list)
@@ -227,13 +235,3 @@ class KnownFiles:
 
 def _standing(phase: str) -> Standing:
     return Standing.FAILED if phase == Phase.FAILED else Standing.LOADED
-
-
-def _contents(record: Record) -> dict[bytes, Standing]:
-    """The files of a window's record; one that failed as a whole is to be replayed as a whole."""
-    standing = _standing(record.phase) if record.phase.final else Standing.PENDING
-    return dict.fromkeys(_digests(record.known_files), standing)
-
-
-def _digests(files: Iterable[FileVersion]) -> Iterable[bytes]:
-    return (digest(file.key) for file in files)
