@@ -21,7 +21,8 @@ _AT_ONCE = 8
 _START = 240.0  # for a JVM on a busy machine
 _SETTINGS: dict[str, Any] = {
     "windows": {"grace": "500ms", "late_patience": "2s"},
-    "recovery": {"lease": "20s"},  # nobody dies here, and a hundred batches at once take their time
+    # Nobody dies here, and a hundred batches at once take their time.
+    "recovery": {"lease": "20s", "sweep_every": "1s"},
 }
 
 
@@ -72,7 +73,7 @@ class Stage:
         pause = 0.05
         while (difference := self.difference(case)) and time.time() - self.daemon.log.stat().st_mtime < PATIENCE:
             time.sleep(pause)
-            pause = min(pause * 1.5, 0.5)
+            pause = min(pause * 1.5, 1.0)
         assert not difference, (difference, self._said_about(case))
 
     def _said_about(self, case: Case) -> list[dict[str, Any]]:
