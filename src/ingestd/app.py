@@ -223,7 +223,7 @@ async def _with_spark(settings: Settings, clients: Clients, clock: Clock) -> App
     sides = None
     if clients.tables is not None:
         most, ttl = settings.spark.side_input_size, settings.spark.side_input_ttl
-        sides = SideInputs(clients.warehouse, clients.tables, clock, most=most, ttl=ttl)
+        sides = SideInputs(clients.warehouse, clients.tables, clock, store=clients.store, most=most, ttl=ttl)
     preparer, statements = preparer_for(settings.spark, spark, clients.store, sides)
     await preparer.start()
     return assemble(settings, clients, clock, preparer, spark, statements)

@@ -1,17 +1,23 @@
 """Side inputs: read once through Google's client, kept while they hold, joined on Spark as BigQuery joins them."""
 
+import gzip
+import io
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ingestd.gcp.connect import Clients, connect
 from ingestd.localcloud.cloud import LocalCloud
 from ingestd.model.clock import ManualClock
 from ingestd.model.errors import BadInput, NotFound
+from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import Shaping, SideInput
 from ingestd.model.tables import TableName
 from ingestd.ports import TableRows
@@ -46,7 +52,8 @@ class World:
         return await self.clients.tables.read(source, **options)
 
     def sides(self, most: int = 1 << 20) -> SideInputs:
-        return SideInputs(self.clients.warehouse, self, self.clock, most=most, ttl=timedelta(minutes=5))
+        clients = self.clients
+        return SideInputs(clients.warehouse, self, self.clock, store=clients.store, most=most, ttl=timedelta(minutes=5))
 
     def table(self, name: str) -> TableName:
         return TableName(None, self.dataset, name)
@@ -143,3 +150,48 @@ async def test_too_many_rows_are_refused_before_they_fill_the_memory(world: Worl
     query = SideInput("s", "s.x = t.id", select=f"SELECT * FROM {world.dataset}.large")
     with pytest.raises(BadInput, match="side input s: a query has more than 1048576 bytes"):
         await world.sides().ready(Shaping(side_inputs=(query,)))
+
+
+@pytest.mark.parametrize("ending", ["csv", "json.gz", "parquet"])
+async def test_files_are_side_inputs_as_well(
+    session: "SparkSession", world: World, cloud: LocalCloud, ending: str
+) -> None:
+    bucket = world.dataset.replace("_", "-")
+    cloud.storage.buckets.insert({"name": bucket})
+    labels = [{"id": 1, "label": "one", "since": "2024-01-01"}, {"id": 2, "label": "two", "since": "2024-02-01"}]
+    for place, row in enumerate(labels):
+        await world.clients.store.create(ObjectRef(bucket, f"side/{place}.{ending}"), _content(ending, [row]))
+    side = SideInput("s", "s.id = t.id", select=f"gs://{bucket}/side/*.{ending}")
+    shaping = Shaping(side_inputs=(side,), transform={"name": "s.label", "month": "EXTRACT(MONTH FROM DATE(s.since))"})
+    sides = world.sides()
+    made = await joined(session, sides, shaping)
+    assert sorted(map(tuple, made.frame.collect())) == [(1, "one", 1), (2, "two", 2), (3, None, None)]
+    again = [{"id": 3, "label": "drei", "since": "2024-03-01"}]
+    await world.clients.store.create(ObjectRef(bucket, f"side/2.{ending}"), _content(ending, again))
+    made = await joined(session, sides, shaping)
+    assert ("drei", 3) in [(row[1], row[2]) for row in made.frame.collect()]
+
+
+async def test_files_that_cannot_be_joined_are_told_by_name(world: World, cloud: LocalCloud) -> None:
+    bucket = world.dataset.replace("_", "-")
+    cloud.storage.buckets.insert({"name": bucket})
+    await world.clients.store.create(ObjectRef(bucket, "bad.json"), b'{"id": 1}\n{"id": \n')
+    for name, why in (
+        ("bad.json", "bad.json, line 2"),
+        ("x.txt", "there is no file"),
+        ("bad.*.*", "one [*] is possible"),
+    ):
+        side = SideInput("s", "s.id = t.id", select=f"gs://{bucket}/{name}")
+        with pytest.raises((BadInput, NotFound), match=f"side input s: .*{why}"):
+            await world.sides().ready(Shaping(side_inputs=(side,)))
+
+
+def _content(ending: str, rows: list[dict[str, Any]]) -> bytes:
+    if ending == "csv":
+        lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+        return "\n".join(lines).encode()
+    if ending == "parquet":
+        made = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist(rows), made)
+        return made.getvalue()
+    return gzip.compress(b"".join(json.dumps(row).encode() + b"\n" for row in rows))

@@ -1,6 +1,6 @@
-"""Side inputs: small BigQuery tables, or the rows of a query, that a batch is joined with on Spark.
+"""Side inputs: small BigQuery tables, the rows of a query, or files, that a batch is joined with on Spark.
 
-They are read through the client into Arrow once and kept in memory: a table's rows until it is changed (its last
+They are read through the clients into Arrow once and kept in memory: a table's rows until it is changed (its last
 modification is asked for each batch) or the time to live is over, a query's rows until then. Rows that are too many are
 refused, and so are tables whose size says so before anything is read. Small rows are broadcast, so the batch itself is
 never shuffled for a join.
@@ -20,8 +20,9 @@ from ingestd.model.clock import Clock
 from ingestd.model.errors import BadInput, IngestError, NotFound
 from ingestd.model.preparation import Shaping, SideInput
 from ingestd.model.tables import TableName
-from ingestd.ports import TableReader, TableRows, Warehouse
+from ingestd.ports import FileStore, TableReader, TableRows, Warehouse
 from ingestd.prepare.shaping import SideFrame
+from ingestd.prepare.side_files import SCHEME, SideFiles, look, read_files
 from ingestd.prepare.types import carry, parse_schema, rest, spark_ddl
 from ingestd.warehouse.statements import rest_parameter
 
@@ -35,6 +36,7 @@ KEPT = 4  # as many times the most that one may have
 
 Sides = Callable[["SparkSession"], Mapping[str, SideFrame]]
 _Key = tuple[str, ...]
+_Source = TableName | SideFiles | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,11 @@ class SideInputs:
         tables: TableReader,
         clock: Clock,
         *,
+        store: FileStore | None = None,
         most: int = 256 << 20,
         ttl: timedelta = timedelta(minutes=5),
     ) -> None:
+        self._store = store
         self._warehouse = warehouse
         self._tables = tables
         self._clock = clock
@@ -83,9 +87,15 @@ class SideInputs:
     async def _rows(self, side: SideInput, shaping: Shaping) -> TableRows:
         if side.table is not None:
             name = side.table.in_project(self._warehouse.project)
+            source: _Source
             key: _Key = ("table", str(name))
             parameters: list[dict[str, Any]] = []
             version, source = await self._version(name)
+        elif side.select.strip().startswith(SCHEME):
+            if self._store is None:
+                raise BadInput("this daemon has no way to read files for joins")
+            source = await look(self._store, side.select, self._most)
+            key, version, parameters = ("files", side.select), source.version, []
         else:
             used = {name.lower() for name in re.findall(r"@(\w+)", side.select)}
             parameters = [
@@ -116,17 +126,13 @@ class SideInputs:
             return "", f"SELECT * FROM {name.sql}"  # noqa: S608 - a table's name holds nothing else
         return version, name
 
-    async def _read(
-        self, key: _Key, source: TableName | str, version: str, parameters: Sequence[Mapping[str, Any]]
-    ) -> _Kept:
+    async def _read(self, key: _Key, source: _Source, version: str, parameters: Sequence[Mapping[str, Any]]) -> _Kept:
         began = self._clock.monotonic()
         try:
-            rows = await self._tables.read(source, parameters=parameters, most=self._most)
+            carried = await self._fetched(source, parameters)
         except IngestError:
             self._kept.pop(key, None)
             raise
-        schema = parse_schema(rows.schema)
-        carried = TableRows(rest(schema), await asyncio.to_thread(carry, rows.table, schema))
         log.info(
             "side_input.read",
             source=key[1][:200],
@@ -135,6 +141,14 @@ class SideInputs:
             seconds=round(self._clock.monotonic() - began, 3),
         )
         return _Kept(carried, version, began + self._ttl)
+
+    async def _fetched(self, source: _Source, parameters: Sequence[Mapping[str, Any]]) -> TableRows:
+        if isinstance(source, SideFiles):
+            assert self._store is not None
+            return await read_files(self._store, source, self._most)
+        rows = await self._tables.read(source, parameters=parameters, most=self._most)
+        schema = parse_schema(rows.schema)
+        return TableRows(rest(schema), await asyncio.to_thread(carry, rows.table, schema))
 
     def _forget(self) -> None:
         """Expired rows go, and the least used ones when all together are too many."""
