@@ -59,7 +59,7 @@ async def _look(settings: "Settings", since: timedelta, daemon: str) -> "Overvie
         view = await overseer(settings, clients.store, clients.warehouse, SystemClock()).look(since=since)
     view.daemon = await _ask_daemon(settings, daemon)
     if view.daemon is None:
-        view.notes.append("the daemon's own /status is out of reach: no quotas (--daemon http://host:port)")
+        view.notes.append("no quotas: the daemon is out of reach (--daemon http://host:port)")
     return view
 
 
