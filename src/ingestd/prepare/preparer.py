@@ -17,40 +17,28 @@ which case the generations are looked at before and after.
 """
 
 import asyncio
-import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.files.delimited import Dialect, by_name
-from ingestd.localcloud.bigquery.files.detect import detect_csv
-from ingestd.localcloud.bigquery.files.hive import partition_columns
-from ingestd.localcloud.bigquery.files.options import LoadOptions, SourceFormat
-from ingestd.localcloud.bigquery.types import Mode, Schema
 from ingestd.model.errors import BadInput, Fatal, NotFound, PreconditionFailed, Transient
 from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
-from ingestd.model.preparation import BadFile, Drift, Output, Prepared, PrepareRequest, Shaping
+from ingestd.model.preparation import BadFile, Output, Prepared, PrepareRequest, Shaping
 from ingestd.ports import FileStore
-from ingestd.prepare import inflate, manifest, pipeline
-from ingestd.prepare.expressions import columns_of
-from ingestd.prepare.fetch import PARALLEL, Fetched, Scratch, fetch, no_room
+from ingestd.prepare import manifest, pipeline, planning
+from ingestd.prepare.fetch import PARALLEL, Scratch, fetch, no_room
 from ingestd.prepare.masters import Files
-from ingestd.prepare.readers import ReadPlan
 from ingestd.prepare.reading import Unit
 from ingestd.prepare.session import Spark
-from ingestd.prepare.types import parse_schema, rest
-from ingestd.prepare.values import ExpressionError
+from ingestd.prepare.types import rest
 
 log = structlog.get_logger(__name__)
 
-PART_BYTES = 32 << 20  # larger files of lines are read by several tasks
 MOST_IN_MEMORY = 1 << 30  # of a file that Spark reads from the bucket
-_DETECTION_BYTES = 4 << 20
 
 
 class SideInputs(Protocol):
@@ -90,7 +78,7 @@ class SparkPreparer:
     async def prepare(self, request: PrepareRequest) -> Prepared:
         if (done := await self._done(request)) is not None:
             return done
-        _check(request)
+        planning.check(request)
         sides: pipeline.Sides | None = None
         if request.shaping.side_inputs:
             if self._side_inputs is None:
@@ -133,10 +121,12 @@ class SparkPreparer:
                 return _nothing(request, gone)
 
             def plan() -> pipeline.Work:
-                heads = (_head(fetched, index, request.files[index].ref.name) for index in sorted(fetched.places))
-                read, constants = _read_plan(request, sorted(fetched.places), heads)
-                units = _units(request, fetched, constants, read)
-                work = _work(request, read, units, str(folder / "out"), sides, self._where.cores)
+                heads = (
+                    planning.head(fetched, index, request.files[index].ref.name) for index in sorted(fetched.places)
+                )
+                read, constants = planning.read_plan(request, sorted(fetched.places), heads)
+                units = planning.units_of(request, fetched, constants, read)
+                work = planning.work_of(request, read, units, str(folder / "out"), sides, self._where.cores)
                 return replace(work, rejects=str(folder / "rejected"))
 
             work = await asyncio.to_thread(plan)
@@ -157,18 +147,18 @@ class SparkPreparer:
         if not present:
             return _nothing(request, missing)
         heads: list[tuple[str, bytes]] = []
-        if request.load.get("autodetect") and not request.schema:
+        if request.load.get("autodetect"):
             for index in present[:3]:
                 file = request.files[index]
                 data = await self._store.fetch(file.ref, generation=file.generation)
                 heads.append((file.ref.name, data or b""))
-        read, constants = _read_plan(request, present, iter(heads))
+        read, constants = planning.read_plan(request, present, iter(heads))
         units = tuple(
             Unit(index, request.files[index].ref.url, length=request.files[index].size, constants=constants[index])
             for index in present
         )
         run = request.folder / f"run-{uuid.uuid4().hex[:12]}"
-        work = _work(request, read, units, run.url, sides, self._where.cores)
+        work = planning.work_of(request, read, units, run.url, sides, self._where.cores)
         work = replace(work, contents={unit.name: unit for unit in units})
         made = await self._run(request, work)
         if changed := await self._replaced([request.files[index] for index in present]):
@@ -235,176 +225,6 @@ class SparkPreparer:
             Output(branch, tuple(url for url, _ in files), made.rows[branch], sum(size for _, size in files))
             for branch, files in sorted(found.items())
         )
-
-
-def _check(request: PrepareRequest) -> None:
-    """Refuse what can never work before anything is fetched."""
-    options = _options(request)
-    if options.source_format in (SourceFormat.CSV, SourceFormat.JSON) and not request.schema and not options.autodetect:
-        raise BadInput("the table has no schema yet and the rule neither gives one nor asks for autodetect")
-
-
-def _options(request: PrepareRequest) -> LoadOptions:
-    try:
-        return LoadOptions.from_rest(request.load)
-    except BigQueryError as error:
-        raise BadInput(f"load options: {error.message}") from None
-
-
-def _read_plan(
-    request: PrepareRequest, present: Sequence[int], heads: Iterable[tuple[str, bytes]]
-) -> tuple[ReadPlan, dict[int, tuple[Any, ...]]]:
-    """How the files are read, and what each file's path says. `heads` are looked at when columns must be detected."""
-    options = _options(request)
-    schema = parse_schema(request.source_schema or request.schema)
-    if options.source_format in _SELF_DESCRIBING and not request.source_schema and _asks_for_more(request):
-        schema = ()  # the files themselves say what they have
-    keys: Schema = ()
-    constants: dict[int, tuple[Any, ...]] = dict.fromkeys(present, ())
-    if options.hive:
-        urls = {index: request.files[index].ref.url for index in present}
-        try:
-            keys, values = partition_columns(options.hive, list(urls.values()), schema or None)
-        except BigQueryError as error:
-            raise BadInput(error.message) from None
-        constants = {index: values[url] for index, url in urls.items()}
-        named = {item.name.lower() for item in keys}
-        schema = tuple(item for item in schema if item.name.lower() not in named)
-    if request.drift is Drift.EVOLVE:
-        schema = tuple(replace(item, mode=Mode.NULLABLE) if item.mode is Mode.REQUIRED else item for item in schema)
-    plan = ReadPlan(
-        schema,
-        options,
-        request.drift,
-        keys,
-        skip=options.skip_leading_rows or 0,
-        delimiter=options.delimiter or ",",
-        by_name=by_name(options),
-    )
-    if options.source_format is SourceFormat.CSV and options.autodetect:
-        plan = _detected(plan, heads)
-    return plan, constants
-
-
-_SELF_DESCRIBING = frozenset({SourceFormat.AVRO, SourceFormat.PARQUET, SourceFormat.ORC})
-
-
-def _asks_for_more(request: PrepareRequest) -> bool:
-    """Whether expressions use columns that the destination has not: then those are the files' own."""
-    shaping = request.shaping
-    known = {str(column["name"]).lower() for column in request.schema}
-    known |= {shaping.alias.lower(), *(side.alias.lower() for side in shaping.side_inputs)}
-    texts = [*shaping.transform.values(), *(side.on for side in shaping.side_inputs)]
-    texts += [shaping.criteria] if shaping.criteria else []
-    later = [branch.condition for branch in shaping.branches] + list(shaping.unique_columns)
-    try:
-        own = {_column(shaping.alias, parts) for text in texts for parts in columns_of(text)}
-        own |= {_column(shaping.alias, parts) for text in later for parts in columns_of(text)} - {
-            name.lower() for name in shaping.transform
-        }
-    except ExpressionError:
-        return False  # told by whoever translates it
-    return bool(request.schema) and not own <= known
-
-
-def _column(alias: str, parts: tuple[str, ...]) -> str:
-    return parts[1 if parts[0].lower() == alias.lower() and len(parts) > 1 else 0].lower()
-
-
-def _detected(plan: ReadPlan, heads: Iterable[tuple[str, bytes]]) -> ReadPlan:
-    """A CSV file's separator, header and, where none is given, its columns."""
-    dialect = Dialect(plan.options, plan.delimiter)
-    texts: list[str] = []
-    size = 0
-    for name, data in heads:
-        try:
-            texts.append(dialect.decode(inflate.inflated(name, data)))
-        except inflate.CorruptError:
-            continue
-        size += len(texts[-1])
-        if size > _DETECTION_BYTES:
-            break
-    try:
-        found = detect_csv(plan.options, texts)
-    except BigQueryError as error:
-        raise BadInput(error.message) from None
-    if not plan.schema and not found.schema:
-        raise BadInput("no columns could be detected in the batch's files")
-    return replace(plan, schema=plan.schema or found.schema, delimiter=found.delimiter, skip=found.skip)
-
-
-def _head(fetched: Fetched, index: int, name: str) -> tuple[str, bytes]:
-    place = fetched.places[index]
-    with fetched.pack.open("rb") as file:
-        return name, os.pread(file.fileno(), place.length, place.start)
-
-
-def _units(
-    request: PrepareRequest, fetched: Fetched, constants: dict[int, tuple[Any, ...]], plan: ReadPlan
-) -> tuple[Unit, ...]:
-    """Every fetched file, large ones of lines cut at line ends."""
-    units: list[Unit] = []
-    with fetched.pack.open("rb") as file:
-        for index, place in sorted(fetched.places.items()):
-            unit = Unit(
-                index,
-                request.files[index].ref.url,
-                str(fetched.pack),
-                place.start,
-                place.length,
-                constants=constants[index],
-            )
-            if plan.cuttable and place.length > 2 * PART_BYTES:
-                units += _parts(file.fileno(), unit)
-            else:
-                units.append(unit)
-    return tuple(units)
-
-
-def _parts(descriptor: int, unit: Unit) -> list[Unit]:
-    if inflate.compressed(os.pread(descriptor, 16, unit.start)):
-        return [unit]
-    parts: list[Unit] = []
-    at, end = unit.start, unit.start + unit.length
-    while at < end:
-        stop = _line_end(descriptor, min(at + PART_BYTES, end), end)
-        parts.append(replace(unit, start=at, length=stop - at, part=len(parts)))
-        at = stop
-    return parts
-
-
-def _line_end(descriptor: int, at: int, end: int) -> int:
-    """The place after the first newline from there on."""
-    while at < end:
-        step = os.pread(descriptor, min(1 << 20, end - at), at)
-        found = step.find(b"\n")
-        if found >= 0:
-            return at + found + 1
-        at += len(step)
-    return end
-
-
-def _work(
-    request: PrepareRequest,
-    plan: ReadPlan,
-    units: tuple[Unit, ...],
-    target: str,
-    sides: pipeline.Sides | None,
-    cores: int,
-) -> pipeline.Work:
-    return pipeline.Work(
-        plan=plan,
-        units=units,
-        destination=parse_schema(request.schema),
-        shaping=request.shaping,
-        policy=request.bad_data,
-        layout=request.layout,
-        target=target,
-        names=tuple(file.ref.url for file in request.files),
-        order=pipeline.rank([(file.event_time, file.ref.name) for file in request.files]),
-        cores=cores,
-        sides=sides,
-    )
 
 
 def _missing(index: int) -> BadFile:

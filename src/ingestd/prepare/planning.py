@@ -1,0 +1,200 @@
+"""What a request means for Spark: how its files are read, in which parts, and what is known before anything runs.
+
+Pure but for looking into fetched files: at their beginnings, where columns must be detected, and for line ends, where a
+large file is cut.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.localcloud.bigquery.files.delimited import Dialect, by_name
+from ingestd.localcloud.bigquery.files.detect import detect_csv
+from ingestd.localcloud.bigquery.files.hive import partition_columns
+from ingestd.localcloud.bigquery.files.options import LoadOptions, SourceFormat
+from ingestd.localcloud.bigquery.types import Mode, Schema
+from ingestd.model.errors import BadInput
+from ingestd.model.preparation import Drift, PrepareRequest
+from ingestd.prepare import inflate, pipeline
+from ingestd.prepare.expressions import columns_of
+from ingestd.prepare.fetch import Fetched
+from ingestd.prepare.readers import ReadPlan
+from ingestd.prepare.reading import Unit
+from ingestd.prepare.types import parse_schema
+from ingestd.prepare.values import ExpressionError
+
+PART_BYTES = 32 << 20  # larger files of lines are read by several tasks
+_DETECTION_BYTES = 4 << 20
+
+
+def check(request: PrepareRequest) -> None:
+    """Refuse what can never work before anything is fetched."""
+    options = _options(request)
+    given = request.schema or request.source_schema or options.autodetect
+    if options.source_format in (SourceFormat.CSV, SourceFormat.JSON) and not given:
+        raise BadInput("the table has no schema yet and the rule neither gives one nor asks for autodetect")
+
+
+def _options(request: PrepareRequest) -> LoadOptions:
+    try:
+        return LoadOptions.from_rest(request.load)
+    except BigQueryError as error:
+        raise BadInput(f"load options: {error.message}") from None
+
+
+def read_plan(
+    request: PrepareRequest, present: Sequence[int], heads: Iterable[tuple[str, bytes]]
+) -> tuple[ReadPlan, dict[int, tuple[Any, ...]]]:
+    """How the files are read, and what each file's path says. `heads` are looked at when columns must be detected."""
+    options = _options(request)
+    schema = parse_schema(request.source_schema or request.schema)
+    if options.source_format in _SELF_DESCRIBING and not request.source_schema and _asks_for_more(request):
+        schema = ()  # the files themselves say what they have
+    keys: Schema = ()
+    constants: dict[int, tuple[Any, ...]] = dict.fromkeys(present, ())
+    if options.hive:
+        urls = {index: request.files[index].ref.url for index in present}
+        try:
+            keys, values = partition_columns(options.hive, list(urls.values()), schema or None)
+        except BigQueryError as error:
+            raise BadInput(error.message) from None
+        constants = {index: values[url] for index, url in urls.items()}
+        named = {item.name.lower() for item in keys}
+        schema = tuple(item for item in schema if item.name.lower() not in named)
+    if request.drift is Drift.EVOLVE:
+        schema = tuple(replace(item, mode=Mode.NULLABLE) if item.mode is Mode.REQUIRED else item for item in schema)
+    plan = ReadPlan(
+        schema,
+        options,
+        request.drift,
+        keys,
+        skip=options.skip_leading_rows or 0,
+        delimiter=options.delimiter or ",",
+        by_name=by_name(options),
+    )
+    if options.source_format is SourceFormat.CSV and options.autodetect:
+        plan = _detected(plan, heads)
+    return plan, constants
+
+
+_SELF_DESCRIBING = frozenset({SourceFormat.AVRO, SourceFormat.PARQUET, SourceFormat.ORC})
+
+
+def _asks_for_more(request: PrepareRequest) -> bool:
+    """Whether expressions use columns that the destination has not: then those are the files' own."""
+    shaping = request.shaping
+    known = {str(column["name"]).lower() for column in request.schema}
+    known |= {shaping.alias.lower(), *(side.alias.lower() for side in shaping.side_inputs)}
+    texts = [*shaping.transform.values(), *(side.on for side in shaping.side_inputs)]
+    texts += [shaping.criteria] if shaping.criteria else []
+    later = [branch.condition for branch in shaping.branches] + list(shaping.unique_columns)
+    try:
+        own = {_column(shaping.alias, parts) for text in texts for parts in columns_of(text)}
+        own |= {_column(shaping.alias, parts) for text in later for parts in columns_of(text)} - {
+            name.lower() for name in shaping.transform
+        }
+    except ExpressionError:
+        return False  # told by whoever translates it
+    return bool(request.schema) and not own <= known
+
+
+def _column(alias: str, parts: tuple[str, ...]) -> str:
+    return parts[1 if parts[0].lower() == alias.lower() and len(parts) > 1 else 0].lower()
+
+
+def _detected(plan: ReadPlan, heads: Iterable[tuple[str, bytes]]) -> ReadPlan:
+    """A CSV file's separator, header and, where none is given, its columns."""
+    dialect = Dialect(plan.options, plan.delimiter)
+    texts: list[str] = []
+    size = 0
+    for name, data in heads:
+        try:
+            texts.append(dialect.decode(inflate.inflated(name, data)))
+        except inflate.CorruptError:
+            continue
+        size += len(texts[-1])
+        if size > _DETECTION_BYTES:
+            break
+    try:
+        found = detect_csv(plan.options, texts)
+    except BigQueryError as error:
+        raise BadInput(error.message) from None
+    if not plan.schema and not found.schema:
+        raise BadInput("no columns could be detected in the batch's files")
+    return replace(plan, schema=plan.schema or found.schema, delimiter=found.delimiter, skip=found.skip)
+
+
+def head(fetched: Fetched, index: int, name: str) -> tuple[str, bytes]:
+    place = fetched.places[index]
+    with fetched.pack.open("rb") as file:
+        return name, os.pread(file.fileno(), place.length, place.start)
+
+
+def units_of(
+    request: PrepareRequest, fetched: Fetched, constants: dict[int, tuple[Any, ...]], plan: ReadPlan
+) -> tuple[Unit, ...]:
+    """Every fetched file, large ones of lines cut at line ends."""
+    units: list[Unit] = []
+    with fetched.pack.open("rb") as file:
+        for index, place in sorted(fetched.places.items()):
+            unit = Unit(
+                index,
+                request.files[index].ref.url,
+                str(fetched.pack),
+                place.start,
+                place.length,
+                constants=constants[index],
+            )
+            if plan.cuttable and place.length > 2 * PART_BYTES:
+                units += _parts(file.fileno(), unit)
+            else:
+                units.append(unit)
+    return tuple(units)
+
+
+def _parts(descriptor: int, unit: Unit) -> list[Unit]:
+    if inflate.compressed(os.pread(descriptor, 16, unit.start)):
+        return [unit]
+    parts: list[Unit] = []
+    at, end = unit.start, unit.start + unit.length
+    while at < end:
+        stop = _line_end(descriptor, min(at + PART_BYTES, end), end)
+        parts.append(replace(unit, start=at, length=stop - at, part=len(parts)))
+        at = stop
+    return parts
+
+
+def _line_end(descriptor: int, at: int, end: int) -> int:
+    """The place after the first newline from there on."""
+    while at < end:
+        step = os.pread(descriptor, min(1 << 20, end - at), at)
+        found = step.find(b"\n")
+        if found >= 0:
+            return at + found + 1
+        at += len(step)
+    return end
+
+
+def work_of(
+    request: PrepareRequest,
+    plan: ReadPlan,
+    units: tuple[Unit, ...],
+    target: str,
+    sides: pipeline.Sides | None,
+    cores: int,
+) -> pipeline.Work:
+    return pipeline.Work(
+        plan=plan,
+        units=units,
+        destination=parse_schema(request.schema),
+        shaping=request.shaping,
+        policy=request.bad_data,
+        layout=request.layout,
+        target=target,
+        names=tuple(file.ref.url for file in request.files),
+        order=pipeline.rank([(file.event_time, file.ref.name) for file in request.files]),
+        cores=cores,
+        sides=sides,
+    )
