@@ -37,5 +37,6 @@ def records(world: World, folder: str = "Done") -> dict[str, dict[str, Any]]:
             one = world.document(name)
         except NotFound:
             continue  # it ended meanwhile
-        found[one["Success"]["URL"].partition(f"{world.trigger}/")[2]] = one
+        if one["Success"]:
+            found[one["Success"]["URL"].partition(f"{world.trigger}/")[2]] = one
     return found

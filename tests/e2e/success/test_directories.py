@@ -8,7 +8,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 from google.cloud import bigquery
-from tests.e2e.daemon.world import SCHEMA, World
+from tests.e2e.daemon.world import SCHEMA, World, rule
 from tests.e2e.success.helpers import LOADED, batch, put, records, settings
 
 FIELDS = [{"name": "id", "type": "INTEGER"}, {"name": "name", "type": "STRING"}]
@@ -45,10 +45,13 @@ def partitioned(world: World, name: str) -> None:
 def test_w01_w11_w20_formats_layouts_regions_and_configuration_of_one_bucket(world: World) -> None:
     for table in ("plain", "plain2", "avro", "json", "odd", "nested", "levels"):
         world.table(f"bqtail.{table}")
+    world.table()
+    world.rule(rule())
     world.bigquery.create_dataset(_regional(world))
     world.table("berlin.t")
     world.start(**settings(world, function_name="My Function"))
 
+    world.upload()  # a file for a rule, in the same bucket
     batch(world, "bqtail/plain")  # no configuration at all: nothing of it may stick to the next table
     batch(world, "bqtail/plain2/Batch-7")
     batch(world, "bqtail/avro/incremental", avro(), ending="avro")
@@ -82,7 +85,8 @@ def test_w01_w11_w20_formats_layouts_regions_and_configuration_of_one_bucket(wor
 
     for table in ("plain", "plain2", "avro", "json", "made", "odd", "nested", "levels"):
         assert world.rows(f"bqtail.{table}") == LOADED, table
-    assert world.rows("berlin.t") == LOADED
+    assert world.rows("berlin.t") == world.rows("bqtail.dummy") == LOADED
+    assert not world.exists()
     assert [(row[0], str(row[2])) for row in world.rows("bqtail.hive")] == [(1, "2024-01-01"), (2, "2024-01-02")]
     done = records(world)
     assert {one["Status"] for one in done.values()} == {"done"}
