@@ -220,8 +220,8 @@ class KnownFiles:
             return
         uris = {uri_of(candidates[index].file): index for index in unknown}
         since = min(candidates[index].info.created for index in unknown) - _SLACK
-        for uri in await self._load_state.loaded(list(uris), since=since):
-            standings[uris[uri]] = Standing.LOADED
+        for uri, well in (await self._load_state.loaded(list(uris), since=since)).items():
+            standings[uris[uri]] = Standing.LOADED if well else Standing.FAILED
 
     async def _ask_refusals(self, candidates: Sequence[Candidate], standings: list[Standing]) -> None:
         """A file that cannot be taken is settled only if the reason was written down."""

@@ -130,15 +130,20 @@ class LoadStateReader:
         found = await self._ask(sql, {"uri": f"{ref.url}#", "since": since})
         return [(Generation(int(row["uri"].rpartition("#")[2])), _batch(row)) for row in found]
 
-    async def loaded(self, uris: Sequence[str], *, since: datetime) -> set[str]:
-        """Which of these (`gs://bucket/object#generation`) are of batches that ended well."""
+    async def loaded(self, uris: Sequence[str], *, since: datetime) -> dict[str, bool]:
+        """Which of these (`gs://bucket/object#generation`) must not be loaded again, and whether all is well with them.
+
+        A batch that failed after a part of it was loaded keeps all of its files: which of them are in the table is not
+        told here. One that failed as a whole keeps none.
+        """
         if not uris:
-            return set()
+            return {}
         sql = (
-            f"SELECT DISTINCT uri FROM {self.name.sql}, UNNEST(uris) AS uri "
-            "WHERE updated_at >= @since AND state IN ('done', 'superseded', 'ignored') AND uri IN UNNEST(@uris)"
+            f"SELECT uri, LOGICAL_OR(state != 'failed') AS well FROM {self.name.sql}, UNNEST(uris) AS uri "
+            "WHERE updated_at >= @since AND uri IN UNNEST(@uris) "
+            "AND (state IN ('done', 'superseded', 'ignored') OR (state = 'failed' AND files_loaded > 0)) GROUP BY uri"
         )
-        return {row["uri"] for row in await self._ask(sql, {"since": since, "uris": list(uris)})}
+        return {row["uri"]: row["well"] for row in await self._ask(sql, {"since": since, "uris": list(uris)})}
 
     async def _ask(self, sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
         assert self.name.project is not None
@@ -195,7 +200,7 @@ def _text_if_none(name: str, value: Any) -> Any:
 
 def _parameter(name: str, value: Any) -> dict[str, Any]:
     if isinstance(value, datetime):
-        kind, shown = "TIMESTAMP", value.isoformat()
+        kind, shown = "TIMESTAMP", value.isoformat(sep=" ")
     elif isinstance(value, list):
         items = [{"value": item} for item in value]
         return {
