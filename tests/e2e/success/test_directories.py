@@ -93,7 +93,7 @@ def test_w01_w11_w20_formats_layouts_regions_and_configuration_of_one_bucket(wor
     assert len(done) == 11
     assert done["berlin/t/_SUCCESS"]["Region"] == "europe-west3"
     jobs = {job.job_id: job for job in world.jobs("load")}
-    assert all(name.startswith("gcf-ingest-") for name in jobs)
+    assert all(one["JobID"].startswith("gcf-ingest-") for one in done.values())
     labels = jobs[done["bqtail/levels/b1/_SUCCESS"]["JobID"]].labels
     assert (
         labels.items()
