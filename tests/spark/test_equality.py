@@ -240,3 +240,17 @@ async def test_a_required_column_that_a_transformation_empties_fails_the_batch_b
     with pytest.raises(BadInput, match="id"):
         await batches.prepare(files, columns, shaping=Shaping(transform={"id": "NULLIF(t.id, 2)"}))
     assert await batches.names("staging/") == []
+
+
+async def test_a_csv_column_has_the_type_of_all_its_values(batches: Batches) -> None:
+    rows = "".join(f"{n},{n},\n" for n in range(600))
+    contents = {"in/a.csv": b"id,price,day\n" + rows.encode(), "in/b.csv": b"id,price,day\n1,0.5,2024-01-01\n"}
+    files = await batches.put_all(contents)
+    prepared = await batches.prepare(files, (), {"sourceFormat": "CSV", "autodetect": True})
+    assert [(item["name"], item["type"]) for item in prepared.schema] == [
+        ("id", "INTEGER"),
+        ("price", "FLOAT"),
+        ("day", "DATE"),
+    ]
+    assert prepared.rows_per_file == {0: 600, 1: 1}
+    assert prepared.bad == ()

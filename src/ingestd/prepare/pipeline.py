@@ -141,6 +141,9 @@ def detect(session: "SparkSession", work: Work) -> Schema:
     frame = read_rows(session, replace(work, plan=plan), work.plan.options.max_bad_records)
     found = [Report.parse(row[0]) for row in frame.where(f"{REPORT} IS NOT NULL").select(REPORT).collect()]
     verdict = judge(found, work.policy, work.plan.options.max_bad_records)
+    if work.plan.detected:  # CSV has names and an order already
+        shown = {item.name: item for item in verdict.unknown}
+        return tuple(shown.get(item.name, item) for item in work.plan.detected)
     if not verdict.unknown:
         reason = f": {work.names[verdict.bad[0].index]}: {verdict.bad[0].why}" if verdict.bad else ""
         raise BadInput(f"no columns could be detected in the batch's files{reason}")

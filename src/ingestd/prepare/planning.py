@@ -26,7 +26,7 @@ from ingestd.prepare.types import parse_schema
 from ingestd.prepare.values import ExpressionError
 
 PART_BYTES = 32 << 20  # larger files of lines are read by several tasks
-_DETECTION_BYTES = 4 << 20
+HEAD_BYTES = 4 << 20  # of a file, looked at to detect columns
 
 
 def check(request: PrepareRequest) -> None:
@@ -45,7 +45,7 @@ def _options(request: PrepareRequest) -> LoadOptions:
 
 
 def read_plan(
-    request: PrepareRequest, present: Sequence[int], heads: Iterable[tuple[str, bytes]]
+    request: PrepareRequest, present: Sequence[int], heads: Iterable[bytes]
 ) -> tuple[ReadPlan, dict[int, tuple[Any, ...]]]:
     """How the files are read, and what each file's path says. `heads` are looked at when columns must be detected."""
     options = _options(request)
@@ -104,18 +104,15 @@ def _column(alias: str, parts: tuple[str, ...]) -> str:
     return parts[1 if parts[0].lower() == alias.lower() and len(parts) > 1 else 0].lower()
 
 
-def _detected(plan: ReadPlan, heads: Iterable[tuple[str, bytes]]) -> ReadPlan:
-    """A CSV file's separator, header and, where none is given, its columns."""
+def _detected(plan: ReadPlan, heads: Iterable[bytes]) -> ReadPlan:
+    """A CSV file's separator and header and, where no columns are given, their names."""
     dialect = Dialect(plan.options, plan.delimiter)
     texts: list[str] = []
     size = 0
-    for name, data in heads:
-        try:
-            texts.append(dialect.decode(inflate.inflated(name, data)))
-        except inflate.CorruptError:
-            continue
+    for beginning in heads:
+        texts.append(dialect.decode(beginning))
         size += len(texts[-1])
-        if size > _DETECTION_BYTES:
+        if size > HEAD_BYTES:
             break
     try:
         found = detect_csv(plan.options, texts)
@@ -123,13 +120,33 @@ def _detected(plan: ReadPlan, heads: Iterable[tuple[str, bytes]]) -> ReadPlan:
         raise BadInput(error.message) from None
     if not plan.schema and not found.schema:
         raise BadInput("no columns could be detected in the batch's files")
-    return replace(plan, schema=plan.schema or found.schema, delimiter=found.delimiter, skip=found.skip)
+    detected = () if plan.schema else found.schema
+    return replace(plan, detected=detected, delimiter=found.delimiter, skip=found.skip)
 
 
-def head(fetched: Fetched, index: int, name: str) -> tuple[str, bytes]:
+def head(fetched: Fetched, index: int) -> bytes:
+    """The first lines of a fetched file."""
     place = fetched.places[index]
     with fetched.pack.open("rb") as file:
-        return name, os.pread(file.fileno(), place.length, place.start)
+        return beginning(os.pread(file.fileno(), min(place.length, HEAD_BYTES), place.start), place.length)
+
+
+def beginning(data: bytes, size: int) -> bytes:
+    """The first lines of a file of that size whose first bytes are these; nothing when they make no sense."""
+    whole = len(data) == size
+    if inflate.compressed(data):
+        found = bytearray()
+        try:
+            for chunk in inflate.chunks(data):
+                found += chunk
+                if len(found) > HEAD_BYTES:
+                    whole = False
+                    break
+        except inflate.CorruptError:
+            if whole:
+                return b""
+        data = bytes(found)
+    return data if whole else data[: data.rfind(b"\n") + 1]
 
 
 def units_of(

@@ -121,9 +121,7 @@ class SparkPreparer:
                 return _nothing(request, gone)
 
             def plan() -> pipeline.Work:
-                heads = (
-                    planning.head(fetched, index, request.files[index].ref.name) for index in sorted(fetched.places)
-                )
+                heads = (planning.head(fetched, index) for index in sorted(fetched.places))
                 read, constants = planning.read_plan(request, sorted(fetched.places), heads)
                 units = planning.units_of(request, fetched, constants, read)
                 work = planning.work_of(request, read, units, str(folder / "out"), sides, self._where.cores)
@@ -146,12 +144,13 @@ class SparkPreparer:
         missing = tuple(_missing(index) for index in sorted(gone))
         if not present:
             return _nothing(request, missing)
-        heads: list[tuple[str, bytes]] = []
+        heads: list[bytes] = []
         if request.load.get("autodetect"):
             for index in present[:3]:
                 file = request.files[index]
-                data = await self._store.fetch(file.ref, generation=file.generation)
-                heads.append((file.ref.name, data or b""))
+                end = min(file.size, planning.HEAD_BYTES)
+                data = await self._store.fetch(file.ref, generation=file.generation, end=end) if end else b""
+                heads.append(planning.beginning(data or b"", file.size))
         read, constants = planning.read_plan(request, present, iter(heads))
         units = tuple(
             Unit(index, request.files[index].ref.url, length=request.files[index].size, constants=constants[index])

@@ -11,6 +11,7 @@ A reader yields, in the file's order: `Good` rows, `Bad` rows (or, `whole`, a fi
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ingestd.localcloud.bigquery.errors import BigQueryError
@@ -22,14 +23,15 @@ from ingestd.localcloud.bigquery.files.bulk import read_json
 from ingestd.localcloud.bigquery.files.columnar import orc_parts, parquet_parts
 from ingestd.localcloud.bigquery.files.columns import Doubt, arrow_schema, values_array
 from ingestd.localcloud.bigquery.files.convert import BadValueError, Fault, ImpreciseError, JsonRules, row_reader
+from ingestd.localcloud.bigquery.files.detect import text_type
 from ingestd.localcloud.bigquery.files.options import PLAIN, LoadOptions, SourceFormat
 from ingestd.localcloud.bigquery.files.problems import json_value_text
 from ingestd.localcloud.bigquery.files.rowload import BadRecordError, Part, SourceFile
 from ingestd.localcloud.bigquery.files.textfiles import without_bom
-from ingestd.localcloud.bigquery.types import Schema
+from ingestd.localcloud.bigquery.types import Field, Schema, Type
 from ingestd.model.preparation import Drift
 from ingestd.prepare.types import UnfitError, carry, has_wide, readable
-from ingestd.prepare.unknown import missing_from, unknown_fields
+from ingestd.prepare.unknown import missing_from, unknown_fields, wider
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,6 +54,7 @@ class ReadPlan:
     skip: int = 0  # CSV: leading records
     delimiter: str = ","
     by_name: bool = False  # CSV: columns by the names in the last skipped record
+    detected: Schema = ()  # CSV without a schema: the columns that the first rows show
 
     @property
     def cuttable(self) -> bool:
@@ -268,10 +271,24 @@ class CsvReader:
 
     def read(self, data: bytes, name: str, part: int = 0) -> Iterator[Item]:
         text = self._dialect.decode(data)
+        if not self._plan.schema:
+            yield Unknown(self._evidence(text, 0 if part else self._plan.skip))
+            return
         codec = delimited.CsvCodec(self._schema, self._options, self._order(text))
         skip = 0 if part else self._plan.skip
         for records in delimited.parts(SourceFile(name), text, self._dialect, skip):
             yield from self._part(codec, records, data)
+
+    def _evidence(self, text: str, skip: int) -> Schema:
+        """What every value says about its column's type; a column without values says nothing."""
+        kinds: list[Type | None] = [None] * len(self._plan.detected)
+        for _, cells in islice(self._dialect.records(text), skip, None):
+            for place, cell in zip(range(len(kinds)), cells if isinstance(cells, list) else (), strict=False):
+                if cell is not None and kinds[place] is not Type.STRING:
+                    found = text_type(cell)
+                    kinds[place] = found if kinds[place] is None else wider(kinds[place], found)
+        pairs = zip(self._plan.detected, kinds, strict=True)
+        return tuple(Field(item.name, kind) for item, kind in pairs if kind is not None)
 
     def _order(self, text: str) -> list[int | None] | None:
         if not self._plan.by_name:

@@ -88,8 +88,12 @@ def _agreed(left: Field, right: Field, path: str) -> Field:
         raise BigQueryError(
             "invalid", f"Invalid schema update. Field {path} has changed type from {left.type} to {right.type}"
         )
-    kind = _WIDER.get(frozenset([left.type, right.type]), Type.STRING)
-    return Field(left.name, kind, mode)
+    return Field(left.name, wider(left.type, right.type), mode)
+
+
+def wider(left: Type, right: Type) -> Type:
+    """The type of a column that has values of both."""
+    return left if left is right else _WIDER.get(frozenset([left, right]), Type.STRING)
 
 
 def extended(schema: Schema, added: Schema) -> Schema:
