@@ -7,7 +7,19 @@ from tests.e2e.dest.cases import names
 from tests.e2e.dest.stage import Stage
 
 ENGINE = "spark"
-SETTINGS: dict[str, Any] = {"spark": {"master": "local[2]", "heap": "1536MiB", "start": "always"}}
+# A short life with small jobs: compiling little costs least.
+SETTINGS: dict[str, Any] = {
+    "spark": {
+        "master": "local[2]",
+        "heap": "1536MiB",
+        "start": "always",
+        "warm_up": False,
+        "conf": {
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.sql.codegen.wholeStage": "false",
+        },
+    }
+}
 
 pytestmark = [pytest.mark.xdist_group("dest-spark"), pytest.mark.timeout(600)]
 
