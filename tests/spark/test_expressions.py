@@ -5,11 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import farmhash as reference
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.spark.conformance import FAILING, PARAMETERS, ROWS, SCHEMA, expressions
 from tests.spark.yardstick import LocalBigQuery, local_bigquery, normal, outcome, same, spark_frame
 
 from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.prepare import farmhash
 from ingestd.prepare.expressions import Rows, Scope, columns_of, condition, translate, unsupported
 from ingestd.prepare.functions import REGISTRY
 from ingestd.prepare.values import ExpressionError
@@ -33,6 +37,7 @@ def test_spark_computes_what_bigquery_computes(session: "SparkSession", bigquery
     # Compiling hundreds of expressions takes a minute; the interpreter gives the same answers.
     session.conf.set("spark.sql.codegen.wholeStage", "false")
     session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    farmhash.register(session)
     frame = spark_frame(session, SCHEMA, ROWS).orderBy("k").coalesce(1).cache()
     different = []
     for start in range(0, len(listed), 80):
@@ -78,7 +83,7 @@ UNMEASURED = {"CURRENT_DATE", "CURRENT_DATETIME", "CURRENT_TIME", "CURRENT_TIMES
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("FARM_FINGERPRINT(s)", "function FARM_FINGERPRINT is not available on Spark"),
+        ("SOUNDEX(s)", "function SOUNDEX is not available on Spark"),
         ("UPPERR(s)", "function UPPERR is not available on Spark; did you mean UPPER?"),
         ("NET.HOST(s)", "function NET.HOST is not available on Spark"),
         ("SAFE.CHR(i)", "SAFE.CHR is not available on Spark"),
@@ -150,3 +155,9 @@ def test_the_documented_functions_are_the_ones_there_are() -> None:
     page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
     table = page.partition("### Expressions")[2].partition("Also `CASE`")[0]
     assert set(re.findall(r"`([A-Z][A-Z0-9_]+)`", table.partition("| --- |")[2])) == set(REGISTRY)
+
+
+@given(st.binary(max_size=300))
+def test_fingerprints_are_farmhashs(data: bytes) -> None:
+    expected = reference.fingerprint64(data)
+    assert farmhash.fingerprint(data) == (expected - 2**64 if expected >= 2**63 else expected)

@@ -6,6 +6,7 @@ import pytest
 
 from ingestd.model.errors import BadInput, Fatal
 from ingestd.model.preparation import Branch, Shaping, SideInput, Unmatched
+from ingestd.prepare.farmhash import fingerprint
 from ingestd.prepare.shaping import FILE, LINE, SideFrame, check, shape
 
 if TYPE_CHECKING:
@@ -84,6 +85,14 @@ def test_keys_may_be_nested_or_computed(frame: "DataFrame") -> None:
     found, left = rows(frame, shaping, "v", destination=SOURCE)
     assert sorted(row[0] for row in found) == ["e", "zz"]
     assert left == {"duplicate": 4}
+
+
+def test_a_split_by_fingerprint_is_bigquerys(frame: "DataFrame") -> None:
+    shaping = Shaping(branches=(Branch("MOD(ABS(FARM_FINGERPRINT(v)), 2) = 0"),), criteria="FARM_FINGERPRINT(v) != 1")
+    found, _ = rows(frame, shaping, "v", "_ingestd_branch")
+    assert found == [
+        (v, 0 if abs(fingerprint(v.encode()) or 0) % 2 == 0 else -1) for v in ("a", "b", "c", "d", "e", "zz")
+    ]
 
 
 def test_steps_happen_in_their_order(frame: "DataFrame", session: "SparkSession") -> None:

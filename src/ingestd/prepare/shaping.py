@@ -21,6 +21,7 @@ from sqlglot.errors import SqlglotError
 
 from ingestd.model.errors import BadInput, Fatal
 from ingestd.model.preparation import Shaping, Unmatched
+from ingestd.prepare import farmhash
 from ingestd.prepare.expressions import Rows, Scope, columns_of, condition, google_sql, translate
 from ingestd.prepare.operators import check_comparable, check_ordered
 from ingestd.prepare.sqltypes import FLOAT64, INT64, SqlType, array_of, from_field, quote, to_field
@@ -98,6 +99,8 @@ def shape(
     Raises `BadInput` for what cannot work, by name.
     """
     _check_session(frame)
+    if any("FARM_FINGERPRINT" in text.upper() for text in _texts(shaping)):
+        farmhash.register(frame.sparkSession)
     made = _Shaping(frame, shaping, source, sides or {}, file_order)
     made.join()
     made.transform()
@@ -107,6 +110,11 @@ def shape(
     if shaping.branches:
         made.split()
     return made.finish(destination, evolve=evolve)
+
+
+def _texts(shaping: Shaping) -> list[str]:
+    on, split = [side.on for side in shaping.side_inputs], [one.condition for one in shaping.branches]
+    return [*shaping.transform.values(), *on, shaping.criteria, *shaping.unique_columns, *shaping.order_by, *split]
 
 
 def check(shaping: Shaping, source: Sequence[Field], destination: Sequence[Field]) -> None:

@@ -15,6 +15,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from itertools import count
 from zoneinfo import ZoneInfo
 
+from ingestd.prepare.farmhash import NAME as PYTHON
 from ingestd.prepare.sqltypes import (
     BOOL,
     BYTES,
@@ -68,7 +69,8 @@ _RANDOM = ("rand(", "uuid(")
 def fill(template: str, *args: Value) -> str:
     """The template with `@0`, `@1` … replaced; long text that is used more than once is computed once."""
     uses = [template.count(f"@{index}") for index in range(len(args))]
-    if all(_repeatable(arg) or used <= 1 for arg, used in zip(args, uses, strict=True)):
+    python = any(PYTHON in arg.sql for arg in args) or PYTHON in template  # no lambda may call it
+    if python or all(_repeatable(arg) or used <= 1 for arg, used in zip(args, uses, strict=True)):
         return _MARK.sub(lambda match: args[int(match[1])].sql, template)
     name = f"_x{next(_NAMES)}"
     packed, inside = [], []

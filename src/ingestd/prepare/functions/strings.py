@@ -2,6 +2,7 @@
 
 import re
 
+from ingestd.prepare.farmhash import NAME as FARM_FINGERPRINT
 from ingestd.prepare.functions.patterns import java_pattern, java_replacement
 from ingestd.prepare.functions.registry import NEVER_FAILS, Call, define, function
 from ingestd.prepare.sqltypes import BOOL, BYTES, FLOAT64, INT64, NUMERIC, STRING, array_of
@@ -61,6 +62,8 @@ for _name, _hash in (
 ):
     define(_name, "STRING", "BYTES", "unhex(" + _hash.replace("@0", "CAST(@0 AS BINARY)") + ")", safe=NEVER_FAILS)
     define(_name, "BYTES", "BYTES", f"unhex({_hash})", safe=NEVER_FAILS)
+define("FARM_FINGERPRINT", "STRING", "INT64", f"{FARM_FINGERPRINT}(CAST(@0 AS BINARY))", safe=NEVER_FAILS)
+define("FARM_FINGERPRINT", "BYTES", "INT64", f"{FARM_FINGERPRINT}(@0)", safe=NEVER_FAILS)
 
 
 @function("CONCAT", safe=True)
