@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, cast
+from urllib.parse import quote
 
 import orjson
 import structlog
@@ -148,7 +149,7 @@ class Populated:
             cast("Any", self.store), self.settings.journal, self.clock, owner="test", lease=timedelta(seconds=60)
         )
         self._files = 0
-        self.first_file = ""  # of the first batch that ended: the one memory forgets first
+        self.first_file = ""  # of the first batch of a file by itself: memory forgets it first
 
     @property
     def url(self) -> str:
@@ -172,8 +173,10 @@ class Populated:
         assert self.app.console is not None
         for number in range(count):
             record = self.record(number, ago, tables)
-            self.first_file = self.first_file or record.files[0].ref.url
-            self.store.put(self.journal.done(record), record.to_json(), {"ingestd-event": record.event_id})
+            if record.rule_name == "customers":
+                self.first_file = self.first_file or record.files[0].ref.url
+            metadata = {"ingestd-event": record.event_id, "ingestd-source": quote(record.files[0].key)}
+            self.store.put(self.journal.done(record), record.to_json(), metadata)
             await self.app.console.feed.ended(record)
 
     def let_go(self, record: Record) -> None:
@@ -188,12 +191,14 @@ class Populated:
         self._files += 1
         now = self.clock.now() - timedelta(seconds=ago)
         rule = ("clickstream", "orders", "customers")[number % 3]
-        table = RULES[rule]["Dest"]["Table"] + (f"_{number % tables}" if tables > 1 else "")
+        spread = tables > 1 and rule != "customers"  # whose table is where its rule says: the journal finds it
+        table = RULES[rule]["Dest"]["Table"] + (f"_{number % tables}" if spread else "")
         many = 1 if rule == "customers" else 1 + number % 7
+        ending = RULES[rule]["When"]["Suffix"]
         uploaded = now - timedelta(seconds=4 + number % 23)
         files = tuple(
             FileVersion(
-                ObjectRef(BUCKET, f"{rule}/2026/{self._files:06d}/part-{part:04d}.json"),
+                ObjectRef(BUCKET, f"{rule}/2026/{self._files:06d}/part-{part:04d}{ending}"),
                 Generation(int(uploaded.timestamp() * 1e6) + part),
                 48_000 + 700 * part,
                 uploaded,
