@@ -13,15 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any, ClassVar
 
-from sqlglot import exp, parse_one
-from sqlglot.dialects.bigquery import BigQuery
-from sqlglot.errors import SqlglotError
+from sqlglot import exp
 
-from ingestd.prepare import operators
-from ingestd.prepare.functions import DATE_PARTS, REGISTRY, Call, unknown_function
+from ingestd.prepare import operators, subselects
+from ingestd.prepare.functions import REGISTRY, Call, unknown_function
+from ingestd.prepare.grammar import columns_of, google_sql, parse, plain_name
 from ingestd.prepare.sqltypes import (
     BOOL,
     BYTES,
@@ -51,49 +49,12 @@ from ingestd.prepare.values import (
     cast,
     coerce,
     fill,
-    fresh,
     literal,
     parse_text,
     struct_value,
     supertype,
     text_sql,
 )
-
-_LONG = 20_000
-
-
-class _GoogleSql(BigQuery):
-    """BigQuery's grammar with every function left as it was written, under its own name."""
-
-    class Parser(BigQuery.Parser):  # type: ignore[misc, valid-type]
-        FUNCTIONS: ClassVar[dict[str, Any]] = {}
-        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            name: parse
-            for name, parse in BigQuery.Parser.FUNCTION_PARSERS.items()
-            if name in ("CAST", "SAFE_CAST", "EXTRACT")
-        }
-        NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
-
-
-def google_sql() -> type[BigQuery]:
-    """The grammar, for those who read more than an expression."""
-    return _GoogleSql
-
-
-@lru_cache(maxsize=1024)
-def parse(text: str) -> exp.Expr:
-    """The expression's tree; raises `ExpressionError` when it is none. The tree is shared: never change it."""
-    if len(text) > _LONG:
-        raise ExpressionError(f"an expression of {len(text)} characters is too long")
-    try:
-        # In parentheses nothing is a statement, and a comment at the end ends with its line.
-        tree = parse_one(f"({text}\n)", read=_GoogleSql)
-    except (SqlglotError, RecursionError) as error:
-        first = re.sub(r"\x1b\[\d*m", "", str(error).splitlines()[0]) if str(error) else "nested too deeply"
-        raise ExpressionError(f"not a GoogleSQL expression: {first}") from None
-    if not isinstance(tree, exp.Paren | exp.Subquery):
-        raise ExpressionError("not a GoogleSQL expression")
-    return tree.this if isinstance(tree, exp.Paren) else tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,43 +131,14 @@ def unsupported(text: str) -> list[str]:
         elif isinstance(node, exp.Interval) and isinstance(node.parent, exp.Anonymous | exp.Add | exp.Sub):
             continue  # its function looks at it
         elif not isinstance(node, _GRAMMAR) and type(node) not in Compiler.NODES:
-            found[f"{_plain_name(node)} is not available on Spark"] = None
+            found[f"{plain_name(node)} is not available on Spark"] = None
     return list(found)
 
 
-def columns_of(text: str) -> list[tuple[str, ...]]:
-    """The dotted names of columns that the expression uses; date parts and names of its own are none."""
-    tree = parse(text)
-    own = {name.name.lower() for unnest in tree.find_all(exp.Unnest) for name in _names_of(unnest)}
-    found = [tuple(part.name for part in node.parts) for node in tree.find_all(exp.Column) if not _is_keyword(node)]
-    return [parts for parts in found if parts[0].lower() not in own]
-
-
-def _names_of(unnest: exp.Unnest) -> list[exp.Expr]:
-    alias, offset = unnest.args.get("alias"), unnest.args.get("offset")
-    return [*(alias.columns if alias is not None else ()), *([offset] if isinstance(offset, exp.Identifier) else ())]
-
-
-def _is_keyword(node: exp.Column) -> bool:
-    """`DAY` of DATE_DIFF(a, b, DAY), `MONDAY` of WEEK(MONDAY), CURRENT_DATE without parentheses."""
-    if len(node.parts) > 1 or node.this.args.get("quoted"):
-        return False
-    name, parent = node.name.upper(), node.parent
-    if name.startswith("CURRENT_") and name in REGISTRY:
-        return True
-    if not isinstance(parent, exp.Anonymous):
-        return False
-    caller = str(parent.this).upper()
-    return caller == "WEEK" or (
-        caller.endswith(("_DIFF", "_TRUNC", "LAST_DAY")) and node is parent.expressions[-1] and name in DATE_PARTS
-    )
-
-
 def _in_subselect(node: exp.Expr) -> bool:
-    return node.find_ancestor(exp.Select) is not None and str(node.this).upper() in _AGGREGATES
+    return node.find_ancestor(exp.Select) is not None and str(node.this).upper() in subselects.AGGREGATES
 
 
-_AGGREGATES = frozenset(["SUM", "MIN", "MAX", "COUNT", "AVG", "COUNTIF", "LOGICAL_AND", "LOGICAL_OR", "STRING_AGG"])
 # Parts of other nodes: who holds them looks at them.
 _GRAMMAR = (
     exp.Identifier, exp.Var, exp.DataType, exp.DataTypeParam, exp.ColumnDef, exp.Alias, exp.TableAlias, exp.From,
@@ -235,10 +167,6 @@ _READ: dict[type[exp.Expr], frozenset[str]] = {
     exp.HexString: _PLAIN | {"is_integer"},
     exp.ParseJSON: _PLAIN | {"is_literal"},
 }
-
-
-def _plain_name(node: exp.Expr) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()
 
 
 def parameter_value(name: str, value: Any) -> Value:
@@ -296,7 +224,7 @@ class Compiler:
     def compile(self, node: exp.Expr, scope: Scope) -> Value:
         handler = self.NODES.get(type(node))
         if handler is None:
-            raise ExpressionError(f"{_plain_name(node)} is not available on Spark")
+            raise ExpressionError(f"{plain_name(node)} is not available on Spark")
         if not isinstance(node, exp.Select):
             unread = [key for key, value in node.args.items() if value and key not in _READ.get(type(node), _PLAIN)]
             if unread:  # a part of the grammar that is not looked at here must not be left out in silence
@@ -581,86 +509,6 @@ class Compiler:
             return self.call(node.this, scope, safe=True)
         return self.compile(node.this, scope)
 
-    def exists(self, node: exp.Exists, scope: Scope) -> Value:
-        listed = self._unnested(node.this, scope)
-        return Value(f"(size({listed.sql}) > 0)", BOOL)
-
-    def subquery(self, node: exp.Subquery, scope: Scope) -> Value:
-        """`(SELECT SUM(x) FROM UNNEST(array) x)`: one aggregate over the elements of an array."""
-        select = node.this
-        while isinstance(select, exp.Subquery | exp.Paren):
-            select = select.this
-        outputs = select.expressions if isinstance(select, exp.Select) else ()
-        call = outputs[0].unalias() if len(outputs) == 1 else None
-        if not isinstance(call, exp.Anonymous) or str(call.this).upper() not in _AGGREGATES:
-            raise ExpressionError("a sub-select is available only as one aggregate over UNNEST of an array")
-        name = str(call.this).upper()
-        counted = name == "COUNT" and isinstance(call.expressions[0], exp.Star)
-        inner = exp.Literal.number(1) if counted else call.expressions[0]
-        listed = self._unnested(select, scope, inner)
-        return operators.aggregate(name, listed, [self.compile(item, scope) for item in call.expressions[1:]])
-
-    def subselect_array(self, node: exp.Select, scope: Scope) -> Value:
-        """`ARRAY(SELECT … FROM UNNEST(array) …)`."""
-        return self._unnested(node, scope)
-
-    def _unnested(self, select: exp.Expr, scope: Scope, output: exp.Expr | None = None) -> Value:
-        """The array of a sub-select's results: elements filtered, then computed, in the array's order."""
-        source = select.args.get("from_")
-        known = {"expressions", "from_", "where", "kind", "order"}
-        extra = [key for key, value in select.args.items() if value and key not in known]
-        unnest = source.this if source is not None else None
-        if not isinstance(select, exp.Select) or extra or not isinstance(unnest, exp.Unnest):
-            raise ExpressionError("a sub-select may only read UNNEST of an array, with WHERE")
-        array = self.compile(unnest.expressions[0], scope)
-        if array.type.element is None:
-            raise ExpressionError("UNNEST takes an array")
-        alias = unnest.args.get("alias")
-        names = [item.name for item in alias.columns] if alias is not None else []
-        offset = unnest.args.get("offset")
-        self._check_order(select, offset)
-        inside = scope.inside({})
-
-        def bind(element: str, position: str) -> Scope:
-            values: dict[str, Value] = {}
-            item = Value(element, array.type.element or INT64, simple=True)
-            if names:
-                values[names[0].lower()] = item
-            elif item.type.kind == "STRUCT":
-                for physical, (own, kind) in zip(item.type.physical_names, item.type.fields, strict=True):
-                    values[own.lower()] = Value(f"{element}.{quote(physical)}", kind, simple=True)
-            if offset:
-                values[offset.name.lower()] = Value(f"CAST({position} AS BIGINT)", INT64, simple=True)
-            return inside.inside(values)
-
-        element, position = fresh("u"), fresh("i")
-        listed = f"coalesce({array.sql}, array())"
-        if select.args.get("where") is not None and offset:
-            # Positions are those of the whole array: filter the computed pairs.
-            raise ExpressionError("a sub-select over UNNEST WITH OFFSET has no WHERE on Spark")
-        if select.args.get("where") is not None:
-            test = self.typed(select.args["where"].this, bind(element, position), BOOL, "WHERE")
-            listed = f"filter({listed}, {element} -> {test.sql})"
-        element, position = fresh("u"), fresh("i")
-        inner = bind(element, position)
-        if output is None and select.args.get("kind") == "STRUCT":
-            value = self.struct(select, inner)
-        else:
-            outputs = [output] if output is not None else select.expressions
-            if len(outputs) != 1:
-                raise ExpressionError("a sub-select has one column, or AS STRUCT")
-            value = self.compile(outputs[0].unalias(), inner)
-        return Value(f"transform({listed}, ({element}, {position}) -> {value.sql})", array_of(value.type))
-
-    def _check_order(self, select: exp.Select, offset: Any) -> None:
-        order = select.args.get("order")
-        if order is None:
-            return
-        keys = order.expressions
-        by_offset = len(keys) == 1 and offset and keys[0].this.name.lower() == offset.name.lower()
-        if not by_offset or keys[0].args.get("desc"):
-            raise ExpressionError("a sub-select over UNNEST may be ordered by its offset alone on Spark")
-
 
 Compiler.NODES = {
     exp.Column: Compiler.column, exp.Identifier: Compiler.identifier, exp.Dot: Compiler.dot,
@@ -672,7 +520,19 @@ Compiler.NODES = {
     exp.Case: Compiler.case, exp.If: Compiler.if_, exp.Array: Compiler.array, exp.Struct: Compiler.struct,
     exp.Cast: Compiler.cast, exp.TryCast: Compiler.cast, exp.ParseJSON: Compiler.json_literal,
     exp.Bracket: Compiler.bracket, exp.Extract: Compiler.extract, exp.Anonymous: Compiler.call,
-    exp.SafeFunc: Compiler.safe_call, exp.Exists: Compiler.exists, exp.Subquery: Compiler.subquery,
-    exp.Select: Compiler.subselect_array,
+    exp.SafeFunc: Compiler.safe_call, exp.Exists: subselects.exists, exp.Subquery: subselects.subquery,
+    exp.Select: subselects.array,
     **dict.fromkeys(operators.OPERATORS, Compiler.binary),
 }  # fmt: skip
+
+__all__ = [
+    "Compiler",
+    "Rows",
+    "Scope",
+    "columns_of",
+    "condition",
+    "google_sql",
+    "parse",
+    "translate",
+    "unsupported",
+]

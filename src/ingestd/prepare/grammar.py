@@ -1,0 +1,83 @@
+"""Reading rule expressions: sqlglot's grammar of GoogleSQL, with every function left under its own name.
+
+What a function means is decided in `functions`; sqlglot's own idea of it would hide what was written.
+"""
+
+import re
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from sqlglot import exp, parse_one
+from sqlglot.dialects.bigquery import BigQuery
+from sqlglot.errors import SqlglotError
+
+from ingestd.prepare.functions import DATE_PARTS, REGISTRY
+from ingestd.prepare.values import ExpressionError
+
+_LONG = 20_000
+
+
+class _GoogleSql(BigQuery):
+    """BigQuery's grammar with every function left as it was written, under its own name."""
+
+    class Parser(BigQuery.Parser):  # type: ignore[misc, valid-type]
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: parse
+            for name, parse in BigQuery.Parser.FUNCTION_PARSERS.items()
+            if name in ("CAST", "SAFE_CAST", "EXTRACT")
+        }
+        NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+
+
+def google_sql() -> type[BigQuery]:
+    """The grammar, for those who read more than an expression."""
+    return _GoogleSql
+
+
+@lru_cache(maxsize=1024)
+def parse(text: str) -> exp.Expr:
+    """The expression's tree; raises `ExpressionError` when it is none. The tree is shared: never change it."""
+    if len(text) > _LONG:
+        raise ExpressionError(f"an expression of {len(text)} characters is too long")
+    try:
+        # In parentheses nothing is a statement, and a comment at the end ends with its line.
+        tree = parse_one(f"({text}\n)", read=_GoogleSql)
+    except (SqlglotError, RecursionError) as error:
+        first = re.sub(r"\x1b\[\d*m", "", str(error).splitlines()[0]) if str(error) else "nested too deeply"
+        raise ExpressionError(f"not a GoogleSQL expression: {first}") from None
+    if not isinstance(tree, exp.Paren | exp.Subquery):
+        raise ExpressionError("not a GoogleSQL expression")
+    return tree.this if isinstance(tree, exp.Paren) else tree
+
+
+def columns_of(text: str) -> list[tuple[str, ...]]:
+    """The dotted names of columns that the expression uses; date parts and names of its own are none."""
+    tree = parse(text)
+    own = {name.name.lower() for unnest in tree.find_all(exp.Unnest) for name in _names_of(unnest)}
+    found = [tuple(part.name for part in node.parts) for node in tree.find_all(exp.Column) if not _is_keyword(node)]
+    return [parts for parts in found if parts[0].lower() not in own]
+
+
+def _names_of(unnest: exp.Unnest) -> list[exp.Expr]:
+    alias, offset = unnest.args.get("alias"), unnest.args.get("offset")
+    return [*(alias.columns if alias is not None else ()), *([offset] if isinstance(offset, exp.Identifier) else ())]
+
+
+def _is_keyword(node: exp.Column) -> bool:
+    """`DAY` of DATE_DIFF(a, b, DAY), `MONDAY` of WEEK(MONDAY), CURRENT_DATE without parentheses."""
+    if len(node.parts) > 1 or node.this.args.get("quoted"):
+        return False
+    name, parent = node.name.upper(), node.parent
+    if name.startswith("CURRENT_") and name in REGISTRY:
+        return True
+    if not isinstance(parent, exp.Anonymous):
+        return False
+    caller = str(parent.this).upper()
+    return caller == "WEEK" or (
+        caller.endswith(("_DIFF", "_TRUNC", "LAST_DAY")) and node is parent.expressions[-1] and name in DATE_PARTS
+    )
+
+
+def plain_name(node: exp.Expr) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()
