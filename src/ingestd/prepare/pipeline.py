@@ -194,7 +194,7 @@ def _pass(session: "SparkSession", work: Work, tolerated: int) -> Made:
 
     size = sum(unit.length for unit in work.units)
     if work.cores:
-        session.conf.set("spark.sql.shuffle.partitions", str(max(work.cores, -(-size // _SHUFFLE_BYTES))))
+        session.conf.set("spark.sql.shuffle.partitions", str(max(tasks(work), -(-size // _SHUFFLE_BYTES))))
     if work.rejects:
         Path(work.rejects).mkdir(parents=True)
     seen = Observation(f"read-{uuid.uuid4().hex[:8]}")
