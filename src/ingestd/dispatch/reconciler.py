@@ -126,6 +126,9 @@ class Reconciler:
         """One stubborn batch must not stop the sweep: it stays where it is and is found again."""
         try:
             await work
+        except IngestError as error:
+            SWEEP_ERRORS.labels("adoption").inc()
+            log.warning("sweep.adoption_postponed", key=key, error=str(error))
         except Exception:
             SWEEP_ERRORS.labels("adoption").inc()
             log.exception("sweep.adoption_failed", key=key)
