@@ -167,6 +167,8 @@ class App:
         needed = any(wants_spark(rule.spec, engine) for rule in self.rules.book.rules)
         if how == "always" or (how == "auto" and needed):
             spark.want()
+        elif how == "never" and needed:
+            log.warning("spark.needed", why="rules prepare files on Spark and spark.start is never: their batches wait")
 
     async def _drain(self, pulling: list[asyncio.Task[None]]) -> None:
         log.info("daemon.draining", in_flight=sum(puller.desk.in_flight for puller in self.pullers))
