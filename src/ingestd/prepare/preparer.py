@@ -17,6 +17,7 @@ which case the generations are looked at before and after.
 """
 
 import asyncio
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -79,6 +80,7 @@ class SparkPreparer:
         if (done := await self._done(request)) is not None:
             return done
         planning.check(request)
+        began = time.monotonic()
         sides: pipeline.Sides | None = None
         if request.shaping.side_inputs:
             if self._side_inputs is None:
@@ -88,7 +90,21 @@ class SparkPreparer:
             prepared = await self._locally(request, sides)
         else:
             prepared = await self._in_the_bucket(request, sides)
-        return await self._settle(request, prepared)
+        settled = await self._settle(request, prepared)
+        log.info(
+            "prepare.done",
+            batch=request.batch,
+            attempt=request.attempt,
+            files=len(request.files),
+            bad=len(settled.bad),
+            rows_read=settled.rows_read,
+            rows=sum(item.rows for item in settled.outputs),
+            outputs=sum(len(item.uris) for item in settled.outputs),
+            bytes=sum(item.size for item in settled.outputs),
+            format=settled.format,
+            seconds=round(time.monotonic() - began, 3),
+        )
+        return settled
 
     async def discard(self, folder: ObjectRef) -> None:
         prefix = ObjectRef(folder.bucket, folder.name.rstrip("/") + "/")
