@@ -108,9 +108,9 @@ class ConsoleViews:
                 one for one in found if _has(page.query, one.window.name, one.head.rule_name, one.window.key.folder)
             ]
         keys: dict[str, Callable[[OpenWindow], Any]] = {
-            "due": lambda one: (one.due, one.window.name),
-            "files": lambda one: (one.files, one.window.name),
-            "size": lambda one: (one.size, one.window.name),
+            "due": lambda one: one.due,  # of equals, the one opened first: sorting is stable, so pages fit together
+            "files": lambda one: one.files,
+            "size": lambda one: one.size,
             "rule": lambda one: (one.head.rule_name, one.due),
             "dest": lambda one: (one.window.key.dest, one.due),
         }
