@@ -114,7 +114,7 @@ def _text(kind: SqlType, value: Value, *, exact: bool) -> str:
         inner = f"coalesce({_text(kind.element, Value(item, kind.element, simple=True), exact=exact)}, 'null')"
         return f"concat('[', coalesce(array_join(transform({value.sql}, {item} -> {inner}), ','), ''), ']')"
     if kind.kind == "STRUCT":
-        pieces = []
+        pieces: list[str] = []
         for physical, (name, inner_kind) in zip(kind.physical_names, kind.fields, strict=True):
             member = Value(f"{value.sql}.{quote(physical)}", inner_kind, simple=value.simple)
             escaped = name.replace("\\", "\\\\").replace('"', '\\"')
