@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, tzinfo
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from itertools import count
 from zoneinfo import ZoneInfo
@@ -161,7 +161,7 @@ def _micros(fraction: str | None) -> int:
     return int(fraction[:6].ljust(6, "0")) if fraction else 0
 
 
-def _zone(name: str) -> ZoneInfo | object:
+def _zone(name: str) -> tzinfo | None:
     found = re.fullmatch(r"([+-])(\d{1,2})(?::?(\d{2}))?", name)
     if found:
         sign, hours, minutes = found[1], int(found[2]), int(found[3] or 0)
