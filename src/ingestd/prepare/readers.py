@@ -286,7 +286,8 @@ class CsvReader:
             for place, cell in zip(range(len(kinds)), cells if isinstance(cells, list) else (), strict=False):
                 if cell is not None and kinds[place] is not Type.STRING:
                     found = text_type(cell)
-                    kinds[place] = found if kinds[place] is None else wider(kinds[place], found)
+                    known = kinds[place]
+                    kinds[place] = found if known is None else wider(known, found)
         pairs = zip(self._plan.detected, kinds, strict=True)
         return tuple(Field(item.name, kind) for item, kind in pairs if kind is not None)
 
