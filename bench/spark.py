@@ -30,8 +30,8 @@ import duckdb
 import polars as pl
 import structlog
 
+from ingestd.formats.options import LoadOptions
 from ingestd.gcp.connect import Clients, connect
-from ingestd.localcloud.bigquery.files.options import LoadOptions
 from ingestd.localcloud.cloud import LocalCloud
 from ingestd.model.clock import SystemClock
 from ingestd.model.jobs import JobKind, JobRef, JobRequest, JobState

@@ -17,7 +17,7 @@ import orjson
 from tests.sim import plain_sql
 from tests.sim.scenario import DATASET
 
-from ingestd.localcloud.bigquery.errors import BigQueryError, ErrorProto
+from ingestd.formats.errors import BigQueryError, ErrorProto
 from ingestd.localcloud.faults import FaultInjected, Hooks, ResponseLost
 from ingestd.localcloud.feeds import StoredObjects
 from ingestd.model.clock import Clock

@@ -10,8 +10,8 @@ from tests.sim.test_individual_loads import modes
 from tests.sim.world import DATASET, OPS, PROJECT, TRIGGER, Fate, World
 
 from ingestd.batch import journal
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.files.problems import Tally
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.problems import Tally
 from ingestd.localcloud.faults import Fault, FaultKind
 
 Simulate = Callable[..., None]

@@ -14,7 +14,7 @@ from tests.sim.scenario import DATASET
 from tests.sim.scheduler import PROJECT, SCHEMA
 from tests.sim.virtual_time import VirtualClock, VirtualLoop
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.faults import Hooks
 from ingestd.localcloud.feeds import StoredObjects
 from ingestd.localcloud.storage.core import StorageCore

@@ -7,10 +7,10 @@ from typing import Any
 
 import duckdb
 
+from ingestd.formats.options import LoadOptions
+from ingestd.formats.types import Field, Schema
 from ingestd.localcloud.bigquery.files.load import load_files
 from ingestd.localcloud.bigquery.files.objects import MemoryObjects
-from ingestd.localcloud.bigquery.files.options import LoadOptions
-from ingestd.localcloud.bigquery.types import Field, Schema
 from ingestd.localcloud.bindings import CoreStore
 from ingestd.localcloud.storage.core import StorageCore
 from ingestd.model.clock import SystemClock

@@ -7,10 +7,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from ingestd.formats.options import LoadOptions
+from ingestd.formats.types import Schema
 from ingestd.localcloud.bigquery.files.load import load_files
 from ingestd.localcloud.bigquery.files.objects import MemoryObjects
-from ingestd.localcloud.bigquery.files.options import LoadOptions
-from ingestd.localcloud.bigquery.types import Schema
 from ingestd.model.preparation import BadData, Drift
 from ingestd.prepare.output import EncodeLines
 from ingestd.prepare.readers import ReadPlan

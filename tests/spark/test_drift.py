@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.spark.batches import Batches, lines
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.files.detect import detect_json
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type
+from ingestd.formats.detect import detect_json
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.types import Field, Mode, Schema, Type
 from ingestd.model.preparation import Drift, Prepared, Shaping
 from ingestd.prepare.session import Spark
 from ingestd.prepare.unknown import agree, unknown_fields

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.spark.conformance import FAILING, PARAMETERS, ROWS, SCHEMA, expressions
 from tests.spark.yardstick import LocalBigQuery, local_bigquery, normal, outcome, same, spark_frame
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
 from ingestd.prepare import farmhash
 from ingestd.prepare.expressions import Rows, Scope, columns_of, condition, translate, unsupported
 from ingestd.prepare.functions import REGISTRY

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.localcloud.bigquery.files.support import schema
 
-from ingestd.localcloud.bigquery.types import Type
+from ingestd.formats.types import Type
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import FileLayout
 from ingestd.prepare.output import NDJSON, PARQUET, choose
@@ -115,7 +115,7 @@ def test_nulls_stay_nulls_and_empty_arrays_stay_empty_while_text_is_retold() -> 
         {"t": None, "l": [], "s": None},
         {"t": noon, "l": [noon], "s": {"t": noon, "n": None}},
     ]
-    from ingestd.localcloud.bigquery.files.columns import arrow_schema
+    from ingestd.formats.columns import arrow_schema
 
     table = pa.Table.from_pylist(rows, schema=arrow_schema(columns))
     told = "12:00:00.000005"

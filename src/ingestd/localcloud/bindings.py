@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.bigquery.core import BigQueryCore
-from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.faults import FaultInjected, Hooks, ResponseLost
 from ingestd.localcloud.pubsub.core import PubSubCore
 from ingestd.localcloud.pubsub.errors import Code, PubSubError

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import structlog
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.bigquery.files.objects import SourceObject, split_uri
 from ingestd.localcloud.faults import FaultInjected, ResponseLost
 from ingestd.localcloud.pubsub.core import PubSubCore

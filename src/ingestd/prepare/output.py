@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type
+from ingestd.formats.types import Field, Mode, Schema, Type
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import FileLayout
 from ingestd.prepare.shaping import BRANCH

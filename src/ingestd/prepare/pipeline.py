@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from ingestd.localcloud.bigquery.types import Mode, Schema
+from ingestd.formats.types import Mode, Schema
 from ingestd.model.errors import BadInput, Fatal
 from ingestd.model.preparation import BadData, Drift, FileLayout, Shaping
 from ingestd.prepare import output

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.files.delimited import Dialect, by_name
-from ingestd.localcloud.bigquery.files.detect import detect_csv
-from ingestd.localcloud.bigquery.files.hive import partition_columns
-from ingestd.localcloud.bigquery.files.options import LoadOptions, SourceFormat
-from ingestd.localcloud.bigquery.types import Mode, Schema
+from ingestd.formats.delimited import Dialect, by_name
+from ingestd.formats.detect import detect_csv
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.hive import partition_columns
+from ingestd.formats.options import LoadOptions, SourceFormat
+from ingestd.formats.types import Mode, Schema
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import Drift, PrepareRequest
 from ingestd.prepare import inflate, pipeline

@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.types import Schema
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.types import Schema
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import BadData, BadFile
 from ingestd.prepare.reading import Report

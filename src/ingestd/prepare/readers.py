@@ -14,21 +14,21 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.files import delimited, ndjson
-from ingestd.localcloud.bigquery.files.avro import read_avro
-from ingestd.localcloud.bigquery.files.avrofile import BrokenAvroError, Container
-from ingestd.localcloud.bigquery.files.binary import FileColumns, UnreadableFileError, fit
-from ingestd.localcloud.bigquery.files.bulk import read_json
-from ingestd.localcloud.bigquery.files.columnar import orc_parts, parquet_parts
-from ingestd.localcloud.bigquery.files.columns import Doubt, arrow_schema, values_array
-from ingestd.localcloud.bigquery.files.convert import BadValueError, Fault, ImpreciseError, JsonRules, row_reader
-from ingestd.localcloud.bigquery.files.detect import text_type
-from ingestd.localcloud.bigquery.files.options import PLAIN, LoadOptions, SourceFormat
-from ingestd.localcloud.bigquery.files.problems import json_value_text
-from ingestd.localcloud.bigquery.files.rowload import BadRecordError, Part, SourceFile
-from ingestd.localcloud.bigquery.files.textfiles import without_bom
-from ingestd.localcloud.bigquery.types import Field, Schema, Type
+from ingestd.formats import delimited, ndjson
+from ingestd.formats.avro import read_avro
+from ingestd.formats.avrofile import BrokenAvroError, Container
+from ingestd.formats.binary import FileColumns, UnreadableFileError, fit
+from ingestd.formats.bulk import read_json
+from ingestd.formats.columnar import orc_parts, parquet_parts
+from ingestd.formats.columns import Doubt, arrow_schema, values_array
+from ingestd.formats.convert import BadValueError, Fault, ImpreciseError, JsonRules, row_reader
+from ingestd.formats.detect import text_type
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.options import PLAIN, LoadOptions, SourceFormat
+from ingestd.formats.problems import json_value_text
+from ingestd.formats.rowload import BadRecordError, Part, SourceFile
+from ingestd.formats.textfiles import without_bom
+from ingestd.formats.types import Field, Schema, Type
 from ingestd.model.preparation import Drift
 from ingestd.prepare.types import UnfitError, carry, has_wide, readable
 from ingestd.prepare.unknown import missing_from, unknown_fields, wider

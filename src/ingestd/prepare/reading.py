@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.files.columns import Doubt
-from ingestd.localcloud.bigquery.files.options import SourceFormat
-from ingestd.localcloud.bigquery.files.rowload import SourceFile, with_constants
-from ingestd.localcloud.bigquery.files.textfiles import without_bom
-from ingestd.localcloud.bigquery.types import Schema
+from ingestd.formats.columns import Doubt
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.options import SourceFormat
+from ingestd.formats.rowload import SourceFile, with_constants
+from ingestd.formats.textfiles import without_bom
+from ingestd.formats.types import Schema
 from ingestd.model.preparation import BadData
 from ingestd.prepare import inflate
 from ingestd.prepare.readers import (

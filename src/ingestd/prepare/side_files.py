@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.files.delimited import Dialect
-from ingestd.localcloud.bigquery.files.detect import detect_csv
-from ingestd.localcloud.bigquery.files.options import LoadOptions, SourceFormat
-from ingestd.localcloud.bigquery.types import Schema
+from ingestd.formats.delimited import Dialect
+from ingestd.formats.detect import detect_csv
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.options import LoadOptions, SourceFormat
+from ingestd.formats.types import Schema
 from ingestd.model.errors import BadInput, NotFound, Transient
 from ingestd.model.objects import ObjectInfo, ObjectRef
 from ingestd.model.preparation import Drift

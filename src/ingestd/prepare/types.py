@@ -16,10 +16,10 @@ from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.files.columns import arrow_type
-from ingestd.localcloud.bigquery.files.temporal import Interval, interval_text
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type
+from ingestd.formats.columns import arrow_type
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.temporal import Interval, interval_text
+from ingestd.formats.types import Field, Mode, Schema, Type
 from ingestd.model.errors import BadInput
 from ingestd.prepare import sqltypes
 

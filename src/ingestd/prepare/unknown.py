@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.files.detect import fields_of, see_members
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type
+from ingestd.formats.detect import fields_of, see_members
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.types import Field, Mode, Schema, Type
 
 
 def unknown_fields(rows: Iterable[dict[str, Any]], schema: Schema) -> Schema:

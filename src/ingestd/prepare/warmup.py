@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ingestd.localcloud.bigquery.files.options import LoadOptions
+from ingestd.formats.options import LoadOptions
 from ingestd.model.preparation import BadData, FileLayout, Shaping
 from ingestd.prepare import pipeline
 from ingestd.prepare.engine import Engine

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.feeds import StoredObjects
 from ingestd.localcloud.storage.core import StorageCore
 from ingestd.model.clock import SystemClock

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 import duckdb
 import orjson
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.types import Field, Mode, Schema, quote
 from ingestd.localcloud.bigquery.evolution import check_change
 from ingestd.localcloud.bigquery.mirror import Changes, Entry, parse_dataset
 from ingestd.localcloud.bigquery.resources import (
@@ -35,7 +36,6 @@ from ingestd.localcloud.bigquery.resources import (
     split_decorator,
 )
 from ingestd.localcloud.bigquery.sizes import measure
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, quote
 from ingestd.model.clock import Clock
 
 __all__ = [

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type, quote
+from ingestd.formats.types import Field, Mode, Schema, Type, quote
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

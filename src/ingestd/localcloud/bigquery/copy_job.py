@@ -7,6 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from ingestd.formats.errors import BigQueryError, not_implemented
+from ingestd.formats.types import quote
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.destination import (
     Destination,
@@ -16,11 +18,9 @@ from ingestd.localcloud.bigquery.destination import (
     source_partition,
     write,
 )
-from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
 from ingestd.localcloud.bigquery.execution import Outcome, Run
 from ingestd.localcloud.bigquery.quota import check_copy_sources
 from ingestd.localcloud.bigquery.resources import PARTITION_TIME, Table, TableKind, TableRef, split_decorator
-from ingestd.localcloud.bigquery.types import quote
 
 
 class Operation(StrEnum):

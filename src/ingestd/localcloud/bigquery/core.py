@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ingestd.formats.types import Schema
 from ingestd.localcloud.bigquery import query_job
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.database import Database
@@ -26,7 +27,6 @@ from ingestd.localcloud.bigquery.runner import JobRunner
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
 from ingestd.localcloud.bigquery.sql_surroundings import detect_external
 from ingestd.localcloud.bigquery.tabledata import TableData
-from ingestd.localcloud.bigquery.types import Schema
 from ingestd.localcloud.bigquery.uploads import Uploads
 from ingestd.localcloud.faults import Hooks
 from ingestd.model.clock import Clock, SystemClock

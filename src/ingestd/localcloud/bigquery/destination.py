@@ -13,6 +13,8 @@ from typing import Any
 
 import duckdb
 
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.types import Field, Mode, Schema, quote
 from ingestd.localcloud.bigquery.catalog import (
     NULL_PARTITION,
     UNPARTITIONED,
@@ -20,7 +22,6 @@ from ingestd.localcloud.bigquery.catalog import (
     partition_expression,
     partition_time,
 )
-from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.bigquery.evolution import check_change, merge
 from ingestd.localcloud.bigquery.resources import (
     PARTITION_TIME,
@@ -32,7 +33,6 @@ from ingestd.localcloud.bigquery.resources import (
     TimePartitioning,
     split_decorator,
 )
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, quote
 
 MAX_PARTITIONS = 4_000
 

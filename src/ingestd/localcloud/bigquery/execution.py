@@ -12,9 +12,9 @@ from typing import Any
 
 import duckdb
 
+from ingestd.formats.errors import BigQueryError, ErrorProto
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.commit_watch import clear, mark
-from ingestd.localcloud.bigquery.errors import BigQueryError, ErrorProto
 from ingestd.localcloud.bigquery.files.objects import Objects
 from ingestd.localcloud.bigquery.jobs import Job, JobStore, KnownKeys, QueryResult
 from ingestd.localcloud.bigquery.quota import Quotas

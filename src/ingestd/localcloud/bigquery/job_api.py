@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.types import schema_rest
 from ingestd.localcloud.bigquery import copy_job, extract_job, load_job, query_job
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.database import Database
-from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.bigquery.jobs import MULTI_REGIONS, Job, JobKey, JobState, JobStore, JobType
 from ingestd.localcloud.bigquery.metadata import Transaction
 from ingestd.localcloud.bigquery.paging import count, decode_token, encode_token
@@ -24,7 +25,6 @@ from ingestd.localcloud.bigquery.resources import DatasetRef, TableRef, millis
 from ingestd.localcloud.bigquery.runner import JobRunner
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
 from ingestd.localcloud.bigquery.tabledata import read_page
-from ingestd.localcloud.bigquery.types import schema_rest
 from ingestd.localcloud.faults import Hooks
 from ingestd.model.clock import Clock
 

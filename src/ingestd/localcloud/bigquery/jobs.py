@@ -15,9 +15,9 @@ from typing import Any
 import duckdb
 import orjson
 
-from ingestd.localcloud.bigquery.errors import BigQueryError, ErrorProto
+from ingestd.formats.errors import BigQueryError, ErrorProto
+from ingestd.formats.types import Schema, schema_from_rest, schema_rest
 from ingestd.localcloud.bigquery.resources import TableRef, from_millis, millis
-from ingestd.localcloud.bigquery.types import Schema, schema_from_rest, schema_rest
 
 MULTI_REGIONS = ("US", "EU")
 

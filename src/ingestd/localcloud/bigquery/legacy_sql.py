@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ingestd.localcloud.bigquery.errors import not_implemented
+from ingestd.formats.errors import not_implemented
 
 _TABLE = re.compile(r"\[(?:(?P<project>[^\[\]:]+(?::[^\[\]:.]+)?)[:.])?(?P<dataset>\w+)\.(?P<table>[^\[\]]+)\]")
 _DIRECTIVE = re.compile(r"^\s*#(?P<name>standardSQL|legacySQL)\s*$", re.IGNORECASE | re.MULTILINE)

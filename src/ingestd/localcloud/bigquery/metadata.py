@@ -8,15 +8,15 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+from ingestd.formats.errors import BigQueryError, not_implemented
+from ingestd.formats.types import Schema
 from ingestd.localcloud.bigquery.catalog import Catalog, partition_expression
 from ingestd.localcloud.bigquery.destination import source_partition
-from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
 from ingestd.localcloud.bigquery.paging import count, page
 from ingestd.localcloud.bigquery.quota import Quotas
 from ingestd.localcloud.bigquery.resources import Dataset, DatasetRef, Table, TableKind, TableRef, split_decorator
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
 from ingestd.localcloud.bigquery.sizes import measure
-from ingestd.localcloud.bigquery.types import Schema
 from ingestd.localcloud.faults import Hooks
 
 Transaction = Callable[[], AbstractContextManager[Catalog]]

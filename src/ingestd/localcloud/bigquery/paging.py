@@ -3,7 +3,7 @@
 import base64
 from typing import Any
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
 
 
 def encode_token(offset: int) -> str:

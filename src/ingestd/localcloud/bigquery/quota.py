@@ -11,7 +11,7 @@ from typing import Any
 
 import duckdb
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.bigquery.resources import TableRef, millis
 from ingestd.model.clock import Clock
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type, quote, schema_from_rest, schema_rest
+from ingestd.formats.errors import BigQueryError, not_implemented
+from ingestd.formats.types import Field, Mode, Schema, Type, quote, schema_from_rest, schema_rest
 
 PARTITION_TIME = "_PARTITIONTIME"
 MAX_CLUSTERING = 4

@@ -18,11 +18,11 @@ from typing import Any
 import duckdb
 import structlog
 
+from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.bigquery import copy_job, extract_job, load_job, query_job
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.commit_watch import clear, marks
 from ingestd.localcloud.bigquery.database import Database
-from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.bigquery.execution import Cancelled, Run, WriterLock, as_bigquery, rollback
 from ingestd.localcloud.bigquery.files.objects import Objects
 from ingestd.localcloud.bigquery.jobs import Job, JobKey, JobState, JobStore, JobType, KnownKeys

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 import structlog
 
+from ingestd.formats.errors import BigQueryError, not_implemented
 from ingestd.localcloud.bigquery.core import BigQueryCore
-from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
 from ingestd.localcloud.bigquery.jobs import Job, JobKey
 from ingestd.localcloud.bigquery.routes import Match, discovery, match
 from ingestd.localcloud.bigquery.upload_protocol import UPLOAD_PATH, Posted, UploadSessions

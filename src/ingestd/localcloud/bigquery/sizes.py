@@ -6,7 +6,7 @@ from typing import Any
 
 import duckdb
 
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type, quote
+from ingestd.formats.types import Field, Mode, Schema, Type, quote
 
 _FIXED = {
     Type.INT64: 8,

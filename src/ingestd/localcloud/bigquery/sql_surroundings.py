@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.options import LoadOptions
+from ingestd.formats.types import Schema, schema_from_rest, schema_rest
 from ingestd.localcloud.bigquery.destination import Destination, Staged, WriteDisposition, write
-from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.bigquery.execution import Run, settle
 from ingestd.localcloud.bigquery.files.external import attach_external
 from ingestd.localcloud.bigquery.files.extract import extract
 from ingestd.localcloud.bigquery.files.load import load_files
-from ingestd.localcloud.bigquery.files.options import LoadOptions
 from ingestd.localcloud.bigquery.resources import Table, TableKind, TableRef
 from ingestd.localcloud.bigquery.sql.engine import (
     CreateExternalRequest,
@@ -18,7 +19,6 @@ from ingestd.localcloud.bigquery.sql.engine import (
     LoadRequest,
     Surroundings,
 )
-from ingestd.localcloud.bigquery.types import Schema, schema_from_rest, schema_rest
 
 _LOAD_STAGING = "__load_data_staging"
 _FORMATS = {"JSON": "NEWLINE_DELIMITED_JSON", "NEWLINE_DELIMITED_JSON": "NEWLINE_DELIMITED_JSON"}

@@ -8,16 +8,16 @@ from datetime import datetime
 from threading import Lock
 from typing import Any
 
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.types import Field, Schema
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.cells import encode_rows, projection
 from ingestd.localcloud.bigquery.destination import Destination, Staged, source_partition, write
-from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.bigquery.files.rows import insert_rows
 from ingestd.localcloud.bigquery.metadata import Transaction
 from ingestd.localcloud.bigquery.paging import count, decode_token, encode_token
 from ingestd.localcloud.bigquery.resources import Table, TableKind, TableRef, split_decorator
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
-from ingestd.localcloud.bigquery.types import Field, Schema
 from ingestd.localcloud.faults import Hooks
 
 MAX_PAGE = 50_000

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.http import Request, Response
 
 UPLOAD_PATH = re.compile(r"^(?:/resumable)?/upload/bigquery/v2/projects/(?P<project>[^/]+)/jobs$")

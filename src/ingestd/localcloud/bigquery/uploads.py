@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Collection
 from pathlib import Path
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.bigquery.files.objects import Objects, SourceObject
 
 _PREFIX = "gs://bigquery-local-upload/"

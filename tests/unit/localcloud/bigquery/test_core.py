@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from tests.unit.localcloud.bigquery.conftest import FIELDS, Bench
 
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.types import Schema
 from ingestd.localcloud.bigquery import execution
 from ingestd.localcloud.bigquery.core import BigQueryCore
-from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.bigquery.execution import Run
 from ingestd.localcloud.bigquery.files.objects import MemoryObjects
 from ingestd.localcloud.bigquery.jobs import JobState
@@ -19,7 +20,6 @@ from ingestd.localcloud.bigquery.mirror import Session
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
 from ingestd.localcloud.bigquery.sql.queries import CompiledQuery
 from ingestd.localcloud.bigquery.sql.runner import Runner
-from ingestd.localcloud.bigquery.types import Schema
 from ingestd.localcloud.faults import Fault, FaultKind
 from ingestd.model.clock import ManualClock
 

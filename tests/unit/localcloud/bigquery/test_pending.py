@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.bigquery import pending
 from ingestd.localcloud.bigquery.core import BigQueryCore
-from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.bigquery.files.objects import MemoryObjects
 from ingestd.localcloud.bigquery.jobs import JobState
 from ingestd.localcloud.bigquery.settings import BigQuerySettings

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from tests.unit.localcloud.bigquery.conftest import Bench
 
+from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.bigquery import quota
-from ingestd.localcloud.bigquery.errors import BigQueryError
 
 
 @pytest.fixture

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.types import Field, Mode, Type
 from ingestd.localcloud.bigquery.audit import TRUNCATE_AT, completion
 from ingestd.localcloud.bigquery.cells import encoder
-from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.bigquery.jobs import Job, JobKey, JobType
 from ingestd.localcloud.bigquery.legacy_sql import standard_sql
 from ingestd.localcloud.bigquery.paging import decode_token, encode_token
 from ingestd.localcloud.bigquery.resources import DatasetRef, TableRef, split_decorator
 from ingestd.localcloud.bigquery.routes import discovery, match
 from ingestd.localcloud.bigquery.sizes import measure
-from ingestd.localcloud.bigquery.types import Field, Mode, Type
 from ingestd.localcloud.bigquery.upload_protocol import Posted, UploadSessions
 from ingestd.localcloud.http import Request, Response
 

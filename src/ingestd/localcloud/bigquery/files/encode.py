@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.files.temporal import Interval, interval_text
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.temporal import Interval, interval_text
+from ingestd.formats.types import Field, Mode, Schema, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,11 +6,11 @@ from typing import Any
 
 import duckdb
 
-from ingestd.localcloud.bigquery.errors import BigQueryError, ErrorProto, not_implemented
+from ingestd.formats.errors import BigQueryError, ErrorProto, not_implemented
+from ingestd.formats.options import LoadOptions
+from ingestd.formats.types import Schema, quote, schema_from_rest
 from ingestd.localcloud.bigquery.files.load import FILE_NAME, load_files
 from ingestd.localcloud.bigquery.files.objects import Objects
-from ingestd.localcloud.bigquery.files.options import LoadOptions
-from ingestd.localcloud.bigquery.types import Schema, quote, schema_from_rest
 
 __all__ = ["FILE_NAME", "ExternalTable", "attach_external", "external_options"]
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.avrofile import Container
+from ingestd.formats.columns import arrow_schema, arrow_type
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.types import Field, Mode, Schema, Type, quote
 from ingestd.localcloud.bigquery.files import encode
-from ingestd.localcloud.bigquery.files.avrofile import Container
-from ingestd.localcloud.bigquery.files.columns import arrow_schema, arrow_type
 from ingestd.localcloud.bigquery.files.objects import Objects, split_uri
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type, quote
 
 if TYPE_CHECKING:
     import pyarrow as pa

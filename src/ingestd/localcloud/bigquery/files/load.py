@@ -5,21 +5,21 @@ from dataclasses import dataclass, field
 
 import duckdb
 
-from ingestd.localcloud.bigquery.errors import BigQueryError, ErrorProto
-from ingestd.localcloud.bigquery.files import delimited, ndjson
-from ingestd.localcloud.bigquery.files.avro import read_avro
-from ingestd.localcloud.bigquery.files.binary import FileColumns, UnreadableFileError, fit, reading
-from ingestd.localcloud.bigquery.files.columnar import read_orc, read_parquet
-from ingestd.localcloud.bigquery.files.convert import JsonRules
-from ingestd.localcloud.bigquery.files.detect import CsvShape, detect_csv, detect_json
-from ingestd.localcloud.bigquery.files.hive import partition_columns
+from ingestd.formats import delimited, ndjson
+from ingestd.formats.avro import read_avro
+from ingestd.formats.binary import FileColumns, UnreadableFileError, fit, reading
+from ingestd.formats.columnar import read_orc, read_parquet
+from ingestd.formats.convert import JsonRules
+from ingestd.formats.detect import CsvShape, detect_csv, detect_json
+from ingestd.formats.errors import BigQueryError, ErrorProto
+from ingestd.formats.hive import partition_columns
+from ingestd.formats.options import LoadOptions, SourceFormat
+from ingestd.formats.problems import READING, Tally
+from ingestd.formats.rowload import Codec, Part, RowLoader, SourceFile, TableWriter
+from ingestd.formats.textfiles import CorruptGzipError, gunzip
+from ingestd.formats.types import Field, Schema, Type
 from ingestd.localcloud.bigquery.files.objects import Objects, SourceObject, check_source_uri
-from ingestd.localcloud.bigquery.files.options import LoadOptions, SourceFormat
-from ingestd.localcloud.bigquery.files.problems import READING, Tally
-from ingestd.localcloud.bigquery.files.rowload import Codec, Part, RowLoader, SourceFile, TableWriter
 from ingestd.localcloud.bigquery.files.staging import Inline, Staging
-from ingestd.localcloud.bigquery.files.textfiles import CorruptGzipError, gunzip
-from ingestd.localcloud.bigquery.types import Field, Schema, Type
 
 FILE_NAME = "_FILE_NAME"
 

@@ -6,7 +6,7 @@ A `*` in a URI stands for any run of characters, slashes included, as in BigQuer
 from dataclasses import dataclass
 from typing import Protocol
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
 
 
 @dataclass(frozen=True, slots=True)

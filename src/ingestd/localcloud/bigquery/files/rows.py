@@ -6,11 +6,11 @@ from typing import Any
 
 import duckdb
 
-from ingestd.localcloud.bigquery.errors import ErrorProto
-from ingestd.localcloud.bigquery.files.convert import BadValueError, Fault, JsonRules, row_reader
-from ingestd.localcloud.bigquery.files.problems import streamed_value_text
+from ingestd.formats.convert import BadValueError, Fault, JsonRules, row_reader
+from ingestd.formats.errors import ErrorProto
+from ingestd.formats.problems import streamed_value_text
+from ingestd.formats.types import Schema
 from ingestd.localcloud.bigquery.files.staging import Staging
-from ingestd.localcloud.bigquery.types import Schema
 
 
 @dataclass(frozen=True, slots=True)

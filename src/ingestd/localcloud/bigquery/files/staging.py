@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from ingestd.localcloud.bigquery.files.columns import has_interval, values_array
-from ingestd.localcloud.bigquery.files.rowload import FEW_ROWS
-from ingestd.localcloud.bigquery.types import Schema, quote
+from ingestd.formats.columns import has_interval, values_array
+from ingestd.formats.rowload import FEW_ROWS
+from ingestd.formats.types import Schema, quote
 
 if TYPE_CHECKING:
     import pyarrow as pa

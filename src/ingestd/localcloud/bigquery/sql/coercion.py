@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.bigquery.sql.names import Expr, pack
 from ingestd.localcloud.bigquery.sql.runtime import civil, jsons, numbers
 from ingestd.localcloud.bigquery.sql.sqltypes import (

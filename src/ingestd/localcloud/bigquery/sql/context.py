@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from ingestd.formats.types import Schema
 from ingestd.localcloud.bigquery.catalog import Catalog, Table, TableRef
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.lexer import Source
 from ingestd.localcloud.bigquery.sql.parameters import QueryParameter
 from ingestd.localcloud.bigquery.sql.results import ExternalTable, Surroundings, TableName
 from ingestd.localcloud.bigquery.sql.sqltypes import SqlType
-from ingestd.localcloud.bigquery.types import Schema
 
 _SEQUENCE = itertools.count(1)
 

@@ -1,6 +1,6 @@
 """Where a parser is in the token list."""
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.bigquery.sql.lexer import RESERVED, Source, Token, tokenize
 
 

@@ -3,8 +3,9 @@
 
 from dataclasses import replace
 
+from ingestd.formats.errors import BigQueryError, not_implemented
+from ingestd.formats.types import Field, Mode, Schema, quote
 from ingestd.localcloud.bigquery.catalog import Dataset, DatasetRef, Table, TableKind, TableRef
-from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.context import TempTable, UserFunction
@@ -18,7 +19,6 @@ from ingestd.localcloud.bigquery.sql.results import CreateExternalRequest, State
 from ingestd.localcloud.bigquery.sql.runner import Runner
 from ingestd.localcloud.bigquery.sql.sources import missing_table
 from ingestd.localcloud.bigquery.sql.sqltypes import field_from_node, from_field, from_node
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, quote
 
 
 def table_name(ref: TableRef) -> TableName:

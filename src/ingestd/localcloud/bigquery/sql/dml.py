@@ -7,8 +7,9 @@ A target row changed by more than one source row is an error, never a coin toss.
 from collections import Counter
 from dataclasses import dataclass
 
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.types import Field, Mode, Schema, Type, quote
 from ingestd.localcloud.bigquery.catalog import PARTITION_TIME, Table, TableKind
-from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.coercion import coerce, literal, string_sql
 from ingestd.localcloud.bigquery.sql.lexer import Source
@@ -18,7 +19,6 @@ from ingestd.localcloud.bigquery.sql.queries import Compiler
 from ingestd.localcloud.bigquery.sql.results import DmlStats, StatementResult, TableName
 from ingestd.localcloud.bigquery.sql.runner import Runner, whole_array
 from ingestd.localcloud.bigquery.sql.sqltypes import DATE, TIMESTAMP, SqlType, from_field
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type, quote
 
 _TWICE = "UPDATE/MERGE must match at most one source row for each target row"
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import duckdb
 
+from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.bigquery.catalog import Catalog
-from ingestd.localcloud.bigquery.errors import BigQueryError
 from ingestd.localcloud.bigquery.sql.context import Session
 from ingestd.localcloud.bigquery.sql.interpreter import Interpreter, system_variables
 from ingestd.localcloud.bigquery.sql.parameters import QueryParameter

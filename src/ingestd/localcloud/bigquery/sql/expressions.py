@@ -3,7 +3,7 @@
 
 from typing import TYPE_CHECKING, NoReturn
 
-from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
+from ingestd.formats.errors import BigQueryError, not_implemented
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.coercion import (
     INT64_MAX,

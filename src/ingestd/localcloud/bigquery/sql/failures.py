@@ -4,7 +4,7 @@ import re
 
 import duckdb
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
 
 _PYTHON = re.compile(r"Python exception occurred while executing the UDF: \w+: (.*)", re.DOTALL)
 _OVERFLOW = re.compile(r"Overflow in \w+ of (\w+) \((.*)\)")

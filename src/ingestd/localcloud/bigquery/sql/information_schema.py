@@ -4,13 +4,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ingestd.formats.errors import BigQueryError, not_implemented
+from ingestd.formats.types import Field, Mode, Schema, Type, quote
 from ingestd.localcloud.bigquery.catalog import Dataset, DatasetRef, Table, TableKind, partition_expression
-from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
 from ingestd.localcloud.bigquery.resources import from_millis
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.sources import SourceCompiler
 from ingestd.localcloud.bigquery.sql.sqltypes import from_field
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type, quote
 
 _S, _I, _B, _T = Type.STRING, Type.INT64, Type.BOOL, Type.TIMESTAMP
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
+from ingestd.formats.errors import BigQueryError, not_implemented
+from ingestd.formats.types import quote
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.context import Variable
 from ingestd.localcloud.bigquery.sql.ddl import DdlRunner, table_name
@@ -17,7 +18,6 @@ from ingestd.localcloud.bigquery.sql.parser import Script, parse_script
 from ingestd.localcloud.bigquery.sql.results import ExportRequest, LoadRequest, StatementResult
 from ingestd.localcloud.bigquery.sql.runner import Runner
 from ingestd.localcloud.bigquery.sql.sqltypes import BOOL, STRING, SqlType, from_node, struct_of
-from ingestd.localcloud.bigquery.types import quote
 
 _DML = (ast.Insert, ast.Update, ast.Delete, ast.Merge, ast.Truncate)
 _DDL = (ast.CreateTable, ast.CreateView, ast.CreateSchema, ast.CreateFunction, ast.Drop, ast.Alter)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from ingestd.formats.errors import BigQueryError, not_implemented
 from ingestd.localcloud.bigquery.catalog import (
     Dataset,
     Granularity,
@@ -12,7 +13,6 @@ from ingestd.localcloud.bigquery.catalog import (
     Table,
     TimePartitioning,
 )
-from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.lexer import Source
 from ingestd.localcloud.bigquery.sql.runner import Runner

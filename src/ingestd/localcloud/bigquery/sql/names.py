@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
+from ingestd.formats.types import quote
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.sqltypes import SqlType
-from ingestd.localcloud.bigquery.types import quote
 
 
 @dataclass(slots=True)

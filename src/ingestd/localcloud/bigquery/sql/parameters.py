@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
+from ingestd.formats.errors import BigQueryError, not_implemented
 from ingestd.localcloud.bigquery.sql.runtime import civil, jsons, numbers
 from ingestd.localcloud.bigquery.sql.sqltypes import SCALARS, SqlType, array_of, scalar_name, struct_of
 

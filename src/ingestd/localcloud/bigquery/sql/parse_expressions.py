@@ -1,6 +1,6 @@
 """Expressions and types, by precedence climbing over the token list."""
 
-from ingestd.localcloud.bigquery.errors import not_implemented
+from ingestd.formats.errors import not_implemented
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.lexer import RESERVED, Token
 from ingestd.localcloud.bigquery.sql.parse_types import TypeParser

@@ -1,6 +1,6 @@
 """Queries: WITH, SELECT and its clauses, set operations, and everything that can stand after FROM."""
 
-from ingestd.localcloud.bigquery.errors import not_implemented
+from ingestd.formats.errors import not_implemented
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.lexer import RESERVED
 from ingestd.localcloud.bigquery.sql.parse_expressions import ExpressionParser

@@ -1,6 +1,6 @@
 """DML and DDL statements."""
 
-from ingestd.localcloud.bigquery.errors import not_implemented
+from ingestd.formats.errors import not_implemented
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.parse_queries import QueryParser
 

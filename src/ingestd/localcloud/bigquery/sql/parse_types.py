@@ -1,6 +1,6 @@
 """Written types, and the columns and options that come with them."""
 
-from ingestd.localcloud.bigquery.errors import not_implemented
+from ingestd.formats.errors import not_implemented
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.cursor import TokenCursor
 

@@ -6,7 +6,7 @@ Trees are immutable and depend on the text alone, so they may be remembered.
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ingestd.localcloud.bigquery.errors import not_implemented
+from ingestd.formats.errors import not_implemented
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.lexer import Source
 from ingestd.localcloud.bigquery.sql.parse_statements import StatementParser

@@ -3,13 +3,13 @@
 
 from dataclasses import replace
 
+from ingestd.formats.types import quote
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.coercion import coerce, literal, string_sql, supertype
 from ingestd.localcloud.bigquery.sql.names import Column, Expr, Range, Scope
 from ingestd.localcloud.bigquery.sql.queries import walk
 from ingestd.localcloud.bigquery.sql.sources import SourceCompiler
 from ingestd.localcloud.bigquery.sql.sqltypes import STRING
-from ingestd.localcloud.bigquery.types import quote
 
 
 def pivot(c: SourceCompiler, node: ast.Pivot, scope: Scope) -> str:

@@ -4,7 +4,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.types import quote
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, supertype
 from ingestd.localcloud.bigquery.sql.expressions import implied_name
@@ -13,7 +14,6 @@ from ingestd.localcloud.bigquery.sql.library.windows import direction
 from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Column, Expr, Range, Scope, pack
 from ingestd.localcloud.bigquery.sql.sources import SourceCompiler
 from ingestd.localcloud.bigquery.sql.sqltypes import INT64, SqlType, array_of, struct_of
-from ingestd.localcloud.bigquery.types import quote
 
 MAX_ITERATIONS = 500
 _UNGROUPABLE = frozenset({"JSON", "GEOGRAPHY"})

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import duckdb
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.types import Schema, quote
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.coercion import string_sql
 from ingestd.localcloud.bigquery.sql.context import Collected, Session, Variable
@@ -16,7 +17,6 @@ from ingestd.localcloud.bigquery.sql.lexer import Source
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope
 from ingestd.localcloud.bigquery.sql.queries import CompiledQuery, Compiler, OutColumn
 from ingestd.localcloud.bigquery.sql.sqltypes import SqlType, to_field
-from ingestd.localcloud.bigquery.types import Schema, quote
 from ingestd.model.clock import Clock
 
 _Answer = TypeVar("_Answer")

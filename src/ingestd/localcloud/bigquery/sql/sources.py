@@ -7,8 +7,9 @@ Every source gets a DuckDB alias of its own, so that no name of the user's can s
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ingestd.formats.errors import BigQueryError, not_implemented
+from ingestd.formats.types import Schema, quote
 from ingestd.localcloud.bigquery.catalog import PARTITION_TIME, Table, TableKind, TableRef
-from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.coercion import string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
@@ -16,7 +17,6 @@ from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Column, Expr, R
 from ingestd.localcloud.bigquery.sql.parser import parse_query
 from ingestd.localcloud.bigquery.sql.results import ExternalTable, TableName
 from ingestd.localcloud.bigquery.sql.sqltypes import DATE, INT64, STRING, TIMESTAMP, SqlType, from_field
-from ingestd.localcloud.bigquery.types import Schema, quote
 
 if TYPE_CHECKING:
     from ingestd.localcloud.bigquery.sql.queries import OutColumn

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
+from ingestd.formats.errors import BigQueryError, not_implemented
+from ingestd.formats.types import Field, Mode, Schema, Type, quote
 from ingestd.localcloud.bigquery.sql import ast
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type, quote
 
 _ALIASES = {
     "INT": "INT64", "SMALLINT": "INT64", "INTEGER": "INT64", "BIGINT": "INT64", "TINYINT": "INT64",

@@ -5,10 +5,10 @@ from typing import Any
 
 import duckdb
 
+from ingestd.formats.options import LoadOptions
+from ingestd.formats.types import Field, Schema
 from ingestd.localcloud.bigquery.files.load import LoadOutcome, load_files
 from ingestd.localcloud.bigquery.files.objects import MemoryObjects
-from ingestd.localcloud.bigquery.files.options import LoadOptions
-from ingestd.localcloud.bigquery.types import Field, Schema
 
 
 def connect() -> duckdb.DuckDBPyConnection:

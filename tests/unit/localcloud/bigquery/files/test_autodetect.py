@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from tests.unit.localcloud.bigquery.files.support import Loads, schema
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.types import Schema
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.types import Schema
 
 
 def shape(found: Schema) -> list[str]:

@@ -11,8 +11,8 @@ from pyarrow import orc
 from tests.unit.localcloud.bigquery.files.support import Loads, schema
 from tests.unit.localcloud.bigquery.files.test_autodetect import shape
 
-from ingestd.localcloud.bigquery.errors import BigQueryError, ErrorProto
-from ingestd.localcloud.bigquery.files.avrofile import Container
+from ingestd.formats.avrofile import Container
+from ingestd.formats.errors import BigQueryError, ErrorProto
 
 UTC = dt.UTC
 LISTS = {"parquetOptions": {"enableListInference": True}}

@@ -3,8 +3,8 @@ import gzip
 import pytest
 from tests.unit.localcloud.bigquery.files.support import Loads, schema
 
-from ingestd.localcloud.bigquery.errors import BigQueryError, ErrorProto
-from ingestd.localcloud.bigquery.files.problems import MAX_FILES
+from ingestd.formats.errors import BigQueryError, ErrorProto
+from ingestd.formats.problems import MAX_FILES
 
 ONE = schema("v INT64")
 JSON = {"sourceFormat": "NEWLINE_DELIMITED_JSON"}

@@ -7,7 +7,7 @@ import fastavro
 import pytest
 from tests.unit.localcloud.bigquery.files.support import Loads, schema
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.bigquery.files.extract import ExtractOutcome, extract
 
 COLUMNS = schema(

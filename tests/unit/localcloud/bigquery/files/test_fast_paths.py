@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.localcloud.bigquery.files.support import Loads, schema
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.files import bulk, columns, delimited, ndjson, rowload
+from ingestd.formats import bulk, columns, delimited, ndjson, rowload
+from ingestd.formats.errors import BigQueryError
 
 NEVER = 1 << 60
 COLUMNS = schema(

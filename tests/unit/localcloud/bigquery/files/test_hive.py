@@ -3,8 +3,8 @@ import datetime as dt
 import pytest
 from tests.unit.localcloud.bigquery.files.support import Loads, schema
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.types import Type
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.types import Type
 
 JSON = {"sourceFormat": "NEWLINE_DELIMITED_JSON"}
 ONE = schema("v INT64")

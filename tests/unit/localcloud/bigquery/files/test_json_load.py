@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.localcloud.bigquery.files.support import Loads, schema
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
 
 UTC = dt.UTC
 

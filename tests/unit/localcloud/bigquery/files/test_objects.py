@@ -1,6 +1,6 @@
 import pytest
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.bigquery.files.objects import MemoryObjects, check_source_uri, matches
 
 

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.files.options import Formats, HiveMode, LoadOptions, SourceFormat
-from ingestd.localcloud.bigquery.types import Type
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.options import Formats, HiveMode, LoadOptions, SourceFormat
+from ingestd.formats.types import Type
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from tests.unit.localcloud.bigquery.files.support import Loads, schema
 
-from ingestd.localcloud.bigquery.errors import ErrorProto
+from ingestd.formats.errors import ErrorProto
 from ingestd.localcloud.bigquery.files.rows import insert_rows
 
 COLUMNS = schema("id INT64 REQUIRED", "name STRING", "r STRUCT(x INT64)", "j JSON", "n NUMERIC")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.types import Mode
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.types import Mode
 
 CASES = yaml.safe_load((Path(__file__).parent / "sql_cases.yaml").read_text())
 FLAT = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
 
 CASES = yaml.safe_load((Path(__file__).parent / "sql_cases.yaml").read_text())
 QUERIES = [case["sql"] for cases in CASES.values() for case in cases]

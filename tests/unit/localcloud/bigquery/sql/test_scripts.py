@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
 
 
 def last(warehouse: Any, sql: str) -> Any:

@@ -1,6 +1,6 @@
 """Aggregate functions, with DISTINCT, ORDER BY, LIMIT, IGNORE NULLS, HAVING MAX/MIN and OVER."""
 
-from ingestd.localcloud.bigquery.errors import not_implemented
+from ingestd.formats.errors import not_implemented
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, function, no_signature, want

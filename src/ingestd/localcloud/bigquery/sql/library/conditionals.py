@@ -1,6 +1,6 @@
 """Conditional functions, and the few that belong to no family: ERROR, SESSION_USER, hashes of whole values."""
 
-from ingestd.localcloud.bigquery.errors import not_implemented
+from ingestd.formats.errors import not_implemented
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.coercion import coerce, string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler

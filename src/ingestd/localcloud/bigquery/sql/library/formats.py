@@ -2,7 +2,7 @@
 
 import re
 
-from ingestd.localcloud.bigquery.errors import not_implemented
+from ingestd.formats.errors import not_implemented
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler

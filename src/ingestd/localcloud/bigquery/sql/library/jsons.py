@@ -1,6 +1,6 @@
 """JSON functions. Functions that take JSON text (STRING) and those that take JSON share names and differ in type."""
 
-from ingestd.localcloud.bigquery.errors import not_implemented
+from ingestd.formats.errors import not_implemented
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.coercion import cast, string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler

@@ -231,7 +231,7 @@ def pad(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
 def split(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     args = arguments(c, node, scope, 1, 2)
     if args[0].type is BYTES:
-        from ingestd.localcloud.bigquery.errors import not_implemented
+        from ingestd.formats.errors import not_implemented
 
         raise not_implemented("SPLIT of BYTES")
     value = want(c, node, args[0], STRING)
@@ -267,7 +267,7 @@ def contains_substr(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr
     """Searches a value's text; rows, structs and arrays are searched through all their values."""
     count(c, node, 2)
     if named(node, "json_scope") is not None:
-        from ingestd.localcloud.bigquery.errors import not_implemented
+        from ingestd.formats.errors import not_implemented
 
         raise not_implemented("CONTAINS_SUBSTR's json_scope")
     value = c.expr(node.args[0], scope)

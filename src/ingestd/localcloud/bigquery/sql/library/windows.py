@@ -122,7 +122,7 @@ def percentile(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     plain = scope.without_aliases()
     value, fraction = arguments(c, node, plain, 2)
     if node.nulls == "RESPECT":
-        from ingestd.localcloud.bigquery.errors import not_implemented
+        from ingestd.formats.errors import not_implemented
 
         raise not_implemented(f"{node.name} with RESPECT NULLS")
     part = coerce(fraction, FLOAT64)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
-from ingestd.localcloud.bigquery.types import Type
+from ingestd.formats.errors import BigQueryError, not_implemented
+from ingestd.formats.types import Type
 
 
 class SourceFormat(StrEnum):

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ingestd.localcloud.bigquery.files.bulk import BULK_BYTES, read_json
-from ingestd.localcloud.bigquery.files.columns import Doubt, json_columns
-from ingestd.localcloud.bigquery.files.convert import BadValueError, ImpreciseError, JsonRules, NumberText, row_reader
-from ingestd.localcloud.bigquery.files.options import PLAIN
-from ingestd.localcloud.bigquery.files.problems import json_value_text
-from ingestd.localcloud.bigquery.files.rowload import BadRecordError, Part, SourceFile
-from ingestd.localcloud.bigquery.files.textfiles import without_bom
-from ingestd.localcloud.bigquery.types import Schema
+from ingestd.formats.bulk import BULK_BYTES, read_json
+from ingestd.formats.columns import Doubt, json_columns
+from ingestd.formats.convert import BadValueError, ImpreciseError, JsonRules, NumberText, row_reader
+from ingestd.formats.options import PLAIN
+from ingestd.formats.problems import json_value_text
+from ingestd.formats.rowload import BadRecordError, Part, SourceFile
+from ingestd.formats.textfiles import without_bom
+from ingestd.formats.types import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

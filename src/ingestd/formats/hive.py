@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.files.convert import text_reader
-from ingestd.localcloud.bigquery.files.detect import hive_type
-from ingestd.localcloud.bigquery.files.options import HiveMode, HiveOptions
-from ingestd.localcloud.bigquery.files.temporal import UnreadableError
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type
+from ingestd.formats.convert import text_reader
+from ingestd.formats.detect import hive_type
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.options import HiveMode, HiveOptions
+from ingestd.formats.temporal import UnreadableError
+from ingestd.formats.types import Field, Mode, Schema, Type
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _CUSTOM = re.compile(r"\{([^:{}/]+):([A-Za-z0-9]+)\}")

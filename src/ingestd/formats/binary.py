@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.files.columns import arrow_schema, arrow_type, values_array
-from ingestd.localcloud.bigquery.files.convert import text_reader
-from ingestd.localcloud.bigquery.files.options import SourceFormat
-from ingestd.localcloud.bigquery.files.problems import READING
-from ingestd.localcloud.bigquery.files.temporal import UnreadableError
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type
+from ingestd.formats.columns import arrow_schema, arrow_type, values_array
+from ingestd.formats.convert import text_reader
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.options import SourceFormat
+from ingestd.formats.problems import READING
+from ingestd.formats.temporal import UnreadableError
+from ingestd.formats.types import Field, Mode, Schema, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa

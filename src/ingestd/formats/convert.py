@@ -18,11 +18,11 @@ from typing import Any
 
 import orjson
 
-from ingestd.localcloud.bigquery.files import temporal
-from ingestd.localcloud.bigquery.files.formats import compile_format
-from ingestd.localcloud.bigquery.files.options import PLAIN, Formats
-from ingestd.localcloud.bigquery.files.temporal import UnreadableError
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type
+from ingestd.formats import temporal
+from ingestd.formats.options import PLAIN, Formats
+from ingestd.formats.patterns import compile_format
+from ingestd.formats.temporal import UnreadableError
+from ingestd.formats.types import Field, Mode, Schema, Type
 
 Read = Callable[[Any], Any]
 

@@ -10,16 +10,16 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ingestd.localcloud.bigquery.errors import BigQueryError, not_implemented
-from ingestd.localcloud.bigquery.files.bulk import BULK_BYTES, read_csv
-from ingestd.localcloud.bigquery.files.columns import Doubt, text_columns
-from ingestd.localcloud.bigquery.files.convert import text_reader
-from ingestd.localcloud.bigquery.files.options import PLAIN, ColumnMatch, LoadOptions
-from ingestd.localcloud.bigquery.files.problems import csv_value_text
-from ingestd.localcloud.bigquery.files.rowload import BadRecordError, Part, SourceFile
-from ingestd.localcloud.bigquery.files.temporal import UnreadableError
-from ingestd.localcloud.bigquery.files.textfiles import without_bom
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type
+from ingestd.formats.bulk import BULK_BYTES, read_csv
+from ingestd.formats.columns import Doubt, text_columns
+from ingestd.formats.convert import text_reader
+from ingestd.formats.errors import BigQueryError, not_implemented
+from ingestd.formats.options import PLAIN, ColumnMatch, LoadOptions
+from ingestd.formats.problems import csv_value_text
+from ingestd.formats.rowload import BadRecordError, Part, SourceFile
+from ingestd.formats.temporal import UnreadableError
+from ingestd.formats.textfiles import without_bom
+from ingestd.formats.types import Field, Mode, Schema, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa

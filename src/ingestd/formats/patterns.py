@@ -8,9 +8,9 @@ from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from typing import Any
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.files.temporal import UnreadableError, to_utc
-from ingestd.localcloud.bigquery.types import Type
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.temporal import UnreadableError, to_utc
+from ingestd.formats.types import Type
 
 _MONTHS = (
     "JANUARY",

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ingestd.localcloud.bigquery.files.binary import FileColumns, UnreadableFileError, decimal_type
-from ingestd.localcloud.bigquery.files.columns import arrow_type
-from ingestd.localcloud.bigquery.files.detect import column_name
-from ingestd.localcloud.bigquery.files.options import LoadOptions
-from ingestd.localcloud.bigquery.types import Field, Mode, Type
+from ingestd.formats.binary import FileColumns, UnreadableFileError, decimal_type
+from ingestd.formats.columns import arrow_type
+from ingestd.formats.detect import column_name
+from ingestd.formats.options import LoadOptions
+from ingestd.formats.types import Field, Mode, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,9 +7,9 @@ first bad record, so that one failed job names every bad file (up to `MAX_FILES`
 
 from dataclasses import dataclass, field
 
-from ingestd.localcloud.bigquery.errors import BigQueryError, ErrorProto
-from ingestd.localcloud.bigquery.files.convert import BadValueError, Fault
-from ingestd.localcloud.bigquery.types import Field, Type
+from ingestd.formats.convert import BadValueError, Fault
+from ingestd.formats.errors import BigQueryError, ErrorProto
+from ingestd.formats.types import Field, Type
 
 MAX_FILES = 100
 MAX_RECORDS_PER_FILE = 5

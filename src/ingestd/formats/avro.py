@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ingestd.localcloud.bigquery.errors import not_implemented
-from ingestd.localcloud.bigquery.files.avrofile import BrokenAvroError, Container
-from ingestd.localcloud.bigquery.files.binary import FileColumns, UnreadableFileError, decimal_type
-from ingestd.localcloud.bigquery.files.columns import arrow_type, values_array
-from ingestd.localcloud.bigquery.files.convert import WIDE, text_reader
-from ingestd.localcloud.bigquery.files.options import LoadOptions
-from ingestd.localcloud.bigquery.files.temporal import UnreadableError
-from ingestd.localcloud.bigquery.types import Field, Mode, Type
+from ingestd.formats.avrofile import BrokenAvroError, Container
+from ingestd.formats.binary import FileColumns, UnreadableFileError, decimal_type
+from ingestd.formats.columns import arrow_type, values_array
+from ingestd.formats.convert import WIDE, text_reader
+from ingestd.formats.errors import not_implemented
+from ingestd.formats.options import LoadOptions
+from ingestd.formats.temporal import UnreadableError
+from ingestd.formats.types import Field, Mode, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
-from ingestd.localcloud.bigquery.files.convert import BadValueError, JsonRules, member_reader, text_reader
-from ingestd.localcloud.bigquery.files.options import PLAIN, Formats
-from ingestd.localcloud.bigquery.files.temporal import Interval, UnreadableError
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type
+from ingestd.formats.convert import BadValueError, JsonRules, member_reader, text_reader
+from ingestd.formats.options import PLAIN, Formats
+from ingestd.formats.temporal import Interval, UnreadableError
+from ingestd.formats.types import Field, Mode, Schema, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
-from ingestd.localcloud.bigquery.files.convert import NumberText, read_float, read_int
-from ingestd.localcloud.bigquery.files.delimited import Cells, Dialect, Malformed
-from ingestd.localcloud.bigquery.files.options import CharacterMap, LoadOptions
-from ingestd.localcloud.bigquery.files.temporal import UnreadableError, parse_date, parse_time, parse_timestamp
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type
+from ingestd.formats.convert import NumberText, read_float, read_int
+from ingestd.formats.delimited import Cells, Dialect, Malformed
+from ingestd.formats.errors import BigQueryError
+from ingestd.formats.options import CharacterMap, LoadOptions
+from ingestd.formats.temporal import UnreadableError, parse_date, parse_time, parse_timestamp
+from ingestd.formats.types import Field, Mode, Schema, Type
 
 SAMPLE_ROWS = 500
 DELIMITERS = (",", "|", "\t")

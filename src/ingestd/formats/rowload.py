@@ -4,22 +4,28 @@ Rows of many small files travel together: a batch is converted as columns where 
 row where it does not, so ten thousand one-row files cost a handful of inserts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ingestd.localcloud.bigquery.files.columns import Doubt, values_array
-from ingestd.localcloud.bigquery.files.problems import Tally
-from ingestd.localcloud.bigquery.types import Schema
+from ingestd.formats.columns import Doubt, values_array
+from ingestd.formats.problems import Tally
+from ingestd.formats.types import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ingestd.localcloud.bigquery.files.staging import Staging
-
 BATCH_ROWS = 20_000
 BATCH_TABLES = 500
 FEW_ROWS = 16  # fewer are not worth a table
+
+
+class Staging(Protocol):
+    """Where rows are collected before they appear in their table."""
+
+    def append_table(self, table: "pa.Table") -> None: ...
+
+    def append_rows(self, rows: Sequence[Mapping[str, Any]]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,7 @@ def with_constants(table: "pa.Table", constants: Schema, runs: Sequence[tuple[So
 class TableWriter:
     """Collects the tables of small files and writes them together."""
 
-    def __init__(self, staging: "Staging", constants: Schema) -> None:
+    def __init__(self, staging: Staging, constants: Schema) -> None:
         self._staging = staging
         self._constants = constants
         self._tables: list[pa.Table] = []
@@ -106,7 +112,7 @@ class TableWriter:
 class RowLoader:
     """Collects parts into batches and writes them."""
 
-    def __init__(self, staging: "Staging", codec: Codec, constants: Schema, tally: Tally) -> None:
+    def __init__(self, staging: Staging, codec: Codec, constants: Schema, tally: Tally) -> None:
         self._staging = staging
         self._codec = codec
         self._constants = constants

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ingestd.localcloud.bigquery.files.columns import (
+from ingestd.formats.columns import (
     Doubt,
     arrow_schema,
     arrow_type,
     parse_text,
     text_array_column,
 )
-from ingestd.localcloud.bigquery.files.convert import text_reader
-from ingestd.localcloud.bigquery.files.options import PLAIN
-from ingestd.localcloud.bigquery.types import Field, Mode, Schema, Type
+from ingestd.formats.convert import text_reader
+from ingestd.formats.options import PLAIN
+from ingestd.formats.types import Field, Mode, Schema, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from ingestd.localcloud.bigquery.errors import BigQueryError
+from ingestd.formats.errors import BigQueryError
 
 
 class Type(StrEnum):
