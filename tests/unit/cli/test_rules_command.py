@@ -147,7 +147,7 @@ def test_rules_are_shown_as_they_are_understood(folder: Path) -> None:
     shown = run("show", "rules")
     (orders,) = [line for line in shown.stdout.splitlines() if "shop.orders" in line]
     assert "/orders/…" in orders and "300 s" in orders and "delete" in orders
-    assert "off (disabled)" in shown.stdout
+    assert "(disabled)" in shown.stdout
     (one,) = json.loads(run("show", "rules", "orders", "--json").stdout)
     assert one["rule"]["Dest"]["Table"] == "shop.orders"
     missing = run("show", "rules", "oders")
