@@ -143,11 +143,12 @@ def test_broken_rules_are_not_tested(folder: Path) -> None:
     assert "rules/bad.yaml:1:8" in result.stderr and "did you mean 'Prefix'?" in result.stderr
 
 
-def test_rules_are_shown_as_they_are_understood(folder: Path) -> None:
+def test_rules_are_shown_as_they_are_understood(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     shown = run("show", "rules")
     (orders,) = [line for line in shown.stdout.splitlines() if "shop.orders" in line]
-    assert "/orders/…" in orders and "300 s" in orders and "delete" in orders
-    assert "(disabled)" in shown.stdout
+    assert "/orders/… ….json" in orders and "300 s, async" in orders and "delete" in orders
+    assert "off (disabled)" in shown.stdout
     (one,) = json.loads(run("show", "rules", "orders", "--json").stdout)
     assert one["rule"]["Dest"]["Table"] == "shop.orders"
     missing = run("show", "rules", "oders")
