@@ -96,6 +96,9 @@ def configuration(settings: SparkSettings, scratch: Path) -> dict[str, str]:
         conf |= {
             # The pipeline knows the sizes before it starts: planning again in the middle costs a fifth of small jobs.
             "spark.sql.adaptive.enabled": "false",
+            # One sort of each row instead of two: without a network, sending duplicates on is cheaper than looking
+            # for them twice.
+            "spark.sql.optimizer.windowGroupLimitThreshold": "-1",
             "spark.driver.memory": f"{heap(settings) // 1024**2}m",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ingestd.cli.main import app
+from ingestd.cli.terminal import output
 
 ROOT = Path(__file__).parents[3]
 
@@ -144,7 +145,7 @@ def test_broken_rules_are_not_tested(folder: Path) -> None:
 
 
 def test_rules_are_shown_as_they_are_understood(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(output, "_width", 120)
     shown = run("show", "rules")
     (orders,) = [line for line in shown.stdout.splitlines() if "shop.orders" in line]
     assert "/orders/… ….json" in orders and "300 s, async" in orders and "delete" in orders
