@@ -204,4 +204,3 @@ def test_one_pass_reads_every_row_once(frame: "DataFrame") -> None:
     plan = made.frame._jdf.queryExecution().executedPlan().toString()  # type: ignore[operator]
     assert plan.count("Scan ExistingRDD") + plan.count("LocalTableScan") == 1
     assert plan.count("Exchange hashpartitioning") == 1
-    assert plan.count("WindowGroupLimit") == 2
