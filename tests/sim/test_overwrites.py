@@ -35,4 +35,4 @@ def test_a_file_overwritten_around_the_load_of_its_window_is_counted_once(
 
 
 def test_seeds_full_of_overwritten_files_hold() -> None:
-    assert run_seeds(range(40), replace(FEATURES, overwrites=0.8)).failures == {}
+    assert run_seeds(range(25), replace(FEATURES, overwrites=0.8)).failures == {}
