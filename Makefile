@@ -7,8 +7,9 @@ VENV ?= .venv
 STATE ?= .state
 BIN := $(VENV)/bin
 export PYTHON
-# Several at once help where the machine has the cores; a single core would only pay for the switching.
-WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 4 ] && n=4; [ $$n -gt 1 ] && echo $$n || echo 0)
+# Several at once help where the machine has the cores, and one more than cores since tests wait for other processes; a
+# single core would only pay for the switching.
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 4 ] && n=4; [ $$n -gt 1 ] && echo $$((n + 1)) || echo 0)
 # What a test run is given beyond the whole suite, e.g. make test ARGS="-k storage -x"
 ARGS ?=
 

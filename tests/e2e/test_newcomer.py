@@ -32,6 +32,7 @@ def test_a_fresh_clone_shows_rows_with_one_command(tmp_path: Path) -> None:
     print(f"make demo took {time.monotonic() - started:.0f} s")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "shop.orders has 7 rows" in ended.stdout
+    assert "shop.clicks has 6 rows" in ended.stdout  # prepared on Spark
     assert "London" in ended.stdout
     assert (clone / ".venv" / "bin" / "ingestd").exists()
     # Nothing that the demo made is in the way of the next `git status`.
