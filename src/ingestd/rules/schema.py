@@ -383,7 +383,6 @@ class Engine(Choice):
 
 class FileFormat(Choice):
     PARQUET = "PARQUET"
-    AVRO = "AVRO"
     NEWLINE_DELIMITED_JSON = "NEWLINE_DELIMITED_JSON"
 
 
@@ -395,7 +394,6 @@ class FileCompression(Choice):
 
 
 _UNREADABLE = {
-    FileFormat.AVRO: {FileCompression.GZIP},
     FileFormat.NEWLINE_DELIMITED_JSON: {FileCompression.SNAPPY, FileCompression.ZSTD},
 }
 """Compressions that BigQuery does not read in that format."""

@@ -96,8 +96,8 @@ def test_an_upsert_has_one_row_per_key() -> None:
 
 def test_prepared_files_are_written_as_the_rule_says() -> None:
     assert spec("Dest: {Table: d.t}").layout == FileLayout()
-    layout = spec("Dest: {Table: d.t}\nMerge: {TargetFileSize: 64MiB, Format: avro, Compression: snappy}").layout
-    assert layout == FileLayout(64 * 1024**2, "AVRO", "SNAPPY")
+    layout = spec("Dest: {Table: d.t}\nMerge: {TargetFileSize: 64MiB, Format: parquet, Compression: snappy}").layout
+    assert layout == FileLayout(64 * 1024**2, "PARQUET", "SNAPPY")
 
 
 def test_the_window_has_bqtails_default_and_takes_nanoseconds_or_units() -> None:
@@ -200,7 +200,10 @@ def test_load_options_pass_through_in_bigquerys_own_names() -> None:
         ("Dest: {Table: d.t}\nEngine: bigquery\nMerge: {Format: avro}", "which Engine: bigquery does not do"),
         ("Dest: {Table: d.t}\nEngine: bigquery\nOnBadData: quarantine rows", "it needs Engine: spark"),
         ("Dest: {Table: d.t, Schema: {Drift: discard_row}}\nEngine: bigquery", "discard_row looks at every row"),
-        ("Dest: {Table: d.t}\nMerge: {Format: avro, Compression: gzip}", "BigQuery does not read AVRO files with GZIP"),
+        (
+            "Dest: {Table: d.t}\nMerge: {Format: newline_delimited_json, Compression: zstd}",
+            "BigQuery does not read NEWLINE_DELIMITED_JSON files with ZSTD",
+        ),
         ("Dest: {Table: d.t}\nBatch: {Window: {MultiPath: true}}", "unknown key 'MultiPath'"),
         ("Dest: {Table: d.t}\nOnSucess: []", "r.yaml:2:1: OnSucess: unknown key 'OnSucess'; did you mean 'OnSuccess'?"),
         ("Dest: {Table: d.t}\nBatch: {Group: {DurationMs: 1, DurationInSec: 1}}", "say the same; keep the latter"),
