@@ -197,7 +197,7 @@ def test_load_options_pass_through_in_bigquerys_own_names() -> None:
         ("Dest: {Table: d.t, Merge: {Keys: id, Update: ID}}", "id is a key, and a key is never updated"),
         ("Dest: {Table: d.t, Merge: {Keys: id, Mode: insert, Update: a}}", "Mode: insert updates nothing"),
         ("Dest: {Table: d.t, Merge: {Keys: id}, Transient: {Dataset: x, CopyMethod: COPY}}", "contradicts CopyMethod"),
-        ("Dest: {Table: d.t}\nEngine: bigquery\nMerge: {Format: avro}", "which Engine: bigquery does not do"),
+        ("Dest: {Table: d.t}\nEngine: bigquery\nMerge: {Format: parquet}", "which Engine: bigquery does not do"),
         ("Dest: {Table: d.t}\nEngine: bigquery\nOnBadData: quarantine rows", "it needs Engine: spark"),
         ("Dest: {Table: d.t, Schema: {Drift: discard_row}}\nEngine: bigquery", "discard_row looks at every row"),
         (
