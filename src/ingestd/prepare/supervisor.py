@@ -209,11 +209,12 @@ class Supervisor:
         assert self._warm_up is not None
         loop = asyncio.get_running_loop()
         warming = loop.run_in_executor(self._starter, self._warm_up, living.engine)
+        # Whoever stops waiting for it does not care how it ends, and nobody shall complain that none asked.
+        warming.add_done_callback(lambda done: done.cancelled() or done.exception())
         watching = asyncio.create_task(self._watch(living))
         both: set[asyncio.Future[Any]] = {warming, watching}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
-            warming.add_done_callback(lambda done: done.cancelled() or done.exception())
             raise Transient(f"the session {watching.result()} while it warmed up: {living.engine.last_words()}")
         watching.cancel()
         error = warming.exception()
