@@ -167,6 +167,11 @@ def test_values_are_what_was_written(tmp_path: Path) -> None:
     }
 
 
+def named(value: object) -> str | None:
+    """Content is no name for a test: gzip writes the time into it, and workers have to agree on names."""
+    return "" if isinstance(value, bytes) else None
+
+
 @pytest.mark.parametrize(
     ("column", "value"),
     [
@@ -215,6 +220,7 @@ GOOD = lines([{"id": n, "name": "é" * (n % 7), "at": "2024-01-01T00:00:00Z"} fo
         ("empty.json", b""),
         ("case.json", GOOD.replace(b'"id"', b'"ID"')),
     ],
+    ids=named,
 )
 def test_lines_of_json_are_read_as_a_direct_load_reads_them(tmp_path: Path, name: str, data: bytes) -> None:
     found = read(tmp_path, {name: data, "other.json": GOOD}, SIMPLE, JSON)
@@ -240,6 +246,7 @@ def test_more_compressions_than_bigquery_knows_are_read(tmp_path: Path, name: st
         ("cut.json.zst", _zstd(GOOD)[:-9]),
         ("plain.json.gz", GOOD),
     ],
+    ids=named,
 )
 def test_not_one_row_of_a_truncated_file_gets_out(tmp_path: Path, name: str, data: bytes) -> None:
     for policy in BadData:
