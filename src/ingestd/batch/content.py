@@ -94,11 +94,6 @@ class Chunk:
     def all(self) -> Members:
         return tuple(sorted((*self.files, *self.rest, *self.pool)))
 
-    @property
-    def searching(self) -> bool:
-        """Whether it takes more than one successful load to finish it."""
-        return bool(self.rest or self.pool)
-
 
 @dataclass(frozen=True, slots=True)
 class Load:

@@ -26,7 +26,8 @@ from ingestd.batch.landing import APPEND, destination, landing_table, lands_apar
 from ingestd.batch.pinned import HOME, Pinned, Pour, Published
 from ingestd.batch.publishing import Publishing
 from ingestd.batch.record import Record
-from ingestd.batch.steps import branch_tables, rule_of
+from ingestd.batch.rule import rule_of
+from ingestd.batch.steps import branch_tables
 from ingestd.batch.targets import Targets
 from ingestd.batch.variables import batch_variables
 from ingestd.model.errors import BadInput, Fatal, NotFound, Throttled, Transient
@@ -173,9 +174,8 @@ class PreparedLoading(Publishing):
     def _outputs(self, made: Prepared) -> tuple[Output, ...]:
         """What each target gets. One that is replaced, or read by actions, is there even if it gets no row at all."""
         outputs = [output for output in made.outputs if output.uris]
-        good = len(self._record.progress.aside) < len(
-            self._record.files
-        )  # a batch without a good file replaces nothing
+        # A batch without a good file replaces nothing.
+        good = len(self._record.progress.aside) < len(self._record.files)
         if good and (truncates(self._record) or transient_of(self._record) is not None):
             there = {output.branch for output in outputs}
             outputs += [Output(branch, (), 0, 0) for branch in self._targets() if branch not in there]

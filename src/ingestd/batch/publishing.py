@@ -20,7 +20,8 @@ import structlog
 
 from ingestd.batch.driving import Drive, request, stopped
 from ingestd.batch.pinned import Published
-from ingestd.batch.steps import Step, rule_of, steps_of
+from ingestd.batch.rule import rule_of
+from ingestd.batch.steps import Step, steps_of
 from ingestd.batch.targets import Targets
 from ingestd.model.errors import BadInput, NotFound, Throttled
 from ingestd.model.jobs import JobKind, JobRequest, JobState

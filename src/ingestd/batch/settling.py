@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from ingestd.batch.landing import transient_of
 from ingestd.batch.record import Kind, Record
-from ingestd.batch.steps import Way, engine_matters, engine_of, rule_of, way_of
+from ingestd.batch.rule import rule_of
+from ingestd.batch.steps import Way, engine_matters, engine_of, way_of
 from ingestd.model.jobs import JobKind
 from ingestd.rules.schema import Balancer, BalancerStrategy
 from ingestd.warehouse.slots import JobSlots

@@ -7,7 +7,7 @@ from typing import Any
 from ingestd.batch.landing import destination, truncates
 from ingestd.batch.pinned import HOME, UNMATCHED
 from ingestd.batch.record import Record
-from ingestd.batch.rule import rule_of as rule_of
+from ingestd.batch.rule import rule_of
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import BadData, Drift, Unmatched
 from ingestd.model.tables import TableName

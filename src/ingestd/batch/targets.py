@@ -8,7 +8,8 @@ from ingestd.batch.landing import APPEND, destination, landing_table, transient_
 from ingestd.batch.loading import shape
 from ingestd.batch.parts import Parts
 from ingestd.batch.record import Record
-from ingestd.batch.steps import Step, branch_tables, rule_of, shapes
+from ingestd.batch.rule import rule_of
+from ingestd.batch.steps import Step, branch_tables, shapes
 from ingestd.batch.variables import batch_variables
 from ingestd.model.errors import NotFound
 from ingestd.model.jobs import JobKind

@@ -233,6 +233,8 @@ class SparkPreparer:
         found: dict[int, list[tuple[str, int]]] = {}
         async for info in self._store.list(ObjectRef(root.bucket, root.name + "/")):
             *folders, name = info.ref.name.removeprefix(root.name + "/").split("/")
+            if any(folder.startswith("_temporary") for folder in folders):
+                continue  # of a task that was not committed
             branch = pipeline.branch_of(folders[-1] if folders else "")
             if name.startswith("part-") and made.rows.get(branch, 0):
                 found.setdefault(branch, []).append((info.ref.url, info.size))

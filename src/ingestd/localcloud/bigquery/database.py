@@ -70,8 +70,5 @@ class Database:
         """A cursor that reads the catalog from memory."""
         return Session(self.cursor(), self.mirror)
 
-    def checkpoint(self) -> None:
-        self._connection.execute("CHECKPOINT")
-
     def close(self) -> None:
         self._connection.close()

@@ -5,7 +5,7 @@ What is not modelled is kept in `extra` and given back unchanged, so a client re
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -438,9 +438,6 @@ class Table:
         if column.mode is Mode.REPEATED:
             raise BigQueryError("invalid", f"The field specified for partitioning is REPEATED: {name}")
         return column
-
-    def touched(self, now: datetime) -> "Table":
-        return replace(self, modified=now)
 
 
 def default_expiration(dataset: Dataset, now: datetime) -> datetime | None:
