@@ -39,3 +39,10 @@ def gunzip(uri: str, data: bytes) -> bytes:
 
 def without_bom(data: bytes, encoding: str) -> bytes:
     return data.removeprefix(_BOMS.get(encoding, b""))
+
+
+def newlines(data: bytes | memoryview) -> int:
+    """As `data.count(b"\\n")`, which takes three times as long where lines are short."""
+    import numpy as np
+
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))

@@ -1,9 +1,11 @@
 """The fast paths answer exactly what the row-by-row converter answers, on clean and on broken files."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from tests.unit.localcloud.bigquery.files.support import Loads, schema
 
 from ingestd.formats import bulk, columns, delimited, ndjson, rowload
 from ingestd.formats.errors import BigQueryError
+from ingestd.formats.types import Type
 
 NEVER = 1 << 60
 COLUMNS = schema(
@@ -167,3 +170,29 @@ def test_the_bulk_reader_is_really_used_on_clean_files(shared: Loads) -> None:
     clean = b'{"i": 1, "l": [1], "r": {"x": 1}}\n{"s": "x", "t": "2024-01-01T00:00:00Z"}'
     assert bulk.read_json(clean, COLUMNS).num_rows == 2
     assert bulk.read_csv(b"1,x\n", schema("i INT64", "s STRING"), ",", frozenset({""})).num_rows == 1
+
+
+SHAPES = [
+    "2026-01-01T00:00:00",
+    "2026-12-31 23:59:59.123456",
+    "2026-01-01T000000.123",
+    "2026-01-01T00:00+01:00",
+    "2026-01-01T00:00",
+    "2026-01-01T00",
+]
+
+
+@SETTINGS
+@given(st.sampled_from(SHAPES), st.lists(st.tuples(st.integers(0, 26), st.sampled_from("09-:T .Z+")), max_size=3))
+def test_of_text_as_long_as_a_timestamp_arrow_takes_what_is_one_and_nothing_else(
+    shape: str, changes: list[tuple[int, str]]
+) -> None:
+    """Its own grammar knows more than BigQuery's; none of that has the length at which nobody looks closer."""
+    for at, character in changes:
+        shape = shape[:at] + character + shape[at + (at % 2) :]
+    text = pa.array([f"{shape}Z"])
+    try:
+        taken = columns._in_zulu(text) and text.cast(pa.timestamp("us", "UTC")) is not None
+    except pa.ArrowInvalid:
+        return
+    assert not taken or re.fullmatch(columns._PATTERNS[Type.TIMESTAMP], text[0].as_py(), re.ASCII)
