@@ -34,6 +34,7 @@ class PubSubMachine(RuleBasedStateMachine):
         self.unacked: set[str] = set()
         self.leases: dict[str, tuple[str, float]] = {}  # message id → its current ack id and deadline
         self.replayable: set[str] = set()  # acknowledged, but delivered behind a message of its key that came back
+        self.replayed: set[str] = set()  # those that did come again: a courtesy that a restart forgets
         self.seen: list[Received] = []
 
     def _open(self) -> PubSubCore:
@@ -83,8 +84,7 @@ class PubSubMachine(RuleBasedStateMachine):
             assert one.ack_id in error.ack_failures
         else:
             assert current or not self.exactly_once
-            self.unacked.discard(one.message_id)
-            self.leases.pop(one.message_id, None)
+            self._settled(one)
 
     @precondition(lambda self: self.seen)
     @rule(data=st.data(), seconds=st.sampled_from([0, 5, 30]))
@@ -115,6 +115,8 @@ class PubSubMachine(RuleBasedStateMachine):
         self.core.close()
         self.core = self._open()
         self.leases.clear()
+        self.unacked -= self.replayed
+        self.replayed.clear()
 
     @rule()
     def compact(self) -> None:
@@ -140,8 +142,7 @@ class PubSubMachine(RuleBasedStateMachine):
             final += [one.message_id for one in received]
             self.core.acknowledge(SUBSCRIPTION, [one.ack_id for one in received])
             for one in received:
-                self.unacked.discard(one.message_id)
-                self.leases.pop(one.message_id, None)
+                self._settled(one)
         assert not self.unacked
         assert len(set(final)) == len(final)
         if self.ordered:
@@ -155,9 +156,15 @@ class PubSubMachine(RuleBasedStateMachine):
             if one.message_id not in self.unacked:
                 assert one.message_id in self.replayable
                 self.unacked.add(one.message_id)
+                self.replayed.add(one.message_id)
             assert one.message_id not in self.leases, "it is leased to someone else"
             self.leases[one.message_id] = (one.ack_id, self.clock.monotonic() + DEADLINE)
             self.seen.append(one)
+
+    def _settled(self, one: Received) -> None:
+        self.unacked.discard(one.message_id)
+        self.replayed.discard(one.message_id)
+        self.leases.pop(one.message_id, None)
 
     def _is_current(self, one: Received) -> bool:
         self._expire()

@@ -51,7 +51,15 @@ define("TRANSLATE", "STRING STRING STRING", "STRING", "bq_translate({0}, {1}, {2
 define("INSTR", "STRING STRING", "INT64", "bq_instr({0}, {1}, 1, 1)")
 define("INSTR", "STRING STRING INT64", "INT64", "bq_instr({0}, {1}, {2}, 1)")
 define("INSTR", "STRING STRING INT64 INT64", "INT64", "bq_instr({0}, {1}, {2}, {3})")
-define("EDIT_DISTANCE", "STRING STRING", "INT64", "levenshtein({0}, {1})")
+# DuckDB counts bytes, BigQuery characters; of text whose characters are bytes DuckDB's is the faster one.
+define(
+    "EDIT_DISTANCE",
+    "STRING STRING",
+    "INT64",
+    "CASE WHEN strlen({0}) = length({0}) AND strlen({1}) = length({1}) THEN levenshtein({0}, {1}) "
+    "ELSE bq_edit_distance({0}, {1}) END",
+)
+define("EDIT_DISTANCE", "BYTES BYTES", "INT64", "bq_edit_distance_bytes({0}, {1})")
 define("TO_HEX", "BYTES", "STRING", "lower(hex({0}))")
 define("FROM_HEX", "STRING", "BYTES", "bq_from_hex({0})")
 define("TO_BASE64", "BYTES", "STRING", "to_base64({0})")
@@ -59,12 +67,7 @@ define("FROM_BASE64", "STRING", "BYTES", "from_base64({0})")
 define("TO_BASE32", "BYTES", "STRING", "bq_base32({0})")
 define("FROM_BASE32", "STRING", "BYTES", "bq_from_base32({0})")
 define("SAFE_CONVERT_BYTES_TO_STRING", "BYTES", "STRING", "bq_safe_convert({0})")
-define(
-    "TO_CODE_POINTS",
-    "STRING",
-    "ARRAY<INT64>",
-    "list_transform(string_split({0}, ''), lambda _e: CAST(unicode(_e) AS BIGINT))",
-)
+define("TO_CODE_POINTS", "STRING", "ARRAY<INT64>", "bq_to_code_points({0})")
 define("TO_CODE_POINTS", "BYTES", "ARRAY<INT64>", "bq_to_code_points_bytes({0})")
 define("CODE_POINTS_TO_STRING", "ARRAY<INT64>", "STRING", "bq_code_points_to_string({0})")
 define("CODE_POINTS_TO_BYTES", "ARRAY<INT64>", "BYTES", "bq_code_points_to_bytes({0})")

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 
 import farmhash
@@ -207,6 +208,33 @@ def translate(value: str, source: str, target: str) -> str:
 @runtime("bq_safe_convert", "BLOB", "VARCHAR")
 def safe_convert(value: bytes) -> str:
     return bytes(value).decode("utf-8", "replace")
+
+
+@runtime("bq_edit_distance", "VARCHAR VARCHAR", "BIGINT")
+def edit_distance(one: str, other: str) -> int:
+    return _distance(one, other)
+
+
+@runtime("bq_edit_distance_bytes", "BLOB BLOB", "BIGINT")
+def edit_distance_bytes(one: bytes, other: bytes) -> int:
+    return _distance(bytes(one), bytes(other))
+
+
+def _distance(one: Sequence[object], other: Sequence[object]) -> int:
+    """Levenshtein's, a row at a time."""
+    row = list(range(len(other) + 1))
+    for place, own in enumerate(one, 1):
+        diagonal, row[0] = row[0], place
+        for column, its in enumerate(other, 1):
+            changed = diagonal + (own != its)
+            diagonal = row[column]
+            row[column] = min(changed, row[column] + 1, row[column - 1] + 1)
+    return row[-1]
+
+
+@runtime("bq_to_code_points", "VARCHAR", "BIGINT[]")
+def code_points(value: str) -> list[int]:
+    return [ord(character) for character in value]
 
 
 @runtime("bq_to_code_points_bytes", "BLOB", "BIGINT[]")
