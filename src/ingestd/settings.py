@@ -230,16 +230,23 @@ class Spark(_Section):
         "auto", description="local: fetched to `scratch`; gs: Spark reads the bucket itself; auto: gs on a cluster."
     )
     scratch: Path | None = Field(None, description="Folder for fetched files and spills; by default a temporary one.")
-    scratch_size: ByteSize = Field(20 * 1024**3, ge=1, description="Fetched files at most; more batches wait.")
+    scratch_size: ByteSize = Field(
+        20 * 1024**3, ge=1, description="Fetched files and rows kept of them at most; more batches wait."
+    )
     side_input_size: ByteSize = Field(
         256 * 1024**2, ge=1, description="Rows of one side input at most; they are held in memory."
     )
     side_input_ttl: Duration = Field(
         timedelta(minutes=5), description="Rows of a side input are kept that long, unless their table changes."
     )
-    cache: Path | None = Field(None, description="Keeps what makes the next JVM start faster; ~/.cache/ingestd.")
+    cache: Path | None = Field(
+        None, description="Where a Java that Spark cannot use as it is gets its wrapper; by default ~/.cache/ingestd."
+    )
     warm_up: bool = Field(True, description="Run small jobs first: the first one in a new JVM takes many seconds.")
     start_timeout: Duration = Field(timedelta(minutes=3), description="A session that is not up by then is given up.")
+    call_timeout: Duration = Field(
+        timedelta(hours=2), description="What Spark has not done by then is cancelled; the batch is tried again."
+    )
     heartbeat: Duration = Field(
         timedelta(seconds=5), description="How often the JVM is asked whether it still answers."
     )

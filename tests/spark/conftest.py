@@ -30,7 +30,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> SparkSettings:
-    return SparkSettings(master="local[2]", heap=1536 * 1024**2, scratch=tmp_path_factory.mktemp("scratch"))
+    # Few rows and many plans: what the second compiler would gain is less than what it takes from the other tests.
+    conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+    return SparkSettings(master="local[2]", heap=1536 * 1024**2, scratch=tmp_path_factory.mktemp("scratch"), conf=conf)
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +40,7 @@ def engine(spark_settings: SparkSettings) -> Iterator[Engine]:
     """A session that is up and warm until the last test here is done."""
     opened = open_engine(spark_settings)
     try:
-        warm_up(opened, master(spark_settings))
+        warm_up(opened, master(spark_settings), times=1)
         yield opened
     finally:
         opened.close()

@@ -11,13 +11,21 @@ PROJECT = Path(__file__).parents[2]
 
 def run_scenario(name: str, *arguments: str, timeout: float = 150, **environ: str) -> None:
     """Run `main` of `tests.spark.scenarios.<name>`; its failed assertion is ours."""
-    ended = subprocess.run(
-        [sys.executable, "-m", f"tests.spark.scenarios.{name}", *arguments],
+    command = [sys.executable, "-m", f"tests.spark.scenarios.{name}", *arguments]
+    with subprocess.Popen(
+        command,
         cwd=PROJECT,
         env=os.environ | environ,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=timeout,
-        check=False,
-    )
-    assert ended.returncode == 0, f"{ended.stdout[-2000:]}\n{ended.stderr[-6000:]}"
+    ) as process:
+        try:
+            said, complained = process.communicate(timeout=timeout)
+            ended = process.returncode == 0
+        except subprocess.TimeoutExpired:
+            process.kill()
+            said, complained = process.communicate()
+            ended = False
+            complained += f"\nnot done after {timeout:g} seconds"
+    assert ended, f"{said[-4000:]}\n{complained[-6000:]}"

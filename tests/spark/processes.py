@@ -4,9 +4,10 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,8 +47,17 @@ def kill_group(process: "subprocess.Popen[bytes]") -> None:
     process.wait(10)
 
 
+def children(pid: int, word: str) -> list[int]:
+    """The living processes that this one started and that have the word in their command line."""
+    files = Path(f"/proc/{pid}/task").glob("*/children")
+    with suppress(FileNotFoundError):  # one of them ended while we looked
+        numbers = {int(number) for file in files for number in file.read_text().split()}
+        return sorted(number for number in numbers if word in Path(f"/proc/{number}/cmdline").read_text())
+    return []
+
+
 def await_port(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120  # only for what never happens
     while time.monotonic() < deadline and process.poll() is None:
         with closing(socket.socket()) as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -100,9 +110,8 @@ def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
 
 
 @contextmanager
-def connect_server(folder: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """A Spark Connect server on two cores: its address and its process."""
-    port = free_port()
+def connect_server(folder: Path, port: int, more: Mapping[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+    """A Spark Connect server on two cores, whose Python is ours."""
     conf = {
         "spark.master": "local[2]",
         "spark.driver.memory": "512m",
@@ -112,9 +121,11 @@ def connect_server(folder: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]
         "spark.connect.grpc.binding.port": str(port),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "spill"),
+        **more,
     }
     options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
     command = ["spark-submit", *options, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     log = folder / "connect.log"
-    with server((*command, "spark-internal"), port, log, SPARK_LOCAL_IP="127.0.0.1") as process:
-        yield f"sc://127.0.0.1:{port}", process
+    environ = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    with server((*command, "spark-internal"), port, log, **environ) as process:
+        yield process

@@ -153,3 +153,22 @@ async def test_a_statement_that_cannot_work_is_bad_input(context: ActionContext,
     with pytest.raises(ActionFailed, match="gone"):
         await act(replace(context, files=files), SQL=TOTALS, Dest=f"{dataset}.never")
     assert await names(context, "staging/") == []
+
+
+async def test_a_row_that_cannot_be_read_is_told_even_where_the_statement_looks_at_few_of_many_columns(
+    context: ActionContext, bucket: str, dataset: str
+) -> None:
+    """Spark plans tables of more than a hundred columns otherwise, and asks for a column's value before anything."""
+    columns = ({"name": "id", "type": "INTEGER"}, *({"name": f"c{n}", "type": "STRING"} for n in range(120)))
+    contents = [b'{"id": 1}\n', b'{"id": 2}\n{"id": "three"}\n']
+    urls = []
+    for number, data in enumerate(contents):
+        ref = ObjectRef(bucket, f"staging/{EVENT}/1/rows-{number:05d}.json")
+        await context.store.create(ref, data)
+        urls.append(ref.url)
+    wide = replace(context, rows=BatchRows({"sourceFormat": "NEWLINE_DELIMITED_JSON"}, columns, tuple(urls)))
+    with pytest.raises(ActionFailed, match=r"rows-00001\.json, line 2: .*three") as failed:
+        await act(wide, SQL="SELECT id FROM batch WHERE id > 0", Dest=f"{dataset}.some")
+    assert isinstance(failed.value.cause, BadInput)
+    tolerant = BatchRows({"sourceFormat": "NEWLINE_DELIMITED_JSON", "maxBadRecords": 1}, columns, tuple(urls))
+    await act(replace(wide, rows=tolerant), SQL="SELECT id FROM batch WHERE id > 0", Dest=f"{dataset}.some")

@@ -1,10 +1,75 @@
-"""The daemon on a standalone cluster, by changing one setting."""
+"""The daemon on a standalone cluster, by changing one setting: a master and its workers, one of which dies per test."""
+
+import subprocess
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from tests.e2e.daemon.conftest import fork_server, new_world, world
+from tests.e2e.daemon.processes import eventually
+from tests.e2e.daemon.world import World
+from tests.e2e.spark.orders import EXPECTED, TABLE, calls, set_up, upload
+from tests.e2e.windows.test_windows import settled
 from tests.spark.own_process import run_scenario
+from tests.spark.processes import QUICK, Cluster, children, kill_group, standalone_cluster
 
-pytestmark = pytest.mark.xdist_group("spark-cluster")
+__all__ = ["fork_server", "new_world", "world"]
+
+pytestmark = [pytest.mark.xdist_group("spark-cluster"), pytest.mark.timeout(400)]
+
+START = 120.0  # for JVMs on a busy machine
+SPARK: dict[str, Any] = {
+    "files": "local",  # a disk that all of them see
+    "warm_up": False,
+    "heartbeat": "250ms",
+    "conf": {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": QUICK,
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": QUICK,
+        "spark.sql.shuffle.partitions": "4",
+    },
+}
 
 
-def test_a_worker_killed_in_the_middle_of_a_job_changes_no_row() -> None:
-    run_scenario("cluster")
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with standalone_cluster(tmp_path_factory.mktemp("cluster"), workers=3) as running:
+        yield running
+
+
+def living(cluster: Cluster) -> list["subprocess.Popen[bytes]"]:
+    return [worker for worker in cluster.workers if worker.poll() is None]
+
+
+def reading(worker: "subprocess.Popen[bytes]") -> bool:
+    """Whether the worker's executor has begun to read a file."""
+    executors = children(worker.pid, "CoarseGrainedExecutorBackend")
+    return any(children(executor, "pyspark.daemon") for executor in executors)
+
+
+def test_a_worker_killed_in_the_middle_of_a_job_changes_no_row(cluster: Cluster) -> None:
+    victim, *others = living(cluster)
+    run_scenario("cluster", cluster.url, str(1 + len(others)), str(victim.pid), timeout=240)
+
+
+def test_a_worker_killed_under_a_batch_of_the_daemon_neither_loses_nor_doubles_a_row(
+    cluster: Cluster, world: World
+) -> None:
+    set_up(world)
+    daemon = world.start(spark={"master": cluster.url, **SPARK}, logging={"level": "debug"})
+    eventually(lambda: daemon.said("spark.ready"), "Spark is not ready", START)
+    upload(world, padding=25_000)  # enough for a task on each worker
+    victim = living(cluster)[0]
+    eventually(lambda: reading(victim), "the worker has nothing to do", START)
+    kill_group(victim)
+    assert [call for call in calls(daemon) if call["tag"].startswith("prepare/")], "the batch was over before"
+    world.until(lambda: world.rows(TABLE), START)
+    settled(world)
+    assert world.rows(TABLE) == EXPECTED
+    assert len(world.jobs("load")) == 1
+    assert world.statuses() == ["done"]
+    assert not world.objects("orders/", world.trigger)
+    assert any("Lost executor" in one["line"] for one in daemon.said("spark.said"))
+    assert daemon.metric("ingestd_spark_sessions_started_total") == 1, "the session goes on"

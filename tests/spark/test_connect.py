@@ -3,8 +3,8 @@
 import pytest
 from tests.spark.own_process import run_scenario
 
-pytestmark = pytest.mark.xdist_group("spark-connect")
+pytestmark = [pytest.mark.xdist_group("spark-connect"), pytest.mark.timeout(330)]
 
 
-def test_connect_runs_refuses_cancels_and_notices_a_dead_server() -> None:
-    run_scenario("connect")
+def test_connect_prepares_batches_runs_refuses_cancels_and_notices_a_dead_server() -> None:
+    run_scenario("connect", timeout=300)

@@ -3,6 +3,8 @@
 import asyncio
 import errno
 import os
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,45 @@ async def test_a_full_disk_is_a_matter_of_time(tmp_path: Path, monkeypatch: pyte
         await run(store, store.files(), tmp_path)
 
 
+class Refusing(Objects):
+    """Gives the first part of a file, and fails for the others."""
+
+    async def fetch(
+        self, ref: ObjectRef, *, generation: Generation, start: int = 0, end: int | None = None
+    ) -> bytes | None:
+        if start:
+            await asyncio.sleep(0.05)
+            raise Transient("503")
+        return await super().fetch(ref, generation=generation, start=start, end=end)
+
+
+async def test_a_part_that_cannot_be_had_is_the_same_failure_as_a_whole_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "PART_BYTES", 1000)
+    store = Refusing({"f": b"a" * 4500})
+    with pytest.raises(Transient, match="503"):
+        await run(store, store.files(), tmp_path)
+
+
+async def test_nothing_is_written_any_more_once_a_fetch_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is closed then, and the next batch's may have the same number: late bytes would end up in there."""
+    monkeypatch.setattr(fetching, "PART_BYTES", 1000)
+    written: list[bool] = []
+
+    def slow(target: int, data: bytes, at: int) -> None:
+        time.sleep(0.3)
+        written.append(True)
+
+    monkeypatch.setattr(fetching, "_write", slow)
+    store = Refusing({"f": b"a" * 4500})
+    with pytest.raises(Transient):
+        await run(store, store.files(), tmp_path)
+    assert written == [True]
+
+
 async def test_batches_wait_for_room_and_leave_nothing(tmp_path: Path) -> None:
     scratch = Scratch(tmp_path, 10)
     inside: list[int] = []
@@ -123,6 +164,42 @@ async def test_batches_wait_for_room_and_leave_nothing(tmp_path: Path) -> None:
             pass
 
 
+async def test_what_is_written_beside_the_files_counts_but_keeps_nobody_out(tmp_path: Path) -> None:
+    scratch = Scratch(tmp_path, 10)
+    async with asyncio.timeout(5), scratch.room(8, beside=8):  # more than there is, and nobody else there
+        waiting = asyncio.create_task(_enter(scratch, 1))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+    async with asyncio.timeout(5):
+        await waiting
+        async with scratch.room(3, beside=2):
+            await _enter(scratch, 5)
+
+
+async def _enter(scratch: Scratch, size: int) -> None:
+    async with scratch.room(size):
+        pass
+
+
+async def test_room_comes_back_however_often_its_user_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = Scratch(tmp_path, 10)
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: time.sleep(0.2))
+
+    async def batch() -> None:
+        async with scratch.room(10):
+            pass
+
+    tidying = asyncio.create_task(batch())
+    await asyncio.sleep(0.1)
+    tidying.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await tidying
+    async with asyncio.timeout(5):
+        await asyncio.gather(batch(), batch())
+
+
 def test_what_dead_processes_left_is_removed_and_what_living_ones_use_is_not(tmp_path: Path) -> None:
     ended = os.fork()
     if ended == 0:
@@ -132,6 +209,20 @@ def test_what_dead_processes_left_is_removed_and_what_living_ones_use_is_not(tmp
         (tmp_path / name).mkdir()
     assert Scratch(tmp_path, 1).clean() == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"batch-{os.getpid()}-abc", "batch-x-y", "spill"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux tells when a process began")
+async def test_a_process_with_the_number_of_a_dead_one_is_not_taken_for_it(tmp_path: Path) -> None:
+    """In a container every start has the same process id, and a pod's folder outlives its containers."""
+    scratch = Scratch(tmp_path, 10)
+    async with scratch.room(1) as used:
+        own = used.name.partition("-")[2].partition("-")[0]
+        pid, _, born = own.partition(".")
+        before = tmp_path / used.name.replace(own, f"{pid}.{int(born) - 1}")
+        before.mkdir()
+        assert pid == str(os.getpid())
+        assert Scratch(tmp_path, 10).clean() == 1
+        assert list(tmp_path.iterdir()) == [used]
 
 
 async def test_the_real_client_moves_parts_and_files(

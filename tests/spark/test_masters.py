@@ -46,6 +46,18 @@ def test_the_users_own_settings_win_and_their_java_options_are_added(tmp_path: P
     assert conf["spark.scheduler.mode"] == "FAIR"
 
 
+@pytest.mark.parametrize(("theirs", "ours"), [("-Dx=y", True), ("-XX:+UseG1GC", False), ("-XX:+UseZGC -Dx=y", False)])
+def test_a_garbage_collector_that_the_user_chose_is_the_only_one(tmp_path: Path, theirs: str, ours: bool) -> None:
+    """A JVM that is told two of them does not start."""
+    conf = configuration(SparkSettings(conf={"spark.driver.extraJavaOptions": theirs}), tmp_path)
+    assert ("-XX:+UseParallelGC" in conf["spark.driver.extraJavaOptions"]) is ours
+
+
+def test_settings_that_would_change_what_an_expression_means_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Fatal, match=r"spark\.conf: spark\.sql\.ansi\.enabled has to be true.*leave it out"):
+        configuration(SparkSettings(conf={"spark.sql.ansi.enabled": "false"}), tmp_path)
+
+
 def test_a_cluster_reads_buckets_itself_also_those_of_an_emulator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,3 +103,14 @@ def test_a_manifest_comes_back_as_it_was_written() -> None:
 
 def test_files_are_ranked_by_time_then_name() -> None:
     assert pipeline.rank([(2, "a"), (1, "z"), (2, "b"), (1, "a")]) == (2, 1, 3, 0)
+
+
+def test_files_of_a_task_that_was_not_committed_are_passed_over(tmp_path: Path) -> None:
+    for place in ("part-0.parquet", "_temporary/0/part-1.parquet", "_ingestd_branch=0/part-2.parquet"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).touch()
+    found = pipeline.local_files(str(tmp_path), {-1: 1, 0: 1})
+    assert {branch: [path.name for path in paths] for branch, paths in found.items()} == {
+        -1: ["part-0.parquet"],
+        0: ["part-2.parquet"],
+    }

@@ -29,13 +29,13 @@ def batches(spark: Spark, tmp_path: Path) -> Batches:
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many files each pass over a batch read."""
     counted: list[int] = []
-    plain = pipeline._pass
+    plain = pipeline._rows
 
     def count(session: Any, work: Any, tolerated: int) -> Any:
         counted.append(len({unit.index for unit in work.units}))
         return plain(session, work, tolerated)
 
-    monkeypatch.setattr(pipeline, "_pass", count)
+    monkeypatch.setattr(pipeline, "_rows", count)
     return counted
 
 

@@ -22,7 +22,7 @@ from tests.spark.reads import direct, read
 from tests.unit.localcloud.bigquery.files.support import schema
 
 from ingestd.model.preparation import BadData, Drift
-from ingestd.prepare import readers
+from ingestd.prepare import readers, reading
 
 JSON = {"sourceFormat": "NEWLINE_DELIMITED_JSON"}
 CSV = {"sourceFormat": "CSV"}
@@ -467,3 +467,14 @@ def test_a_file_that_breaks_a_reader_holds_up_no_other(tmp_path: Path, monkeypat
     found = read(tmp_path, {"bad.json": b'{"break": 1}', "ok.json": GOOD}, SIMPLE, JSON)
     assert [(report.index, report.whole, report.rows) for report in found.reports] == [(0, True, 0), (1, False, 300)]
     assert "RecursionError: too deep" in found.reports[0].why
+
+
+def test_bad_rows_that_are_too_large_to_be_told_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where workers and driver share no disk: nobody is left to think that what is shown is all."""
+    monkeypatch.setattr(reading, "_REJECTED_IN_REPORT", 400)
+    data = {"a.json": b'{"i": "?"}\n' * 9 + b'{"i": 1}\n'}
+    (report,) = read(tmp_path, data, schema("i INT64"), JSON, BadData.QUARANTINE_ROWS).reports
+    shown = [json.loads(line) for line in report.rejected]
+    assert [row["line"] for row in shown[:-1]] == list(range(1, len(shown)))
+    assert shown[-1]["reason"].startswith(f"{9 - len(shown[:-1])} more bad rows are not shown")
+    assert (report.bad, report.unkept, report.rows) == (9, 9 - len(shown[:-1]), 1)

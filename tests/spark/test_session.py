@@ -1,9 +1,13 @@
 """Running work on the session: from the event loop, in turn, cancellable, with errors of four kinds."""
 
 import asyncio
+import errno
 import threading
 import time
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,6 +17,7 @@ from tests.spark.batches import Batches, lines
 from ingestd.model.errors import BadInput, Fatal, Throttled, Transient
 from ingestd.model.preparation import Shaping
 from ingestd.prepare.engine import Engine
+from ingestd.prepare.progress import CALLS
 from ingestd.prepare.session import Spark
 from ingestd.prepare.types import parse_schema
 
@@ -93,6 +98,16 @@ async def test_cancelling_stops_the_jobs_also_those_that_start_later(spark: Spar
     assert engine.work().jobs == 0
 
 
+async def test_what_takes_too_long_is_cancelled_and_may_be_tried_again(engine: Engine) -> None:
+    hasty = Spark.over(engine, call_timeout=timedelta(seconds=1))
+    before = CALLS.labels("timed out")._value.get()
+    with pytest.raises(Transient, match=r"not done with prepare/7 after 0:00:01 \(spark.call_timeout\)"):
+        await hasty.run(lambda session: slow_rows(session, 60), tag="prepare/7")
+    assert engine.work().jobs == 0
+    assert CALLS.labels("timed out")._value.get() == before + 1
+    assert await hasty.run(lambda session: session.range(3).count(), tag="next") == 3
+
+
 async def test_a_cancelled_batch_leaves_no_job_no_scratch_and_no_manifest(
     spark: Spark, engine: Engine, tmp_path: Path
 ) -> None:
@@ -133,7 +148,9 @@ async def test_progress_is_told_while_work_runs(spark: Spark, engine: Engine) ->
         ("SELEC 1", BadInput, "SELEC"),
         ("SELECT sum(CAST(concat('x', id) AS INT)) FROM range(3)", BadInput, "x"),
         ("SELECT sum(1 / (id - 1)) FROM range(3)", BadInput, "zero"),
-        ("SELECT sum(raise_error('No space left on device')) FROM range(3)", Throttled, "room"),
+        # Text that stands for trouble elsewhere, and here is only what the data say.
+        ("SELECT sum(CAST(concat('No space left on device ', id) AS INT)) FROM range(3)", BadInput, "device"),
+        ("SELECT sum(CAST(concat('UNAVAILABLE ', id) AS INT)) FROM range(3)", BadInput, "UNAVAILABLE"),
     ],
 )
 async def test_failures_of_statements_have_their_kind(
@@ -142,6 +159,36 @@ async def test_failures_of_statements_have_their_kind(
     with pytest.raises(kind, match=words) as caught:
         await spark.run(lambda session: session.sql(statement).collect(), tag="wrong")
     assert "\tat " not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "kind", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), Throttled, "room"),
+        (ModuleNotFoundError("No module named 'ingestd'"), Fatal, "Python workers need this version of ingestd"),
+        (ValueError("odd"), Transient, "ValueError: odd"),
+    ],
+    ids=["disk full", "not installed", "other"],
+)
+async def test_failures_of_python_workers_have_their_kind(
+    spark: Spark, trouble: Exception, kind: type[Exception], words: str
+) -> None:
+    def work(session: SparkSession) -> None:
+        def read(batches: Iterator[Any]) -> Iterator[Any]:
+            def deep(level: int) -> None:
+                if not level:
+                    raise trouble
+                deep(level - 1)
+
+            deep(40)
+            yield from batches
+
+        session.range(1).mapInArrow(read, "id BIGINT").collect()
+
+    with pytest.raises(kind, match=words) as caught:
+        await spark.run(work, tag="wrong")
+    assert "Traceback" not in str(caught.value)
+    assert "deep" not in str(caught.value)
 
 
 async def test_a_bug_in_the_work_is_fatal_and_a_known_kind_stays_itself(spark: Spark) -> None:

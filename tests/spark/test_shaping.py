@@ -42,7 +42,7 @@ def rows(frame: "DataFrame", shaping: Shaping, *columns: str, **more: Any) -> tu
     """The chosen columns of the shaped rows in some order that repeats, and what was left out."""
     made = shape(frame, shaping, source=SOURCE, **{"destination": (), **more})
     found = made.frame.select(*columns).collect() if columns else made.frame.collect()
-    return sorted((tuple(row) for row in found), key=repr), made.left_out()
+    return sorted((tuple(row) for row in found), key=repr), made.left_out(len(DATA), len(found))
 
 
 def test_one_whole_row_per_key_is_the_newest_and_null_keys_are_one(frame: "DataFrame") -> None:

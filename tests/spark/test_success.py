@@ -69,6 +69,8 @@ async def test_what_spark_selects_is_loaded_and_replaces_its_partition_at_once(
     await put(clients, bucket, f"{dataset}/t/_config/external.json", json.dumps(csv))
     await put(clients, bucket, f"{dataset}/made/_config/spark_transform.sql", "SELECT sum(n) AS total FROM temp_ext")
     await put(clients, bucket, f"{dataset}/broken/_config/spark_transform.sql", "SELECT nothing FROM temp_ext")
+    await put(clients, bucket, f"{dataset}/bad/_config/spark_transform.sql", SQL)
+    await put(clients, bucket, f"{dataset}/bad/_config/external.json", json.dumps(csv))
 
     def rows(table: str) -> list[tuple[Any, ...]]:
         found = bigquery_client.query(f"SELECT * FROM {dataset}.{table} ORDER BY 1, 2").result()
@@ -92,8 +94,12 @@ async def test_what_spark_selects_is_loaded_and_replaces_its_partition_at_once(
         assert await app.success.arrive(await put(clients, bucket, f"{dataset}/made/_SUCCESS"))
         await put(clients, bucket, f"{dataset}/broken/x.json", '{"n": 1}\n')
         assert await app.success.arrive(await put(clients, bucket, f"{dataset}/broken/_SUCCESS"))
+        # One row that does not fit: the whole directory fails, and nothing of it is left out without a word.
+        await put(clients, bucket, f"{dataset}/bad/good.csv", "id|names\n1|a\n")
+        await put(clients, bucket, f"{dataset}/bad/x.csv", "id|names\n2|a\nthree|b\n")
+        assert await app.success.arrive(await put(clients, bucket, f"{dataset}/bad/_SUCCESS"))
         async with asyncio.timeout(90):
-            assert sorted(await phases(3)) == ["done", "done", "failed"]
+            assert sorted(await phases(4)) == ["done", "done", "failed", "failed"]
         assert not await app.success.arrive(success)  # a duplicate
 
     await app.run(story)
@@ -102,3 +108,6 @@ async def test_what_spark_selects_is_loaded_and_replaces_its_partition_at_once(
     totals = await asyncio.to_thread(lambda: list(bigquery_client.query(f"SELECT total FROM {dataset}.made").result()))
     assert [row[0] for row in totals] == [3]
     assert [info async for info in clients.store.list(ObjectRef(bucket, "ops/staging/"))] == []
+    told = [info.ref async for info in clients.store.list(ObjectRef(bucket, f"ops/errors/{dataset}.bad/"))]
+    (error,) = [ref for ref in told if ref.name.endswith(".err")]
+    assert b"/bad/x.csv, line 3: Could not parse 'three'" in (await clients.store.read(error))[0]

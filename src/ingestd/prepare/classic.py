@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from ingestd.prepare.class_archive import ClassArchive
 from ingestd.prepare.engine import Work
 from ingestd.prepare.gateway import Jvm, forget_session, launch
+from ingestd.prepare.startup import Startup
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _PATIENCE = 5.0
-_WRITING_PATIENCE = 20.0  # the archive is a few hundred megabytes
 
 
 def _untold(record: logging.LogRecord) -> bool:
@@ -28,10 +27,15 @@ def _untold(record: logging.LogRecord) -> bool:
     return record.msg != "Exception while sending command."
 
 
+def _server_broke(_request: Any, _client: Any) -> None:
+    """PySpark's server for accumulators prints a stack when the JVM goes away: the supervisor tells of that."""
+    if not isinstance(sys.exception(), EOFError | OSError):
+        log.exception("spark.accumulators_broke")
+
+
 class ClassicEngine:
-    def __init__(self, jvm: Jvm, session: "SparkSession", archive: ClassArchive | None = None) -> None:
+    def __init__(self, jvm: Jvm, session: "SparkSession") -> None:
         self._jvm = jvm
-        self._archive = archive
         self._session = session
         self._context = session.sparkContext
         self._beating: Any = session.sparkContext._jvm
@@ -39,7 +43,7 @@ class ClassicEngine:
 
     @classmethod
     def open(
-        cls, conf: Mapping[str, str], java_home: Path, timeout: float, archive: ClassArchive | None = None
+        cls, conf: Mapping[str, str], java_home: Path, timeout: float, startup: Startup | None = None
     ) -> "ClassicEngine":
         """Start a JVM and a session in it; what was there before is forgotten."""
         from pyspark import SparkConf, SparkContext
@@ -48,7 +52,7 @@ class ClassicEngine:
         forget_session()
         logging.getLogger().addFilter(_untold)
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what it raises
-        jvm, gateway = launch(conf, java_home, timeout)
+        jvm, gateway = launch(conf, java_home, timeout, startup or Startup())
         try:
             wanted = SparkConf(loadDefaults=False)
             for name, value in conf.items():
@@ -56,7 +60,10 @@ class ClassicEngine:
             context = SparkContext(conf=wanted, gateway=gateway)
             # Workers run what the daemon runs, not whatever `python3` is on somebody's PATH.
             context.pythonExec = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON", sys.executable)
-            return cls(jvm, SparkSession(context), archive)
+            if context._accumulatorServer is not None:
+                context._accumulatorServer.handle_error = _server_broke  # type: ignore[assignment, method-assign]
+            _without_checksum_files(context)
+            return cls(jvm, SparkSession(context))
         except BaseException:
             jvm.kill()
             forget_session()
@@ -116,16 +123,18 @@ class ClassicEngine:
         if self._jvm.alive:
             with suppress(Exception):
                 self._session.stop()
-        writing = self._archive is not None and self._archive.wanted
-        if writing:
-            log.info("spark.keeping_classes", why="so that the next start takes half the time")
-        code = self._jvm.end(_WRITING_PATIENCE if writing else _PATIENCE)
-        if self._archive is not None:
-            self._archive.settle(code)
+        self._jvm.end(_PATIENCE)
         forget_session()
 
     def kill(self) -> None:
         self._jvm.kill()
-        if self._archive is not None:
-            self._archive.settle(None)
         forget_session()
+
+
+def _without_checksum_files(context: Any) -> None:
+    """Files on this machine's disk are checked when they are uploaded.
+
+    Hadoop would put a checksum file beside each, and start a process to set its permissions.
+    """
+    local = context._jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())
+    local.setWriteChecksum(False)

@@ -1,18 +1,21 @@
 """A session behind a Spark Connect server (`sc://`): no JVM of our own, everything goes over one gRPC channel.
 
-Each call gets a server-side session of its own, which keeps its views apart and is what an interrupt reaches. The
-server decides about memory, cores and pools; SQL settings that it lets a client change are set on every session.
+Each call has a server-side session to itself (`Sessions`). The server decides about memory, cores and pools; SQL
+settings that it lets a client change are set on every session.
 """
 
 import logging
 import os
 import threading
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ingestd.model.errors import Fatal
+from ingestd.prepare.connect_sessions import Sessions, end
 from ingestd.prepare.engine import Work
+from ingestd.prepare.failures import SessionLost, translate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,13 +26,12 @@ _MODE = "SPARK_CONNECT_MODE_ENABLED"  # makes `pyspark.sql.functions` build expr
 class ConnectEngine:
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
         self._url = url
-        self._options = dict(options)
         self._by_tag: dict[str, Any] = {}
         self._stages: dict[str, tuple[int, int, int]] = {}  # operation → stages, tasks, tasks done
         self._lock = threading.Lock()
         self._closed = False
-        self._session: Any = self._new_session()
-        self.application = f"{url.partition(';')[0]} ({self._session.session_id})"
+        self._sessions = Sessions(self._new_session, options)
+        self.application = f"{url.partition(';')[0]} ({self._sessions.own.session_id})"
 
     @classmethod
     def open(cls, url: str, conf: Mapping[str, str]) -> "ConnectEngine":
@@ -40,6 +42,7 @@ class ConnectEngine:
             raise Fatal(f"spark.master {url} needs Spark Connect's client: pip install 'ingestd[connect]'") from error
         os.environ[_MODE] = "1"
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what it raises
+        warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # so does this one
         try:
             return cls(url, {name: value for name, value in conf.items() if name.startswith("spark.sql.")})
         except BaseException:
@@ -53,15 +56,12 @@ class ConnectEngine:
         session = RemoteSession(connection=self._url)
         # PySpark's own ten minutes of patience would hide a dead server from the heartbeat.
         session.client.set_retry_policies([DefaultPolicy(max_retries=4, max_backoff=2000)])
-        for name, value in self._options.items():
-            with suppress(Exception):  # a static setting is the server's to choose
-                session.conf.set(name, value)
         session.client.register_progress_handler(self._progressed)  # type: ignore[arg-type]
         return session
 
     @property
     def session(self) -> "SparkSession":
-        found: SparkSession = self._session
+        found: SparkSession = self._sessions.own
         return found
 
     @property
@@ -73,17 +73,27 @@ class ConnectEngine:
 
     @contextmanager
     def tagged(self, tag: str, pool: str) -> Iterator["SparkSession"]:
-        session = self._new_session()
+        session = self._sessions.take()
         session.client.add_tag(tag)
+        known = type(session)._active_session  # by thread: what PySpark asks to read the type of a Python function
+        known.session = session
         with self._lock:
             self._by_tag[tag] = session
+        failure: BaseException | None = None
         try:
             yield session
+        except BaseException as error:
+            failure = error
+            raise
         finally:
+            known.session = None
+            session.client.remove_tag(tag)
             with self._lock:
                 self._by_tag.pop(tag, None)
-            with suppress(Exception):  # a dead server has nothing to release
-                session.stop()
+            if failure is not None and isinstance(translate(failure), SessionLost):
+                self._sessions.drop(session, release=False)
+            else:
+                self._sessions.give_back(session, failed=failure is not None)
 
     def cancel(self, tag: str) -> None:
         with self._lock:
@@ -92,7 +102,7 @@ class ConnectEngine:
             session.client.interrupt_tag(tag)
 
     def beat(self) -> None:
-        self._session.client.get_configs("spark.sql.session.timeZone")
+        self._sessions.touch()
 
     def work(self) -> Work:
         with self._lock:
@@ -131,10 +141,9 @@ class ConnectEngine:
         self._closed = True
         os.environ.pop(_MODE, None)
         with self._lock:
-            sessions = [*self._by_tag.values(), self._session]
+            sessions = list(self._by_tag.values())
             self._by_tag.clear()
             self._stages.clear()
         for session in sessions:
-            session.release_session_on_close = release
-            with suppress(Exception):
-                session.stop()
+            end(session, release=release)
+        self._sessions.close(release=release)

@@ -3,10 +3,12 @@
 - The session is gone (dead JVM, broken gateway or channel): `SessionLost`, a `Transient`: another session may do it.
 - The statement or the data under it is wrong (analysis, cast, arithmetic): `BadInput`. Trying again changes nothing.
 - No room on disk: `Throttled`, since room comes back when others finish.
+- Spark's Python workers have not what the daemon has: `Fatal`, until somebody installs it there.
 - Anything else (lost executors, memory, failed fetches, cancelled jobs): `Transient`, bounded by the batch's attempts.
 """
 
 import errno
+import re
 from typing import Any
 
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient
@@ -31,8 +33,12 @@ _WRONG_NAMES = (
 )
 _GONE = ("ConnectionRefusedError", "ConnectionResetError", "BrokenPipeError", "EOFError", "Py4JNetworkError")
 _STOPPED = ("SparkContext was shut down", "stopped SparkContext", "SparkContext is stopped", "has been stopped")
+_ANOTHER = ("No active Spark session found",)  # what PySpark says when its server is not the one it was
 _GRPC_GONE = ("UNAVAILABLE", "INVALID_HANDLE.SESSION", "SESSION_CLOSED", "SESSION_NOT_FOUND", "SESSION_CHANGED")
 _NO_ROOM = ("No space left on device", "Disk quota exceeded")
+_OTHER_PYTHON = ("ModuleNotFoundError: No module named 'ingestd", "[PYTHON_VERSION_MISMATCH]")
+_PYTHON_STACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)*")
+_CHANNEL = re.compile(r'<_\w+ of RPC that terminated with:\s*status = StatusCode\.(\w+)\s*details = "(.*)"')
 _STACKS = ("\n\tat ", "\nDriver stacktrace", "\nJVM stacktrace")
 _LONGEST = 2000
 
@@ -45,33 +51,46 @@ def translate(error: BaseException) -> IngestError:
     name = type(error).__name__
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Throttled(f"no room for Spark's files: {text}")
-    if name in _GONE or is_lost(error, text):
+    from_spark = _from_spark(error)
+    if name in _GONE or _silent(error, text) or (from_spark and _hides_silence(error)):
+        return SessionLost(f"the Spark session is gone: {text}")
+    if from_spark and _wrong(error, name):
+        return BadInput(text)  # before anything that goes by words: this text quotes the data
+    if from_spark and any(sign in text for sign in (*_STOPPED, *_GRPC_GONE, *_ANOTHER)):
         return SessionLost(f"the Spark session is gone: {text}")
     if any(sign in text for sign in _NO_ROOM):
         return Throttled(f"no room for Spark's files: {text}")
-    if _from_spark(error):
-        if _wrong(error, name):
-            return BadInput(text)
+    if from_spark and any(sign in text for sign in _OTHER_PYTHON):
+        return Fatal(f"Spark's Python workers need this version of ingestd, on this version of Python: {text}")
+    if from_spark:
         return Transient(f"Spark: {text}")
     return Fatal(f"{name}: {text}")
 
 
-def is_lost(error: BaseException, text: str) -> bool:
-    """Whether the session itself is no more."""
+def _silent(error: BaseException, text: str) -> bool:
+    """Whether nobody is there who could have answered."""
     if isinstance(error, ConnectionError | EOFError) or type(error).__name__ == "Py4JNetworkError":
         return True
     if type(error).__name__ == "Py4JError":
         return True  # no exception came from Java, so Java did not answer
-    if isinstance(error, AttributeError | AssertionError) and "_jsc" in text:
-        return True  # PySpark's own view of a session that was taken down meanwhile
-    return any(sign in text for sign in (*_STOPPED, *_GRPC_GONE)) and _from_spark(error)
+    # PySpark's own view of a session that was taken down meanwhile
+    return isinstance(error, AttributeError | AssertionError) and "_jsc" in text
+
+
+def _hides_silence(error: BaseException) -> bool:
+    """Whether PySpark complains of an answer (a schema it cannot parse, say) that never came."""
+    inner = error.__cause__ or error.__context__
+    for _ in range(8):
+        if inner is None:
+            return False
+        if _silent(inner, explain(inner)):
+            return True
+        inner = inner.__cause__ or inner.__context__
+    return False
 
 
 def explain(error: BaseException) -> str:
-    """The first lines of the message: the rest is Java's stack."""
-    details = getattr(error, "details", None)
-    if callable(details):  # gRPC's own errors say the same at length
-        return str(details())
+    """What the message says, without the stacks of Java and of Spark's Python workers."""
     text = getattr(error, "_desc", None) or getattr(error, "_message", None)
     if not text:
         try:
@@ -80,6 +99,9 @@ def explain(error: BaseException) -> str:
             text = type(error).__name__
     for mark in _STACKS:
         text = text.partition(mark)[0]
+    text = _PYTHON_STACK.sub("", text)
+    if channel := _CHANNEL.search(text):  # gRPC says the same twice, at length
+        text = f"{channel[1]}: {channel[2]}"
     return " ".join(text.split())[:_LONGEST] or type(error).__name__
 
 

@@ -13,16 +13,19 @@ import errno
 import os
 import shutil
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 import google_crc32c
 
 from ingestd.model.errors import Fatal, Throttled, Transient
 from ingestd.model.objects import FileVersion
 from ingestd.ports import FileStore
+
+T = TypeVar("T")
 
 PARALLEL = 16
 PART_BYTES = 32 << 20  # larger objects are fetched in parts of this size
@@ -37,29 +40,40 @@ class Scratch:
         self.folder = folder
         self.limit = limit
         self._used = 0
-        self._freed = asyncio.Condition()
+        self._waiting: set[asyncio.Event] = set()
 
     @asynccontextmanager
-    async def room(self, size: int) -> AsyncIterator[Path]:
-        """A folder for files of that size, when it is there; gone afterwards, with what is in it."""
+    async def room(self, size: int, beside: int = 0) -> AsyncIterator[Path]:
+        """A folder for files of that size, when it is there; gone afterwards, with what is in it.
+
+        `beside` is what may be written beside them. One batch alone may always do that: it is not refused for it.
+        """
         if size > self.limit:
             raise Fatal(
                 f"the batch's files take {size:,} bytes and spark.scratch_size allows {self.limit:,}: raise it, let "
                 "fewer files load together, or let Spark read the bucket itself (spark.files: gs)"
             )
-        async with self._freed:
-            await self._freed.wait_for(lambda: self._used + size <= self.limit)
-            self._used += size
-        folder = self.folder / f"{_PREFIX}{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        size = min(size + beside, self.limit)
+        while self._used + size > self.limit:
+            self._waiting.add(freed := asyncio.Event())
+            try:
+                await freed.wait()
+            finally:
+                self._waiting.discard(freed)
+        self._used += size
+        folder = self.folder / f"{_PREFIX}{os.getpid()}.{_born(os.getpid())}-{uuid.uuid4().hex[:12]}"
         try:
             with no_room(self.folder):
                 folder.mkdir(parents=True)
             yield folder
         finally:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-            async with self._freed:
+            try:
+                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            finally:
+                # Without waiting: whoever is cancelled in the middle of tidying up gives its room back all the same.
                 self._used -= size
-                self._freed.notify_all()
+                for freed in self._waiting:
+                    freed.set()
 
     def clean(self) -> int:
         """Remove what dead processes left; answers how many folders that were."""
@@ -67,8 +81,8 @@ class Scratch:
         if not self.folder.is_dir():
             return 0
         for folder in self.folder.glob(f"{_PREFIX}*-*"):
-            owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
-            if owner.isdigit() and not _alive(int(owner)):
+            pid, _, born = folder.name.removeprefix(_PREFIX).partition("-")[0].partition(".")
+            if pid.isdigit() and not (_alive(int(pid)) and born in ("", _born(int(pid)))):
                 shutil.rmtree(folder, ignore_errors=True)
                 found += 1
         return found
@@ -84,6 +98,14 @@ def _alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _born(pid: int) -> str:
+    """When the process began, in ticks: in containers a new process gets a dead one's number. Empty: not told."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
 
 
 class no_room:  # noqa: N801 - used as a statement
@@ -135,11 +157,28 @@ async def fetch(store: FileStore, files: Sequence[FileVersion], folder: Path) ->
             for _ in range(min(PARALLEL, len(files))):
                 group.create_task(work())
     except BaseExceptionGroup as failures:
-        # They failed for one reason more often than for several: the first one is the answer.
-        raise failures.exceptions[0] from None
+        raise _first(failures) from None
     finally:
         os.close(target)
     return fetched
+
+
+def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    """They failed for one reason more often than for several: the first one is the answer. Parts come in a group."""
+    found = failures.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+
+
+async def _to_its_end(fn: Callable[..., T], *args: Any) -> T:
+    """In a thread, and not left alone by whoever is cancelled: the thread uses a file that is closed afterwards."""
+    work = asyncio.get_running_loop().run_in_executor(None, fn, *args)
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()  # whatever it was, it is not wanted any more
+        raise
 
 
 class _Fetching:
@@ -184,14 +223,14 @@ class _Fetching:
                 if len(data) != end - start:
                     raise Transient(f"{file.ref}#{file.generation} is not {file.size:,} bytes long")
                 with no_room(self._folder):
-                    await asyncio.to_thread(_write, self._target, data, place.start + start)
+                    await _to_its_end(_write, self._target, data, place.start + start)
                 return True
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(part(start)) for start in range(0, file.size, PART_BYTES)]
         if not all(task.result() for task in tasks):
             return None
-        if file.crc32c and await asyncio.to_thread(self._checksum, place) != file.crc32c:
+        if file.crc32c and await _to_its_end(self._checksum, place) != file.crc32c:
             raise Transient(f"{file.ref}#{file.generation} came with another checksum than {file.crc32c}")
         return place
 

@@ -24,6 +24,7 @@ from typing import Any
 import structlog
 
 from ingestd.model.errors import Transient
+from ingestd.prepare.startup import Startup
 
 log = structlog.get_logger(__name__)
 
@@ -61,16 +62,14 @@ class Jvm:
                 log.debug("spark.said", line=line)
         stream.close()
 
-    def end(self, patience: float) -> int | None:
-        """Let it exit by itself for so long, then kill it; its exit code when it went by itself."""
+    def end(self, patience: float) -> None:
+        """Let it exit by itself for so long, then kill it."""
         with suppress(OSError):
             if self.process.stdin is not None:
                 self.process.stdin.close()  # it exits when this pipe breaks
-        code: int | None = None
         with suppress(subprocess.TimeoutExpired):
-            code = self.process.wait(patience)
+            self.process.wait(patience)
         self.kill()
-        return code
 
     def kill(self) -> None:
         """At once, even when it is stopped, with everything it started."""
@@ -89,8 +88,9 @@ class Jvm:
         return " | ".join(list(self.said)[-5:])
 
 
-def launch(conf: Mapping[str, str], java_home: Path, timeout: float) -> tuple[Jvm, Any]:
+def launch(conf: Mapping[str, str], java_home: Path, timeout: float, startup: Startup) -> tuple[Jvm, Any]:
     """A JVM that waits for Spark's commands, and the gateway to it; `Transient` when it does not come up."""
+    startup.check()
     folder = Path(tempfile.mkdtemp(prefix="ingestd-gateway-"))
     try:
         address = folder / "address"
@@ -115,6 +115,7 @@ def launch(conf: Mapping[str, str], java_home: Path, timeout: float) -> tuple[Jv
         jvm = Jvm(process)
         jvm.listen()
         try:
+            startup.began(jvm.kill)
             port, secret = _await_address(jvm, address, time.monotonic() + timeout)
             return jvm, _connect(jvm, port, secret)
         except BaseException:

@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 
 from sqlglot import exp, parse_one
 from sqlglot.dialects.bigquery import BigQuery
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ParseError, SqlglotError
 
 from ingestd.prepare.functions import DATE_PARTS, REGISTRY
 from ingestd.prepare.values import ExpressionError
 
 _LONG = 20_000
+_SHOWN = 40  # characters before a mistake
 
 
 class _GoogleSql(BigQuery):
@@ -44,11 +45,26 @@ def parse(text: str) -> exp.Expr:
         # In parentheses nothing is a statement, and a comment at the end ends with its line.
         tree = parse_one(f"({text}\n)", read=_GoogleSql)
     except (SqlglotError, RecursionError) as error:
-        first = re.sub(r"\x1b\[\d*m", "", str(error).splitlines()[0]) if str(error) else "nested too deeply"
-        raise ExpressionError(f"not a GoogleSQL expression: {first}") from None
+        raise ExpressionError(f"not a GoogleSQL expression: {_complaint(error)}") from None
     if not isinstance(tree, exp.Paren | exp.Subquery):
         raise ExpressionError("not a GoogleSQL expression")
+    if isinstance(tree.this, exp.Alias):  # `a DESCC`: nothing has a name of its own here
+        raise ExpressionError(f"not a GoogleSQL expression: unexpected {tree.this.alias!r} at its end")
     return tree.this if isinstance(tree, exp.Paren) else tree
+
+
+def _complaint(error: Exception) -> str:
+    """What is wrong with the text as it was written, without the parentheses around it and sqlglot's inner names."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if not isinstance(error, ParseError) or not error.errors:
+        return "it cannot be read; is a quote missing?"
+    first = error.errors[0]
+    found, before = str(first["highlight"]), str(first["start_context"]).removeprefix("(").strip()
+    ended = found == ")" and not str(first["end_context"]).strip()
+    what = "it ends too early" if ended else f"unexpected {found!r} after {before[-_SHOWN:]!r}"
+    wanted = str(first["description"])
+    return what + (f" ({wanted[0].lower()}{wanted[1:]})" if wanted.startswith("Expect") and "<" not in wanted else "")
 
 
 def columns_of(text: str) -> list[tuple[str, ...]]:

@@ -12,6 +12,7 @@ from typing import Any
 GZIP, BZIP2, ZSTD = b"\x1f\x8b", b"BZh", b"\x28\xb5\x2f\xfd"
 _STEP = 1 << 20
 _SUFFIXES = {".gz": GZIP, ".bz2": BZIP2, ".zst": ZSTD}
+SUFFIXES = tuple(_SUFFIXES)
 
 
 class CorruptError(Exception):
@@ -30,8 +31,11 @@ def _is_bzip2(head: bytes) -> bool:
 
 def check_name(name: str, data: bytes | memoryview) -> None:
     """A name that promises compression which the content does not keep is a broken file."""
+    if not name.endswith(SUFFIXES) or not len(data):
+        return
     for suffix, magic in _SUFFIXES.items():
-        if name.endswith(suffix) and len(data) and not bytes(data[:4]).startswith(magic):
+        kept = bytes(data[:4]).startswith(magic) and compressed(data)
+        if name.endswith(suffix) and not kept:
             raise CorruptError(f"Failed to decompress {suffix[1:]} data: incorrect header check")
 
 

@@ -1,7 +1,8 @@
 """One pass over a batch on Spark: read, judge, shape, write. And another, where the first one taught that it must be.
 
 Everything is one Spark job, from the files to the prepared files; the verdict on each file comes out of the same job as
-an observation of the rows that were read. A second pass happens only when
+an observation of the rows that were read. (Large batches with a plain key are read by one job and written by another:
+see `distinct`.) A second pass happens only when
 - a bad file was too large to be held back until its end was seen (`Verdict.leaked`): again without it;
 - more bad rows were tolerated than `maxBadRecords` allows in all (`Verdict.strict`): again, tolerating none;
 - the data has columns that the table is to get (`Drift.EVOLVE`), or all columns are to be detected: again with them.
@@ -11,6 +12,7 @@ What an abandoned pass wrote is in a folder of its own and never looked at.
 """
 
 import heapq
+import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +26,7 @@ import structlog
 from ingestd.formats.types import Mode, Schema
 from ingestd.model.errors import BadInput, Fatal
 from ingestd.model.preparation import BadData, Drift, FileLayout, Shaping
-from ingestd.prepare import output
+from ingestd.prepare import distinct, output
 from ingestd.prepare.quarantine import Verdict, judge, refusal
 from ingestd.prepare.readers import ReadPlan
 from ingestd.prepare.reading import HOLD_BYTES, REPORT, Reading, ReadingContents, Report, Unit
@@ -106,11 +108,17 @@ def prepare(session: "SparkSession", work: Work) -> Made:
             target=f"{work.target}/{number}-{uuid.uuid4().hex[:8]}",
             rejects=f"{work.rejects}/{number}" if work.rejects else "",
         )
-        made = _pass(session, one, tolerated)
-        verdict = made.verdict
+        rows = _rows(session, one, tolerated)
+        verdict, made = rows.verdict, None
+        try:
+            if verdict is None or not _unsettled(work, verdict):
+                made = _pass(session, one, tolerated, rows)
+                verdict = made.verdict
+        finally:
+            if rows.folder:
+                shutil.rmtree(rows.folder, ignore_errors=True)
         if work.policy is BadData.FAIL and verdict.bad:
             raise refusal(verdict, work.names)
-        again = bool(verdict.leaked) or verdict.strict
         known_bad = _with_leaked(known_bad, verdict)
         if verdict.leaked:
             without |= verdict.leaked
@@ -118,8 +126,7 @@ def prepare(session: "SparkSession", work: Work) -> Made:
             tolerated = 0
         if verdict.unknown and work.plan.drift is Drift.EVOLVE:
             added = agree(added, verdict.unknown)
-            again = True
-        if not again:
+        if made is not None and not _unsettled(work, verdict):
             bad = tuple(sorted((*known_bad.bad, *verdict.bad), key=lambda item: item.index))
             new = added if destination or work.plan.schema else ()
             if destination:  # columns that only a transformation makes
@@ -127,6 +134,12 @@ def prepare(session: "SparkSession", work: Work) -> Made:
             return replace(made, verdict=replace(verdict, bad=bad), added=new, passes=number)
         log.info("prepare.again", without=len(without), columns=[item.name for item in added], strict=verdict.strict)
     raise Fatal(f"the batch was not settled after {_MOST_PASSES} passes")
+
+
+def _unsettled(work: Work, verdict: Verdict) -> bool:
+    """Whether what was read is not to be used."""
+    new = bool(verdict.unknown) and work.plan.drift is Drift.EVOLVE
+    return bool(verdict.leaked) or verdict.strict or new or (work.policy is BadData.FAIL and bool(verdict.bad))
 
 
 def _with_leaked(known: Verdict | None, verdict: Verdict) -> Verdict:
@@ -152,9 +165,8 @@ def detect(session: "SparkSession", work: Work) -> Schema:
 
 def read_rows(session: "SparkSession", work: Work, tolerated: int) -> "DataFrame":
     """The frame of good rows and reports."""
-    columns = _columns(work)
-    ddl = ", ".join(part for part in (spark_ddl(columns), f"{FILE} INT", f"{LINE} BIGINT", f"{REPORT} STRING") if part)
-    reading = Reading(work.plan, work.policy, tolerated=tolerated, hold=HOLD_BYTES, rejects=work.rejects)
+    ddl = f"{_ddl(work)}, {REPORT} STRING"
+    reading = _reading(work, tolerated)
     if work.contents is not None:
         left = {unit.index for unit in work.units}
         contents = {path: unit for path, unit in work.contents.items() if unit.index in left}
@@ -163,6 +175,15 @@ def read_rows(session: "SparkSession", work: Work, tolerated: int) -> "DataFrame
     shares = share(work.units, tasks(work))
     reading = replace(reading, shares=shares)
     return session.range(0, len(shares), 1, len(shares)).mapInArrow(reading, ddl)
+
+
+def _reading(work: Work, tolerated: int) -> Reading:
+    return Reading(work.plan, work.policy, tolerated=tolerated, hold=HOLD_BYTES, rejects=work.rejects)
+
+
+def _ddl(work: Work) -> str:
+    """What rows have when they come to Spark."""
+    return ", ".join(part for part in (spark_ddl(_columns(work)), f"{FILE} INT", f"{LINE} BIGINT") if part)
 
 
 def _columns(work: Work) -> Schema:
@@ -188,7 +209,19 @@ def share(units: Sequence[Unit], count: int) -> tuple[tuple[Unit, ...], ...]:
     return tuple(tuple(sorted(one, key=lambda unit: (unit.index, unit.part))) for one in shares)
 
 
-def _pass(session: "SparkSession", work: Work, tolerated: int) -> Made:
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """A batch's rows, and what is known of its files: everything, or nothing before the rows are written."""
+
+    frame: "DataFrame"
+    shaping: Shaping  # what is still to be done
+    reports: Callable[[], list[Report]]
+    verdict: Verdict | None = None
+    duplicates: int = 0  # left out already
+    folder: str = ""  # where they are kept
+
+
+def _rows(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
     from pyspark.sql import Observation
     from pyspark.sql import functions as sql
 
@@ -197,56 +230,101 @@ def _pass(session: "SparkSession", work: Work, tolerated: int) -> Made:
         session.conf.set("spark.sql.shuffle.partitions", str(max(tasks(work), -(-size // _SHUFFLE_BYTES))))
     if work.rejects:
         Path(work.rejects).mkdir(parents=True)
+    keys = distinct.keys_of(work.shaping, _columns(work))
+    if keys and _on_this_disk(work) and distinct.worthwhile(work.plan.options.source_format, work.units):
+        return _kept_rows(session, work, tolerated, keys)
     seen = Observation(f"read-{uuid.uuid4().hex[:8]}")
-    frame = read_rows(session, work, tolerated).observe(seen, sql.collect_list(REPORT).alias("reports"))
-    frame = frame.where(f"{REPORT} IS NULL").drop(REPORT)
+    frame = read_rows(session, work, tolerated).observe(seen, sql.expr(f"collect_list({REPORT}) AS reports"))
+    return _Rows(
+        frame.where(f"{REPORT} IS NULL"), work.shaping, lambda: [Report.parse(text) for text in seen.get["reports"]]
+    )
+
+
+def _on_this_disk(work: Work) -> bool:
+    """Whether workers read and write where this process does."""
+    return work.contents is None and work.cores > 0
+
+
+def _kept_rows(session: "SparkSession", work: Work, tolerated: int, keys: Schema) -> _Rows:
+    """The rows of a large batch, read into scratch and with one per key."""
+    folder = f"{work.target}-rows"
+    Path(folder).mkdir(parents=True)
+    shares = share(work.units, tasks(work))
+    count = len(shares)
+    reading = replace(_reading(work, tolerated), shares=shares)
+    told = session.range(0, count, 1, count).mapInArrow(distinct.Keeping(reading, folder), f"{REPORT} STRING")
+    reports = [Report.parse(text) for row in told.collect() for text in row[0].splitlines()]
+    _complete(work, reports)
+    verdict = judge(reports, work.policy, tolerated)
+    dropped = None if _unsettled(work, verdict) else distinct.mark(folder, count, keys, work.order)
+    ddl, shaping = _ddl(work), work.shaping
+    if dropped is not None:
+        ddl, shaping = spark_ddl(_columns(work)), replace(shaping, unique_columns=())
+    kept = distinct.Kept(folder, marked=dropped is not None)
+    frame = session.range(0, count, 1, count).mapInArrow(kept, ddl)
+    return _Rows(frame, shaping, lambda: reports, verdict, dropped or 0, folder)
+
+
+def _pass(session: "SparkSession", work: Work, tolerated: int, rows: _Rows) -> Made:
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sql
+
+    frame, shaping = rows.frame, rows.shaping
     columns = _columns(work)
-    left_out: Callable[[], dict[str, int]] = dict
-    branches = False
-    if work.shaping.asked or (work.destination and _differ(work.destination, columns)):
+    left_out: Callable[[int, int], dict[str, int]] = _none
+    branches = ready = False
+    if shaping.asked or (work.destination and _differ(work.destination, columns)):
         sides = work.sides(session) if work.sides is not None else {}
         shaped = shape(
             frame,
-            work.shaping,
+            shaping,
             source=rest(columns),
             destination=rest(work.destination),
             sides=sides,
             file_order=work.order,
             evolve=work.plan.drift is Drift.EVOLVE,
         )
-        frame, branches, left_out = shaped.frame, shaped.branches, shaped.left_out
+        frame, branches, left_out, ready = shaped.frame, shaped.branches, shaped.left_out, True
         columns = parse_schema(shaped.schema)
     elif work.destination:
         columns = work.destination
     form = output.choose(work.layout, columns)
     counted = Observation(f"written-{uuid.uuid4().hex[:8]}")
-    counts = [sql.count(sql.lit(1)).alias("rows")]
+    counts = ["count(1) AS rows"]
     if branches:
         targets = [HOME, *range(len(work.shaping.branches))]
-        counts += [sql.expr(f"count_if({BRANCH} = {number})").alias(f"b{number}") for number in targets]
+        counts += [f"count_if({BRANCH} = {number}) AS `b{number}`" for number in targets]
     obliged = required(columns)
-    counts += [sql.expr(f"count_if({quote(name)} IS NULL)").alias(f"n{place}") for place, name in enumerate(obliged)]
-    frame = frame.observe(counted, *counts)
-    output.write(frame, _relaxed(work, columns), form, work.target, branches=branches)
-    reports = [Report.parse(text) for text in seen.get["reports"]]
-    verdict = judge(reports, work.policy, tolerated)
+    counts += [f"count_if({quote(name)} IS NULL) AS n{place}" for place, name in enumerate(obliged)]
+    frame = frame.observe(counted, *map(sql.expr, counts))
+    here = _on_this_disk(work)
+    if here:
+        output.make_folder(work.target)
+    output.write(frame, _relaxed(work, columns), form, work.target, branches=branches, ready=ready, made=here)
+    reports = rows.reports()
+    verdict = rows.verdict or judge(reports, work.policy, tolerated)
     _complete(work, reports)
     got = counted.get
     empty = tuple(name for place, name in enumerate(obliged) if got[f"n{place}"])
     if empty and work.plan.drift is not Drift.EVOLVE:
         raise BadInput(f"REQUIRED column(s) have no value in some rows after the transformation: {', '.join(empty)}")
-    rows = {number: got[f"b{number}"] for number in targets} if branches else {HOME: got["rows"]}
+    written = {number: got[f"b{number}"] for number in targets} if branches else {HOME: got["rows"]}
+    left = left_out(sum(verdict.rows_per_file.values()) - rows.duplicates, got["rows"])
     return Made(
         work.target,
         form,
         tuple(replace(item, mode=Mode.NULLABLE) if item.name in empty else item for item in columns),
         verdict,
-        rows,
+        written,
         relaxed=empty,
-        left_out=left_out(),
+        left_out=left | ({"duplicate": rows.duplicates} if rows.duplicates else {}),
         rejects=work.rejects,
         rejected=tuple(line for report in reports for line in report.rejected),
     )
+
+
+def _none(read: int, written: int) -> dict[str, int]:
+    return {}
 
 
 def _complete(work: Work, reports: Sequence[Report]) -> None:
@@ -281,7 +359,8 @@ def local_files(target: str, branches: Mapping[int, int]) -> dict[int, list[Path
     found: dict[int, list[Path]] = {}
     for path in sorted(root.rglob("part-*")):
         branch = branch_of(path.parent.name)
-        if branches.get(branch, 0):
+        committed = "_temporary" not in path.relative_to(root).parts
+        if committed and branches.get(branch, 0):
             found.setdefault(branch, []).append(path)
     return found
 

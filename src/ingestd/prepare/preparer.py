@@ -30,7 +30,7 @@ from ingestd.model.errors import BadInput, Fatal, NotFound, PreconditionFailed, 
 from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
 from ingestd.model.preparation import BadFile, Output, Prepared, PrepareRequest, Shaping
 from ingestd.ports import FileStore
-from ingestd.prepare import manifest, pipeline, planning
+from ingestd.prepare import distinct, manifest, pipeline, planning
 from ingestd.prepare.fetch import PARALLEL, Scratch, fetch, no_room
 from ingestd.prepare.masters import Files
 from ingestd.prepare.reading import Unit
@@ -130,7 +130,9 @@ class SparkPreparer:
         return prepared
 
     async def _locally(self, request: PrepareRequest, sides: pipeline.Sides | None) -> Prepared:
-        async with self._scratch.room(sum(file.size for file in request.files)) as folder:
+        size = sum(file.size for file in request.files)
+        kept = size if request.shaping.unique_columns and size >= distinct.WORTH_BYTES else 0
+        async with self._scratch.room(size, beside=kept) as folder:
             fetched = await fetch(self._store, request.files, folder)
             gone = tuple(_missing(index) for index in sorted(fetched.gone))
             if not fetched.places:

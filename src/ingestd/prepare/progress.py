@@ -14,7 +14,7 @@ START_SECONDS = Gauge("ingestd_spark_start_seconds", "How long the last session 
 RUNNING = Gauge("ingestd_spark_calls_running", "Pieces of work on Spark right now.")
 WAITING = Gauge("ingestd_spark_calls_waiting", "Pieces of work that wait for their turn or for a session.")
 CALLS = Counter("ingestd_spark_calls", "Pieces of work given to Spark, by outcome.", ["outcome"])
-for _outcome in ("succeeded", "failed", "cancelled", "lost"):
+for _outcome in ("succeeded", "failed", "cancelled", "timed out", "lost"):
     CALLS.labels(_outcome)
 SECONDS = Histogram(
     "ingestd_spark_call_seconds",

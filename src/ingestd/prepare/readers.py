@@ -27,7 +27,7 @@ from ingestd.formats.errors import BigQueryError
 from ingestd.formats.options import PLAIN, LoadOptions, SourceFormat
 from ingestd.formats.problems import json_value_text
 from ingestd.formats.rowload import BadRecordError, Part, SourceFile
-from ingestd.formats.textfiles import without_bom
+from ingestd.formats.textfiles import newlines, without_bom
 from ingestd.formats.types import Field, Schema, Type
 from ingestd.model.preparation import Drift
 from ingestd.prepare.types import UnfitError, carry, has_wide, readable
@@ -147,7 +147,7 @@ class JsonReader:
             data = data.decode(encoding, "replace").encode()
         for piece in pieces(data):
             yield from self._piece(piece, name, first_line)
-            first_line += piece.count(b"\n") + 1
+            first_line += newlines(piece) + 1
 
     def joined(self, piece: bytes) -> "pa.Table":
         """Many lines at once, or `Doubt`: what the exact reader would say of each of them."""

@@ -24,7 +24,7 @@ from ingestd.formats.columns import Doubt
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.options import SourceFormat
 from ingestd.formats.rowload import SourceFile, with_constants
-from ingestd.formats.textfiles import without_bom
+from ingestd.formats.textfiles import newlines, without_bom
 from ingestd.formats.types import Schema
 from ingestd.model.preparation import BadData
 from ingestd.prepare import inflate
@@ -83,6 +83,7 @@ class Report:
     schema: bool = False
     unknown: list[dict[str, Any]] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
+    unkept: int = 0  # bad rows that are told by their number alone
 
     def text(self) -> str:
         told = {name: value for name in self.__slots__ if (value := getattr(self, name))}
@@ -140,13 +141,16 @@ def output_schema(plan: ReadPlan) -> "pa.Schema":
 
 
 def _bytes(unit: Unit) -> bytes:
-    with Path(unit.path).open("rb", buffering=0) as file:
-        data = os.pread(file.fileno(), unit.length, unit.start)
+    file = os.open(unit.path, os.O_RDONLY)
+    try:
+        data = os.pread(file, unit.length, unit.start)
         while len(data) < unit.length:
-            more = os.pread(file.fileno(), unit.length - len(data), unit.start + len(data))
+            more = os.pread(file, unit.length - len(data), unit.start + len(data))
             if not more:
                 raise OSError(f"{unit.path} ends before {unit.name}")
             data += more
+    finally:
+        os.close(file)
     return data
 
 
@@ -161,6 +165,12 @@ def _mapped(unit: Unit) -> bytes | memoryview:
         return b""
     with Path(unit.path).open("rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))[unit.start : unit.start + unit.length]
+
+
+def _told(unit: Unit, bad: Bad) -> str:
+    """A bad row as the side file has it."""
+    told = {"file": unit.name, "line": bad.line, "column": bad.column, "reason": bad.why, "row": bad.text}
+    return json.dumps(told, ensure_ascii=False)
 
 
 class _Worker:
@@ -215,6 +225,7 @@ class _Worker:
 
     def _together(self, waiting: list[tuple[Unit, bytes]]) -> Iterator["pa.RecordBatch"]:
         """Many small files as one piece; `Doubt`, before anything was yielded, when not all of it is beyond doubt."""
+        import numpy as np
         import pyarrow as pa
 
         assert isinstance(self._reader, JsonReader)
@@ -223,17 +234,15 @@ class _Worker:
         if not piece:
             raise Doubt
         table = self._reader.joined(piece.replace(b"\r\n", b"\n") if b"\r" in piece else piece)
-        counts = [body.count(b"\n") + 1 if body else 0 for body in bodies]
+        counts = [newlines(body) + 1 if body else 0 for body in bodies]
         if sum(counts) != table.num_rows:
             raise Doubt
         files = pa.concat_arrays(
             [pa.repeat(pa.scalar(unit.index, pa.int32()), n) for (unit, _), n in zip(waiting, counts, strict=True)]
         )
         firsts = [_first_line(unit) for unit, _ in waiting]
-        lines = pa.array(
-            [first + n for first, count in zip(firsts, counts, strict=True) for n in range(count)], pa.int64()
-        )
-        yield from self._batches(table, files, lines)
+        lines = np.concatenate([np.arange(first, first + n) for first, n in zip(firsts, counts, strict=True)])
+        yield from self._batches(table, files, pa.array(lines, pa.int64()))
         yield self._reports(
             [Report(unit.index, unit.part, n, n, lines=n) for (unit, _), n in zip(waiting, counts, strict=True)]
         )
@@ -270,6 +279,9 @@ class _Worker:
         except Exception as error:  # noqa: BLE001 - whatever a file does to a reader, it must not hold up the others
             self._note(unit, Bad(f"the file cannot be read: {type(error).__name__}: {error}", whole=True), report)
         report.unknown = list(rest(unknown))
+        if report.unkept:
+            why = f"{report.unkept:,} more bad rows are not shown: together they are too large; they are in the file"
+            report.rejected.append(_told(unit, Bad(why)))
         if not self._refused(report):
             yield from self._release(unit, held, report)
         yield self._reports([report])
@@ -289,11 +301,11 @@ class _Worker:
             for piece in inflate.lines(inflate.chunks(data), PIECE_BYTES):
                 assert isinstance(self._reader, JsonReader)
                 yield from self._reader.read(piece, unit.name, first_line=line)
-                line += piece.count(b"\n") + 1
+                line += newlines(piece) + 1
             return
         if packed:
             data = b"".join(inflate.chunks(data))
-        report.lines = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+        report.lines = newlines(data) + (not data.endswith(b"\n") and bool(data))
         yield from self._reader.read(data, unit.name, unit.part)
 
     def _refused(self, report: Report) -> bool:
@@ -309,14 +321,16 @@ class _Worker:
         report.bad += 1
         if self._reading.policy is not BadData.QUARANTINE_ROWS or bad.whole:
             return
-        told = {"file": unit.name, "line": bad.line, "column": bad.column, "reason": bad.why, "row": bad.text}
-        line = json.dumps(told, ensure_ascii=False)
+        line = _told(unit, bad)
         if self._rejects is not None:
             self._rejected.append(line)
-        elif sum(map(len, report.rejected)) + len(line) <= _REJECTED_IN_REPORT:
+        elif not report.unkept and sum(map(len, report.rejected)) + len(line) <= _REJECTED_IN_REPORT:
             report.rejected.append(line)
+        else:
+            report.unkept += 1
 
     def _release(self, unit: Unit, held: list["pa.Table"], report: Report) -> Iterator["pa.RecordBatch"]:
+        import numpy as np
         import pyarrow as pa
 
         for table in held:
@@ -328,7 +342,7 @@ class _Worker:
                 keys = carry(with_constants(table.select([]), self._plan.keys, [run]), self._plan.keys)
                 table = pa.table([*table.columns, *keys.columns], schema=carrier_schema(self._columns))
             report.out += rows
-            yield from self._batches(table, files, pa.array(range(first, first + rows), pa.int64()))
+            yield from self._batches(table, files, pa.array(np.arange(first, first + rows), pa.int64()))
         held.clear()
 
     def _batches(self, table: "pa.Table", files: "pa.Array", lines: "pa.Array") -> Iterator["pa.RecordBatch"]:

@@ -4,6 +4,8 @@
 What stays true for a caller:
 - at most `max_jobs` pieces of work are on Spark at once; the others wait their turn;
 - cancelling the await stops its Spark jobs, and returns only when nothing of it runs any more;
+- a call that takes longer than `call_timeout` is cancelled like that and ends as `Transient`; one that does not stop
+  costs the session, since whatever it still does must not meet the next attempt;
 - when the session dies under it, the call ends with `SessionLost` (a `Transient`), and the next one waits for the new
   session; nothing of the old one runs any more, because its process was killed;
 - only the four kinds of `ingestd.model.errors` come out.
@@ -22,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from ingestd.model.errors import Fatal, IngestError
+from ingestd.model.errors import Fatal, IngestError, Transient
 from ingestd.prepare import progress
 from ingestd.prepare.engine import Engine
 from ingestd.prepare.failures import SessionLost, translate
@@ -37,6 +39,7 @@ T = TypeVar("T")
 
 _CANCEL_EVERY = 0.1  # seconds: a job that starts after the first cancel is cancelled, too
 _CANCEL_PATIENCE = 60.0
+_SETTLE_PATIENCE = 5.0
 _END_PATIENCE = 10.0
 
 
@@ -51,20 +54,28 @@ class Call:
 
 class Spark:
     def __init__(
-        self, supervisor: Supervisor, *, max_jobs: int, start_timeout: timedelta, allowed: bool = True
+        self,
+        supervisor: Supervisor,
+        *,
+        max_jobs: int,
+        start_timeout: timedelta,
+        call_timeout: timedelta,
+        allowed: bool = True,
     ) -> None:
         self._supervisor = supervisor
         self._slots = asyncio.Semaphore(max_jobs)
         self._threads = ThreadPoolExecutor(max_jobs, thread_name_prefix="spark:call")
         self._start_timeout = start_timeout
+        self._call_timeout = call_timeout
         self._allowed = allowed
         self._numbers = itertools.count(1)
         self._calls: dict[int, Call] = {}
 
     @classmethod
-    def over(cls, engine: Engine, *, max_jobs: int = 4) -> "Spark":
+    def over(cls, engine: Engine, *, max_jobs: int = 4, call_timeout: timedelta = timedelta(hours=1)) -> "Spark":
         """On a session that is up already and stays after us."""
-        return cls(Supervisor.over(engine), max_jobs=max_jobs, start_timeout=timedelta(0))
+        supervisor = Supervisor.over(engine)
+        return cls(supervisor, max_jobs=max_jobs, start_timeout=timedelta(0), call_timeout=call_timeout)
 
     async def run(self, fn: Callable[["SparkSession"], T], *, tag: str, pool: str = "default") -> T:
         """What `fn(session)` returns, computed in a thread; `tag` names the work in Spark, `pool` whose share it uses.
@@ -78,19 +89,35 @@ class Spark:
         try:
             with progress.WAITING.track_inprogress():
                 living = await self._supervisor.ready(self._start_timeout)
-            return await self._run(living, fn, tag, pool)
+            try:
+                async with asyncio.timeout(self._call_timeout.total_seconds()) as limit:
+                    return await self._run(living, fn, tag, pool, limit)
+            except TimeoutError:
+                raise Transient(
+                    f"Spark was not done with {tag} after {self._call_timeout} (spark.call_timeout)"
+                ) from None
         finally:
             self._slots.release()
 
-    async def _run(self, living: Living, fn: Callable[["SparkSession"], T], tag: str, pool: str) -> T:
+    async def _run(
+        self, living: Living, fn: Callable[["SparkSession"], T], tag: str, pool: str, limit: asyncio.Timeout
+    ) -> T:
         number = next(self._numbers)
         # Two calls never share a tag, since cancelling one must not reach the other. A comma ends a tag in Spark.
         call = Call(f"{_plain(tag)}-{number}", _plain(pool), time.monotonic())
         engine = living.engine
 
         def work() -> T:
-            with engine.tagged(call.tag, call.pool) as session:
-                return fn(session)
+            try:
+                with engine.tagged(call.tag, call.pool) as session:
+                    return fn(session)
+            except IngestError:
+                raise
+            except Exception as error:
+                failure = translate(error)  # here: it asks the JVM, which may be about to hang
+                if isinstance(failure, Fatal) and not living.lost.is_set():
+                    log.exception("spark.call_broke", tag=call.tag)
+                raise failure from error
 
         self._calls[number] = call
         future = asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -105,23 +132,17 @@ class Spark:
                 await _ended(living)
             result = _result(future, living)
         except asyncio.CancelledError:
-            outcome = "cancelled"
+            outcome = "timed out" if limit.expired() else "cancelled"
             if not future.done():
                 await self._cancel(living, call, future)
             raise
-        except IngestError as error:
-            outcome = "lost" if isinstance(error, SessionLost) else outcome
-            raise
-        except Exception as error:
-            failure = translate(error)
-            if living.lost.is_set() or isinstance(failure, SessionLost):
-                outcome = "lost"
-                living.suspect.set()
-                await _ended(living)
-                failure = SessionLost(f"the Spark session {living.why}") if living.lost.is_set() else failure
-            elif isinstance(failure, Fatal):
-                log.exception("spark.call_broke", tag=call.tag)
-            raise failure from error
+        except IngestError as failure:
+            if not living.lost.is_set() and not isinstance(failure, SessionLost):
+                raise
+            outcome = "lost"
+            living.suspect.set()
+            await _ended(living)
+            raise SessionLost(f"the Spark session {living.why}" if living.lost.is_set() else str(failure)) from failure
         else:
             outcome = "succeeded"
             return result
@@ -140,6 +161,9 @@ class Spark:
                     await living.ask(lambda: living.engine.cancel(call.tag))
             await asyncio.wait({future}, timeout=_CANCEL_EVERY)
         await _settled(future)
+        if not future.done() and not living.lost.is_set():
+            living.stuck.set()
+            await _ended(living)
         log.info("spark.cancelled", tag=call.tag, ended=future.done())
 
     @property
@@ -198,7 +222,7 @@ def _result(future: "asyncio.Future[T]", living: Living) -> T:
 async def _settled(future: "asyncio.Future[Any]") -> None:
     """Wait a little for a thread whose session was taken from it; its result does not matter any more."""
     future.add_done_callback(lambda done: done.cancelled() or done.exception())
-    await asyncio.wait({future}, timeout=5)
+    await asyncio.wait({future}, timeout=_SETTLE_PATIENCE)
 
 
 async def _ended(living: Living) -> None:

@@ -4,7 +4,11 @@ The reader hands over the good rows of a batch in one frame: the files' columns,
 bookkeeping columns `FILE` and `LINE`. `shape` answers with one frame as well, so that every target is written in one
 pass: the destination's columns in its order and, when the rows are split, the column `BRANCH` (the branch's number, or
 -1 for the destination itself), by which the writer partitions. Nothing runs here: the caller's write does it all, and
-`Shaped.left_out()` then tells how many rows each step dropped.
+`Shaped.left_out` then tells how many rows each step dropped.
+
+Every call into Spark costs a small batch a few milliseconds, and every observation costs a large one a copy of each
+row: steps are SQL text, one call each, and rows are counted only where the numbers of those read and written do not
+tell.
 
 Names mean what they mean in the statements of the BigQuery engine: `Transform`, `Criteria` and `On` see the files'
 columns and the side inputs; keys, their order and the conditions of a split see the rows that came out of it.
@@ -28,7 +32,7 @@ from ingestd.prepare.sqltypes import FLOAT64, INT64, SqlType, array_of, from_fie
 from ingestd.prepare.values import ExpressionError, Value, cast, coerce, fill, fresh, struct_value
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Observation
+    from pyspark.sql import DataFrame, Observation
 
 FILE = "_ingestd_file"  # INT: the file's place in the request
 LINE = "_ingestd_line"  # BIGINT: the row's place in its file, rising; any rising number will do
@@ -64,12 +68,12 @@ class SideFrame:
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """One frame for all targets. `left_out` may be called after the write: rows dropped, by reason."""
+    """One frame for all targets. `left_out`, after the write: rows dropped by reason, given those read and written."""
 
     frame: "DataFrame"
     schema: tuple[Field, ...]  # the columns of the frame that belong to the destination, REST form
     branches: bool  # whether the frame has the column BRANCH
-    left_out: Callable[[], dict[str, int]]  # criteria, duplicate, unmatched
+    left_out: Callable[[int, int], dict[str, int]]  # criteria, duplicate, unmatched
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,6 @@ def shape(
     made.transform()
     if shaping.unique_columns:
         made.unique()
-    made.count("shaped")
     if shaping.branches:
         made.split()
     return made.finish(destination, evolve=evolve)
@@ -199,16 +202,15 @@ class _Shaping:
             self.frame = self.frame.join(rows, sql.expr(on), "inner" if side.inner else "left")
 
     def transform(self) -> None:
-        from pyspark.sql import functions as sql
-
         if self.shaping.criteria:
             kept = _condition(self.shaping.criteria, self.input, "Criteria")
-            self.count("criteria")
-            self.frame = self.frame.where(sql.expr(kept))
+            if self.shaping.side_inputs:
+                self.count("joined")
+            self.frame = self.frame.where(kept)
         self.columns, values = _columns(self.shaping, self.source, self.input)
         if self.shaping.transform or self.shaping.side_inputs:
-            listed = [sql.expr(value.sql).alias(one.name) for one, value in zip(self.columns, values, strict=True)]
-            self.frame = self.frame.select(*listed, FILE, LINE)
+            listed = [f"{value.sql} AS {quote(one.name)}" for one, value in zip(self.columns, values, strict=True)]
+            self.frame = self.frame.selectExpr(*listed, *([FILE, LINE] if self.shaping.unique_columns else []))
         rows = Rows({one.name.lower(): Value(quote(one.name), one.type, simple=True) for one in self.columns})
         self.output = Scope({self.shaping.alias.lower(): rows}, self.shaping.parameters)
 
@@ -218,20 +220,15 @@ class _Shaping:
         On a cluster Spark knows that only the first row of a window is wanted, and each task passes on one row per
         key; on one machine (see `masters`) it sorts once instead. Either costs no more than `dropDuplicates`.
         """
-        from pyspark.sql import Window
-        from pyspark.sql import functions as sql
-
-        keys = [sql.expr(_key(text, self.output)) for text in self.shaping.unique_columns]
+        keys = ", ".join(_key(text, self.output) for text in self.shaping.unique_columns)
         order = [_order(text, self.output) for text in self.shaping.order_by]
-        self.count("duplicate")
-        newest = sql.expr(_ranked(self.file_order)).desc(), sql.col(LINE).desc()
-        window = Window.partitionBy(*keys).orderBy(*order, *newest)
-        ranked = self.frame.withColumn(_PLACE, sql.row_number().over(window))
-        self.frame = ranked.where(f"{_PLACE} = 1").drop(_PLACE)
+        order += [f"{_ranked(self.file_order)} DESC", f"{LINE} DESC"]
+        if self.shaping.criteria or self.shaping.side_inputs:
+            self.count("kept")
+        place = f"row_number() OVER (PARTITION BY {keys} ORDER BY {', '.join(order)})"
+        self.frame = self.frame.selectExpr("*", f"{place} AS {_PLACE}").where(f"{_PLACE} = 1")
 
     def split(self) -> None:
-        from pyspark.sql import functions as sql
-
         tests = [
             f"coalesce({_condition(one.condition, self.output, f'Split[{number}].When')}, FALSE)"
             for number, one in enumerate(self.shaping.branches)
@@ -243,47 +240,41 @@ class _Shaping:
             Unmatched.REFUSE: "raise_error('a row fits no mapping of the split, and the rule refuses such rows')",
         }[unmatched]
         if self.shaping.every_branch:
+            self.count("shaped")  # a row may come out several times
             matched = ", ".join(f"IF({test}, {number}, NULL)" for number, test in enumerate(tests))
             fits = f"array_compact(array({matched}))"
-            chosen = fill(f"IF(size(@0) = 0, array({home}), @0)", Value(fits, array_of(INT64)))
-            self.count("unmatched", sql.expr(f"count_if(size({fits}) = 0)"))
-            self.frame = self.frame.withColumn(BRANCH, sql.explode(sql.expr(chosen)))
+            chosen = f"explode({fill(f'IF(size(@0) = 0, array({home}), @0)', Value(fits, array_of(INT64)))})"
         else:
             whens = " ".join(f"WHEN {test} THEN {number}" for number, test in enumerate(tests))
-            self.frame = self.frame.withColumn(BRANCH, sql.expr(f"CASE {whens} ELSE {home} END"))
-            missing = f"{BRANCH} IS NULL" if unmatched is Unmatched.DROP else f"{BRANCH} = {HOME}"
-            self.count("unmatched", sql.expr(f"count_if({missing})"))
+            chosen = f"CASE {whens} ELSE {home} END"
+        self.frame = self.frame.selectExpr("*", f"{chosen} AS {BRANCH}")
         if unmatched is Unmatched.DROP:
+            self.count("unmatched", f"count_if({BRANCH} IS NULL)")
             self.frame = self.frame.where(f"{BRANCH} IS NOT NULL")
 
     def finish(self, destination: Sequence[Field], *, evolve: bool) -> Shaped:
-        from pyspark.sql import functions as sql
-
         projected = _projection(self.shaping, self.columns, destination, evolve=evolve)
-        listed = [sql.expr(value).alias(str(field["name"])) for field, value in projected]
+        listed = [f"{value} AS {quote(str(field['name']))}" for field, value in projected]
         branches = bool(self.shaping.branches)
-        frame = self.frame.select(*listed, *([BRANCH] if branches else []))
+        frame = self.frame.selectExpr(*listed, *([BRANCH] if branches else []))
         return Shaped(frame, tuple(field for field, _ in projected), branches, self._left_out)
 
-    def count(self, step: str, column: "Column | None" = None) -> None:
-        """Counts rows as they go by: before this step, or those that `column` counts."""
+    def count(self, step: str, what: str = "count(1)") -> None:
+        """Counts rows as they go by."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as sql
 
-        if not (self.shaping.criteria or self.shaping.unique_columns or self.shaping.branches):
-            return
         self.counts[step] = Observation(f"{step}-{uuid.uuid4().hex[:8]}")
-        self.frame = self.frame.observe(
-            self.counts[step], (sql.count(sql.lit(1)) if column is None else column).alias("rows")
-        )
+        self.frame = self.frame.observe(self.counts[step], sql.expr(f"{what} AS rows"))
 
-    def _left_out(self) -> dict[str, int]:
+    def _left_out(self, read: int, written: int) -> dict[str, int]:
         seen = {step: int(found.get["rows"] or 0) for step, found in self.counts.items()}
-        shaped = seen.get("shaped", 0)
-        unique = seen.get("duplicate", shaped)
-        left = {"criteria": seen.get("criteria", unique) - unique, "duplicate": unique - shaped}
-        if self.shaping.unmatched is Unmatched.DROP:
-            left["unmatched"] = seen.get("unmatched", 0)
+        unmatched = seen.get("unmatched", 0)
+        shaped = seen.get("shaped", written + unmatched)
+        kept = seen.get("kept", read) if self.shaping.unique_columns else shaped
+        left = {"duplicate": kept - shaped, "unmatched": unmatched}
+        if self.shaping.criteria:
+            left["criteria"] = seen.get("joined", read) - kept
         return {reason: rows for reason, rows in left.items() if rows}
 
 
@@ -416,10 +407,8 @@ def _key(text: str, scope: Scope) -> str:
     return value.sql
 
 
-def _order(text: str, scope: Scope) -> "Column":
+def _order(text: str, scope: Scope) -> str:
     """`expr [ASC|DESC] [NULLS FIRST|LAST]`; NULLs are the smallest unless said otherwise."""
-    from pyspark.sql import functions as sql
-
     expression, descending, nulls_last = _split_order(text)
     value = _translated(expression, scope, "OrderBy")
     try:
@@ -431,10 +420,7 @@ def _order(text: str, scope: Scope) -> "Column":
         # NaN comes after NULL and before every number; to Spark it is the largest.
         rank = "CASE WHEN @0 IS NULL THEN NULL WHEN isnan(@0) THEN 0 ELSE 1 END"
         written = fill(f"IF(@0 IS NULL, NULL, named_struct('r', {rank}, 'v', IF(isnan(@0), NULL, @0)))", value)
-    column = sql.expr(written)
-    if descending:
-        return column.desc_nulls_last() if nulls_last else column.desc_nulls_first()
-    return column.asc_nulls_last() if nulls_last else column.asc_nulls_first()
+    return f"{written} {'DESC' if descending else 'ASC'} NULLS {'LAST' if nulls_last else 'FIRST'}"
 
 
 def _split_order(text: str) -> tuple[str, bool, bool]:

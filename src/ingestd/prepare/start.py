@@ -6,16 +6,15 @@ from pathlib import Path
 
 from ingestd.model.preparation import BadData, Drift
 from ingestd.ports import FileStore
-from ingestd.prepare.class_archive import ClassArchive
 from ingestd.prepare.classic import ClassicEngine
 from ingestd.prepare.connect import ConnectEngine
 from ingestd.prepare.engine import Engine
 from ingestd.prepare.fetch import Scratch
-from ingestd.prepare.gateway import spark_home
 from ingestd.prepare.java import find_java, runnable_home
 from ingestd.prepare.masters import Kind, configuration, master
 from ingestd.prepare.preparer import SideInputs, SparkPreparer, Where
 from ingestd.prepare.session import Spark
+from ingestd.prepare.startup import Startup
 from ingestd.prepare.statements import SparkStatements
 from ingestd.prepare.supervisor import Supervisor
 from ingestd.prepare.warmup import warm_up
@@ -27,7 +26,7 @@ from ingestd.settings import Spark as SparkSettings
 def spark_for(settings: SparkSettings) -> Spark:
     """The daemon's Spark, not started yet: that is done by its root task, when somebody wants it."""
     supervisor = Supervisor(
-        lambda: open_engine(settings),
+        lambda startup: open_engine(settings, startup),
         (lambda engine: warm_up(engine, master(settings))) if settings.warm_up else None,
         heartbeat=settings.heartbeat,
         heartbeat_timeout=settings.heartbeat_timeout,
@@ -38,6 +37,7 @@ def spark_for(settings: SparkSettings) -> Spark:
         supervisor,
         max_jobs=settings.max_jobs,
         start_timeout=settings.start_timeout,
+        call_timeout=settings.call_timeout,
         allowed=settings.start != "never",
     )
 
@@ -51,21 +51,15 @@ def preparer_for(
     return SparkPreparer(spark, store, scratch, where, side_inputs), SparkStatements(spark, store, scratch, where)
 
 
-def open_engine(settings: SparkSettings) -> Engine:
+def open_engine(settings: SparkSettings, startup: Startup | None = None) -> Engine:
     """A session, up but cold. Blocks for many seconds."""
     where = master(settings)
     conf = configuration(settings, scratch_folder(settings))
     if where.kind is Kind.CONNECT:
         return ConnectEngine.open(where.url, conf)
     java = find_java(os.environ)
-    cache = cache_folder(settings)
-    archive = None
-    if where.kind is Kind.LOCAL and not cache.is_relative_to(tempfile.gettempdir()):
-        # In a temporary folder (a pod's) it would be written at every exit and never be read.
-        archive = ClassArchive.of(java, spark_home(), cache)
-        options = [conf.get("spark.driver.extraJavaOptions", ""), *archive.options()]
-        conf["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
-    return ClassicEngine.open(conf, runnable_home(java, cache), settings.start_timeout.total_seconds(), archive)
+    home, patience = runnable_home(java, cache_folder(settings)), settings.start_timeout.total_seconds()
+    return ClassicEngine.open(conf, home, patience, startup)
 
 
 def wants_spark(rule: RuleSpec, default_engine: str) -> bool:

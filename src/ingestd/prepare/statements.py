@@ -5,7 +5,9 @@ the statement's rows are written, uploaded and named in a manifest as a prepared
 that dies leaves files that nobody names, and one whose manifest exists is the answer whenever it is asked for again.
 """
 
+import re
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import FileLayout, Output, Prepared, PrepareRequest
 from ingestd.ports import FileStore
 from ingestd.prepare import pipeline
+from ingestd.prepare.failures import explain
 from ingestd.prepare.fetch import Scratch
 from ingestd.prepare.output import Format
 from ingestd.prepare.preparer import SparkPreparer, Where
@@ -26,11 +29,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 VIEW = "batch"
-# The batch's files were loaded, so they can be read. If one cannot any more, that is told instead of passed over; it is
-# told by the rows themselves, since a statement may read the view twice, or only a column of it.
+# The batch's files were loaded, so they can be read. If one cannot any more, or has more bad rows than its load allows,
+# that is told instead of passed over; it is told by the rows themselves, since a statement may read the view twice, or
+# only a column of it. Asking for the partition keeps Spark from asking anything else of a row before: it moves no
+# filter past one whose answer may differ from task to task.
 _TOLD = f"""CASE WHEN {REPORT} IS NULL THEN true
-    WHEN get_json_object({REPORT}, '$.whole') IS NULL THEN false
-    ELSE raise_error(concat('a file of the batch cannot be read again: ', get_json_object({REPORT}, '$.why'))) END"""
+    WHEN get_json_object({REPORT}, '$.whole') IS NULL AND {{bad}} <= {{tolerated}} THEN spark_partition_id() < 0
+    ELSE raise_error(concat('unreadable [', coalesce(get_json_object({REPORT}, '$.index'), '0'), ' ',
+        coalesce(get_json_object({REPORT}, '$.line'), '-'), ' ',
+        left(get_json_object({REPORT}, '$.why'), 1000), ']')) END"""
+_BAD = f"coalesce(CAST(get_json_object({REPORT}, '$.bad') AS BIGINT), 0)"
+_UNREADABLE = re.compile(r"unreadable \[(\d+) (\d+|-) (.*?)\](?= SQLSTATE|$)")
 _AVRO = "org.apache.spark.sql.avro.AvroFileFormat"  # by its class: the name `avro` is only known with a package
 
 
@@ -136,8 +145,9 @@ def execute(session: "SparkSession", work: pipeline.Work, statement: str) -> pip
     work = replace(work, rejects="")
     if not work.plan.schema:  # files that nobody described say themselves what they have
         work = replace(work, plan=replace(work.plan, schema=pipeline.detect(session, work)))
-    frame = pipeline.read_rows(session, work, work.plan.options.max_bad_records)
-    frame.where(_TOLD).drop(FILE, LINE, REPORT).createOrReplaceTempView(VIEW)
+    tolerated = work.plan.options.max_bad_records
+    frame = pipeline.read_rows(session, work, tolerated)
+    frame.where(_TOLD.format(bad=_BAD, tolerated=tolerated)).drop(FILE, LINE, REPORT).createOrReplaceTempView(VIEW)
     result = session.sql(statement)
     if not result.columns:
         raise BadInput("the statement of a `spark` action returns no rows; give a SELECT")
@@ -147,5 +157,19 @@ def execute(session: "SparkSession", work: pipeline.Work, statement: str) -> pip
     writer = writer.option("compression", form.codec)
     if form.name == "CSV":
         writer = writer.option("header", "true")
-    writer.save(target)
+    try:
+        writer.save(target)
+    except Exception as error:
+        if (told := _unreadable(explain(error), work.names)) is not None:
+            raise told from None
+        raise
     return pipeline.Made(target, form, (), Verdict(), {HOME: counted.get["rows"]})
+
+
+def _unreadable(text: str, names: Sequence[str]) -> BadInput | None:
+    """The file that made the statement fail, if one did."""
+    found = _UNREADABLE.search(text)
+    if found is None:
+        return None
+    name, line = names[int(found[1])], "" if found[2] == "-" else f", line {found[2]}"
+    return BadInput(f"{name}{line}: {found[3]}", (name,))

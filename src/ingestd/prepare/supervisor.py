@@ -4,6 +4,8 @@
                        └──────────── did not come up ────────────────────────┘
     any ──close──► closed
 
+A start that nobody waits for any more is called off: its process is killed, wherever it had got to.
+
 A session is given up in one order only: first `lost` is set (calls that wait for it end with `SessionLost`), then the
 process is killed (which frees their threads), then PySpark's memory of it is cleared, then the next one may start: two
 sessions never live at once. Pauses double up to a bound and start over after a session that was ready. Nothing of
@@ -25,10 +27,12 @@ from ingestd.model.errors import Fatal, IngestError, Transient
 from ingestd.prepare import progress
 from ingestd.prepare.engine import Engine, Work
 from ingestd.prepare.failures import SessionLost, explain, translate
+from ingestd.prepare.startup import CalledOff, Startup
 
 log = structlog.get_logger(__name__)
 
 _LOOK_EVERY = 0.25  # seconds; only asks the kernel whether the process is there
+_CALL_OFF_PATIENCE = 5.0
 
 
 class State(StrEnum):
@@ -48,6 +52,7 @@ class Living:
         self.ended = asyncio.Event()  # its process is gone, too
         self.why = ""
         self.suspect = asyncio.Event()  # a call found it dead: look at once
+        self.stuck = asyncio.Event()  # a call cannot be stopped: nothing else ends it
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="spark:control")
 
     async def ask(self, fn: Callable[[], None]) -> None:
@@ -64,7 +69,7 @@ class Living:
 class Supervisor:
     def __init__(
         self,
-        open_engine: Callable[[], Engine],
+        open_engine: Callable[[Startup], Engine],
         warm_up: Callable[[Engine], None] | None = None,
         *,
         heartbeat: timedelta,
@@ -91,7 +96,7 @@ class Supervisor:
     def over(cls, engine: Engine) -> "Supervisor":
         """A session that somebody else keeps: ready from the start, not watched, and not ended by us."""
         hour = timedelta(hours=1)
-        kept = cls(lambda: engine, heartbeat=hour, heartbeat_timeout=hour, restart_first=hour, restart_longest=hour)
+        kept = cls(lambda _: engine, heartbeat=hour, heartbeat_timeout=hour, restart_first=hour, restart_longest=hour)
         kept.state = State.READY
         kept.living = Living(engine)
         kept.want()
@@ -151,7 +156,9 @@ class Supervisor:
                         break
         finally:
             if self.living is not None:
-                await asyncio.shield(self._give_up(self.living, "stopped"))
+                self.living.why = "stopped"
+                cold = self.state is State.STARTING  # nobody has used it yet: there is nothing to put in order
+                await asyncio.shield(self._end(self.living, orderly=not cold))
             await self._enter(State.CLOSED)
             self._starter.shutdown(wait=False)
 
@@ -172,21 +179,20 @@ class Supervisor:
         return not self._stopping.is_set()
 
     async def _start(self) -> Living | None:
+        """A session that is up and warm; None when it did not come up, or the daemon stops."""
         await self._enter(State.STARTING)
+        log.info("spark.starting")
         began = time.monotonic()
-        loop = asyncio.get_running_loop()
         try:
-            opening = loop.run_in_executor(self._starter, self._open)
-            try:
-                engine = await asyncio.shield(opening)
-            except asyncio.CancelledError:
-                opening.add_done_callback(_kill_late)
-                raise
+            engine = await self._opened()
             living = Living(engine)
             self.living = living
             if self._warm_up is not None:
                 await self._warm(living)
         except Exception as error:  # noqa: BLE001 - whatever it was, the next try may do
+            if self._stopping.is_set():
+                log.info("spark.not_wanted", why="the daemon stops", seconds=_since(began))
+                return None  # what is up of it is ended by `run`
             failure = error if isinstance(error, IngestError) else translate(error)
             self._fatal = isinstance(failure, Fatal)
             self.problem = str(failure)
@@ -203,6 +209,24 @@ class Supervisor:
         log.info("spark.ready", application=engine.application, seconds=round(seconds, 1))
         await self._enter(State.READY)
         return living
+
+    async def _opened(self) -> Engine:
+        """The engine, opened in a thread; when the daemon stops first, `CalledOff`, and nothing of it is left."""
+        startup = Startup()
+        opening = asyncio.get_running_loop().run_in_executor(self._starter, self._open, startup)
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            both: set[asyncio.Future[Any]] = {opening, stopping}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if opening.done():
+                return opening.result()
+            await _call_off(startup, opening)
+        except asyncio.CancelledError:
+            await asyncio.shield(_call_off(startup, opening))
+            raise
+        finally:
+            stopping.cancel()
+        raise CalledOff
 
     async def _warm(self, living: Living) -> None:
         """Warm-up ends early when the session dies or the daemon stops under it."""
@@ -234,6 +258,9 @@ class Supervisor:
             while not self._stopping.is_set():
                 if not living.engine.alive:
                     return "died"
+                if living.stuck.is_set():
+                    living.why = "a call could not be stopped"
+                    return "hung"
                 if living.suspect.is_set():
                     living.suspect.clear()
                     next_beat = loop.time()
@@ -298,7 +325,11 @@ def _since(began: float) -> float:
     return round(time.monotonic() - began, 1)
 
 
-def _kill_late(opening: "asyncio.Future[Engine]") -> None:
-    """A session that came up after its supervisor was cancelled."""
-    if not opening.cancelled() and opening.exception() is None:
-        opening.result().kill()
+async def _call_off(startup: Startup, opening: "asyncio.Future[Engine]") -> None:
+    """Kill what is being started; the thread that waits for it ends with that, and what it says does not matter."""
+    opening.add_done_callback(lambda done: done.cancelled() or done.exception())
+    loop = asyncio.get_running_loop()
+    await loop.run_in_executor(None, startup.call_off)
+    await asyncio.wait({opening}, timeout=_CALL_OFF_PATIENCE)
+    if opening.done() and not opening.cancelled() and opening.exception() is None:
+        await loop.run_in_executor(None, opening.result().kill)  # it was up at the very same moment

@@ -20,8 +20,8 @@ from ingestd.prepare.readers import ReadPlan
 from ingestd.prepare.reading import Unit
 from ingestd.prepare.types import parse_schema
 
-_ROWS = 400
-_TIMES = 2  # the compiler looks at what ran more than once
+_ROWS = 20_000  # enough to be worth compiling for
+_TIMES = 3  # the compiler looks at what ran more than once
 _COLUMNS: tuple[dict[str, Any], ...] = (
     {"name": "id", "type": "INT64"},
     {"name": "name", "type": "STRING"},
@@ -31,14 +31,14 @@ _COLUMNS: tuple[dict[str, Any], ...] = (
 )
 
 
-def warm_up(engine: Engine, where: Master) -> None:
+def warm_up(engine: Engine, where: Master, times: int = _TIMES) -> None:
     if where.kind is not Kind.LOCAL:
         with engine.tagged("warm-up", "default") as session:
             session.range(0, 1000, 1, 4).selectExpr("id % 7 AS k").groupBy("k").count().collect()
         return
     folder = Path(tempfile.mkdtemp(prefix="ingestd-warm-"))
     try:
-        for number in range(_TIMES):
+        for number in range(times):
             work = _batch(folder, number, where.cores)
             with engine.tagged("warm-up", "default") as session:
                 pipeline.prepare(session, work)

@@ -1,1 +1,1 @@
-"""What needs sessions of its own, each runnable by itself: `python -m tests.spark.scenarios.faults`."""
+"""What needs sessions of its own, each runnable by itself: `python -m tests.spark.scenarios.bucket`."""

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tests.spark.batches import Batches, lines
+from tests.spark.processes import QUICK
 from tests.spark.scenarios.faults import running
 from tests.unit.localcloud.bigquery.files.support import schema
 
@@ -47,7 +48,7 @@ def connector(endpoint: str) -> dict[str, str]:
 async def main(folder: Path) -> None:
     async with LocalCloud(folder / "cloud", "test-project") as cloud:
         endpoint = cloud.endpoints.environ()["STORAGE_EMULATOR_HOST"]
-        conf = {**connector(endpoint), "spark.driver.memory": "768m"}
+        conf = {**connector(endpoint), "spark.driver.memory": "768m", "spark.driver.extraJavaOptions": QUICK}
         settings = SparkSettings(master="local[2]", files="gs", scratch=folder / "scratch", warm_up=False, conf=conf)
         async with running(spark_for(settings)) as spark:
             batches = Batches(spark, folder / "world", cloud.storage)

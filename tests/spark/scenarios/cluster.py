@@ -1,6 +1,8 @@
 """The same work on a standalone cluster: right rows, also when a worker dies in the middle of it."""
 
 import asyncio
+import os
+import signal
 import sys
 import tempfile
 import time
@@ -10,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from tests.spark.processes import QUICK, Cluster, kill_group, standalone_cluster
+from tests.spark.processes import QUICK, standalone_cluster
 from tests.spark.scenarios.faults import ROWS, Store, batch, running
 
 from ingestd.prepare.session import Spark
@@ -18,9 +20,9 @@ from ingestd.prepare.start import preparer_for, spark_for
 from ingestd.settings import Spark as SparkSettings
 
 
-def settings(cluster: Cluster, folder: Path) -> SparkSettings:
+def settings(url: str, folder: Path) -> SparkSettings:
     return SparkSettings(
-        master=cluster.url,
+        master=url,
         files="local",
         scratch=folder / "scratch",
         warm_up=False,
@@ -53,25 +55,25 @@ async def executors(spark: Spark) -> int:
     return await spark.run(count, tag="count")
 
 
-async def main(folder: Path) -> None:
-    with standalone_cluster(folder) as cluster:
-        chosen = settings(cluster, folder)
-        async with running(spark_for(chosen)) as spark:
-            began = time.monotonic()
-            assert await spark.run(lambda session: session.range(100).count(), tag="first") == 100
-            while await executors(spark) < 2:
-                await asyncio.sleep(0.2)
-            print(f"two executors after {time.monotonic() - began:.1f} s")
-            work = asyncio.create_task(spark.run(slow_write(folder / "rows"), tag="slow"))
-            await asyncio.sleep(1.5)
-            assert not work.done()
-            kill_group(cluster.workers[0])
-            began = time.monotonic()
-            async with asyncio.timeout(timedelta(seconds=60).total_seconds()):
-                assert await work == (12, 12)
-            print(f"a worker killed: right rows {time.monotonic() - began:.1f} s later")
-            assert spark.missing() == ""
-            await prepared_there(spark, chosen, folder)
+async def main(folder: Path, url: str, workers: int, victim: int) -> None:
+    """On the cluster at `url`, which has so many workers; the process group of one of them is killed."""
+    chosen = settings(url, folder)
+    async with running(spark_for(chosen)) as spark:
+        began = time.monotonic()
+        assert await spark.run(lambda session: session.range(100).count(), tag="first") == 100
+        while await executors(spark) < workers:
+            await asyncio.sleep(0.2)
+        print(f"all executors after {time.monotonic() - began:.1f} s")
+        work = asyncio.create_task(spark.run(slow_write(folder / "rows"), tag="slow"))
+        await asyncio.sleep(1.5)
+        assert not work.done()
+        os.killpg(victim, signal.SIGKILL)
+        began = time.monotonic()
+        async with asyncio.timeout(timedelta(seconds=60).total_seconds()):
+            assert await work == (12, 12)
+        print(f"a worker killed: right rows {time.monotonic() - began:.1f} s later")
+        assert spark.missing() == ""
+        await prepared_there(spark, chosen, folder)
 
 
 async def prepared_there(spark: Spark, chosen: SparkSettings, folder: Path) -> None:
@@ -82,9 +84,13 @@ async def prepared_there(spark: Spark, chosen: SparkSettings, folder: Path) -> N
     began = time.monotonic()
     prepared = await preparer.prepare(request)
     assert (prepared.rows_read, sum(output.rows for output in prepared.outputs)) == (3 * ROWS, ROWS)
-    print(f"a batch prepared on the worker that is left: {time.monotonic() - began:.1f} s")
+    print(f"a batch prepared on what is left: {time.monotonic() - began:.1f} s")
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        asyncio.run(main(Path(sys.argv[1] if len(sys.argv) > 1 else name)))
+        if len(sys.argv) > 1:
+            asyncio.run(main(Path(name), sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+        else:
+            with standalone_cluster(Path(name)) as cluster:
+                asyncio.run(main(Path(name), cluster.url, len(cluster.workers), cluster.workers[0].pid))

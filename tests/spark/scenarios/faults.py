@@ -25,6 +25,7 @@ from ingestd.model.objects import FileVersion, Generation, ObjectRef
 from ingestd.model.preparation import PrepareRequest, Shaping
 from ingestd.prepare.classic import ClassicEngine
 from ingestd.prepare.failures import SessionLost
+from ingestd.prepare.preparer import SparkPreparer
 from ingestd.prepare.progress import LOST
 from ingestd.prepare.session import Spark
 from ingestd.prepare.start import preparer_for, spark_for
@@ -128,7 +129,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-async def main(folder: Path) -> None:
+async def while_it_writes(folder: Path) -> None:
     chosen = settings(folder)
     store = Store(folder)
     request = await batch(store)
@@ -155,17 +156,41 @@ async def main(folder: Path) -> None:
         print(f"stopped while writing: noticed after {waited:.1f} s")
         assert [name for name in await store.names("staging/") if "manifest" in name] == []
 
-        store.before_upload = lambda: os.kill(jvm(spark), signal.SIGKILL) if spark.ready else None
-        prepared = await preparer.prepare(attempt(request, 3))
-        assert sum(output.rows for output in prepared.outputs) == ROWS
-        assert prepared.rows_read == 3 * ROWS
-        manifests = [name for name in await store.names("staging/") if "manifest" in name]
-        assert manifests == ["staging/batch/3/manifest.json"]
+        await succeeds(preparer, store, attempt(request, 3))
+        print("the third attempt, on the third session, is good")
+        assert list((folder / "scratch").glob("*attempt*")) == []
+
+
+async def succeeds(preparer: SparkPreparer, store: Store, request: PrepareRequest) -> None:
+    """Every key once, and only this attempt counts."""
+    prepared = await preparer.prepare(request)
+    assert sum(output.rows for output in prepared.outputs) == ROWS
+    assert prepared.rows_read == 3 * ROWS
+    manifests = [name for name in await store.names("staging/") if "manifest" in name]
+    assert manifests == [f"staging/batch/{request.attempt}/manifest.json"]
+
+
+async def after_it_has_written(folder: Path) -> None:
+    chosen = settings(folder)
+    store = Store(folder)
+    request = await batch(store)
+    async with running(spark_for(chosen)) as spark:
+        preparer, _ = preparer_for(chosen, spark, store)
+        killed: list[int] = []
+
+        def kill() -> None:
+            if spark.ready:
+                killed.append(jvm(spark))
+                os.kill(killed[-1], signal.SIGKILL)
+
+        store.before_upload = kill
+        await succeeds(preparer, store, request)
+        assert killed, "it was to die under the upload"
         store.before_upload = lambda: None
         print("killed after the write: the attempt is good")
 
-        # More than the heap can hold, in one task: the JVM ends by itself and says so.
-        hungry = "size(transform(sequence(1, 40000000), x -> concat(x, 'abcdefghijklmnopqrstuvwxyz')))"
+        # More than the heap can hold, at once and in one task: the JVM ends by itself and says so.
+        hungry = f"size(sequence(id, id + {chosen.heap // 4}))"  # of eight bytes each
         for _ in range(2):  # once it may meet the JVM that has just been killed
             try:
                 await spark.run(lambda session: session.range(1).selectExpr(f"sum({hungry})").collect(), tag="hungry")
@@ -184,4 +209,4 @@ async def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        asyncio.run(main(Path(sys.argv[1] if len(sys.argv) > 1 else name)))
+        asyncio.run({"early": while_it_writes, "late": after_it_has_written}[sys.argv[1]](Path(name)))

@@ -1,0 +1,75 @@
+"""The daemon outlives its JVM: killed or hung in the middle of a batch, it is replaced, and the rows arrive once."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from tests.e2e.daemon.processes import Daemon, eventually
+from tests.e2e.daemon.world import World
+from tests.e2e.spark.orders import EXPECTED, TABLE, calls, java, set_up, upload
+from tests.e2e.windows.test_windows import settled
+
+pytestmark = [pytest.mark.xdist_group("e2e-spark"), pytest.mark.timeout(600)]
+
+START = 120.0  # for a JVM on a busy machine
+SPARK = {
+    "master": "local[2]",
+    "heap": "1GiB",
+    "warm_up": False,
+    # A short life with small jobs: compiling little costs least.
+    "conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
+    "heartbeat": "500ms",
+    "heartbeat_timeout": "8s",
+    "restart_first": "100ms",
+}
+
+
+def strike(daemon: Daemon, number: signal.Signals) -> int:
+    """Send the signal to the JVM while it prepares a batch; which one it was."""
+    struck = java(daemon)
+    eventually(lambda: calls(daemon), "no batch on Spark", START)
+    time.sleep(0.3)
+    os.kill(struck, number)
+    assert [call for call in calls(daemon) if call["tag"].startswith("prepare/")], "the batch was over before"
+    return struck
+
+
+def replaced(daemon: Daemon, struck: int, sessions: int) -> None:
+    """The daemon says that Spark is gone, and is ready with another one later."""
+    told = eventually(lambda: answer if (answer := daemon.get("/readyz")).status_code == 503 else None, "still ready")
+    assert "spark: " in told.text, told.text
+    assert daemon.get("/healthz").status_code == 200
+    eventually(lambda: daemon.metric("ingestd_spark_sessions_started_total") >= sessions, daemon.status, START)
+    eventually(lambda: daemon.get("/readyz").status_code == 200, "not ready again", START)
+    assert java(daemon) != struck
+    assert daemon.metric("ingestd_spark_up") == 1
+
+
+def test_a_jvm_killed_and_another_hung_under_a_batch_are_replaced_and_its_rows_arrive_once(world: World) -> None:
+    set_up(world)
+    daemon = world.command(spark=SPARK)
+    eventually(lambda: daemon.said("spark.ready"), "Spark is not ready", START)
+    assert daemon.get("/readyz").status_code == 200
+    upload(world)
+    for number, (blow, reason) in enumerate([(signal.SIGKILL, "died"), (signal.SIGSTOP, "hung")], 1):
+        struck = strike(daemon, blow)
+        replaced(daemon, struck, number + 1)
+        assert daemon.metric("ingestd_spark_sessions_lost_total", reason=reason) == 1
+        assert daemon.metric("ingestd_spark_calls_total", outcome="lost") == number
+        assert not Path(f"/proc/{struck}").exists()
+        assert world.rows(TABLE) == []
+
+    world.until(lambda: world.rows(TABLE), START)
+    settled(world)
+    assert world.rows(TABLE) == EXPECTED
+    assert len(world.jobs("load")) == 1
+    assert world.statuses() == ["done"]
+    assert [one["attempt"] for one in daemon.said("prepare.done")] == [3]
+    assert not world.objects("orders/", world.trigger)
+    assert len(daemon.said("spark.lost")) == 2
+    last = java(daemon)
+    daemon.send(signal.SIGTERM)
+    daemon.wait(60)
+    assert not Path(f"/proc/{last}").exists(), "its JVM is still there"

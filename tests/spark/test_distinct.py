@@ -1,0 +1,218 @@
+"""One row per key decided by the keys alone: the same rows as Spark's own way, whatever the files and their order."""
+
+import json
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.spark.batches import Batches, lines
+from tests.unit.localcloud.bigquery.files.support import schema
+
+from ingestd.formats.options import LoadOptions, SourceFormat
+from ingestd.formats.types import Field
+from ingestd.model.errors import BadInput
+from ingestd.model.preparation import BadData, Branch, Drift, Prepared, Shaping, SideInput
+from ingestd.prepare import distinct, pipeline
+from ingestd.prepare.distinct import Keeping, Kept, keys_of, mark, worthwhile
+from ingestd.prepare.readers import ReadPlan
+from ingestd.prepare.reading import FILE, LINE, Reading, Unit
+from ingestd.prepare.session import Spark
+
+RECORD = {"name": "info", "type": "RECORD", "fields": [{"name": "key", "type": "STRING"}]}
+COLUMNS = (
+    *schema("id INT64", "name STRING", "day DATE", "x FLOAT64", "tags STRING REPEATED"),
+    Field.from_rest(RECORD),
+)
+NDJSON = LoadOptions.from_rest({"sourceFormat": "NEWLINE_DELIMITED_JSON"})
+SIDE = SideInput("s", "s.id = t.id", select="SELECT 1 AS id")
+
+
+@pytest.mark.parametrize("keys", [("id",), ("t.id", "Name"), ("`id`",), ("T.`day`",)])
+def test_a_key_of_the_files_own_columns_can_be_looked_at(keys: tuple[str, ...]) -> None:
+    assert len(keys_of(Shaping(unique_columns=keys), COLUMNS)) == len(keys)
+
+
+@pytest.mark.parametrize(
+    "shaping",
+    [
+        Shaping(),
+        Shaping(unique_columns=("nowhere",)),
+        Shaping(unique_columns=("UPPER(name)",)),
+        Shaping(unique_columns=("info.key",)),
+        Shaping(unique_columns=("x",)),  # NaN equals NaN, and 0.0 equals -0.0
+        Shaping(unique_columns=("tags",)),
+        Shaping(unique_columns=("id", "x")),
+        Shaping(unique_columns=("id",), order_by=("x",)),
+        Shaping(unique_columns=("id",), criteria="x > 0"),
+        Shaping(unique_columns=("id",), transform={"ID": "t.id + 1"}),
+        Shaping(unique_columns=("id",), side_inputs=(SIDE,)),
+    ],
+)
+def test_whatever_takes_more_than_looking_goes_sparks_way(shaping: Shaping) -> None:
+    assert keys_of(shaping, COLUMNS) == ()
+
+
+def test_rows_of_packed_or_small_files_are_not_kept() -> None:
+    plain = [Unit(0, "a.json", length=distinct.WORTH_BYTES)]
+    assert worthwhile(SourceFormat.JSON, plain)
+    assert not worthwhile(SourceFormat.JSON, [*plain, Unit(1, "b.json.gz")])
+    assert not worthwhile(SourceFormat.PARQUET, plain)
+    assert not worthwhile(SourceFormat.CSV, [Unit(0, "a.csv", length=distinct.WORTH_BYTES - 1)])
+
+
+KEYS = {"id": st.none() | st.integers(-2, 2), "name": st.none() | st.sampled_from(["", "a", "ä"])}
+ROWS = st.lists(st.fixed_dictionaries(KEYS), max_size=5)
+numbers = count()
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(
+    files=st.lists(ROWS, min_size=1, max_size=5),
+    keys=st.sampled_from([("id",), ("name",), ("id", "name"), ("day",)]),
+    chance=st.randoms(use_true_random=False),
+    shares=st.integers(1, 3),
+)
+def test_the_last_row_of_the_newest_file_is_the_one_that_is_kept(
+    tmp_path: Path, files: list[list[dict[str, Any]]], keys: tuple[str, ...], chance: Any, shares: int
+) -> None:
+    """Also when a large file was cut into parts that different workers read, in any order."""
+    folder = tmp_path / f"{next(numbers)}"
+    folder.mkdir()
+    order = list(range(len(files)))
+    chance.shuffle(order)
+    units: list[Unit] = []
+    for index, rows in enumerate(files):
+        told = [json.dumps({**row, "day": f"2026-01-0{1 + len(row['name'] or '')}"}).encode() + b"\n" for row in rows]
+        path = folder / f"{index}.json"
+        path.write_bytes(b"".join(told))
+        cut = chance.randint(0, len(told))
+        start = 0
+        for part, piece in enumerate((told[:cut], told[cut:])):
+            size = sum(map(len, piece))
+            units.append(Unit(index, path.name, str(path), start, size, part))
+            start += size
+    columns = schema("id INT64", "name STRING", "day DATE")
+    dealt: list[list[Unit]] = [[] for _ in range(shares)]
+    for unit in units:
+        dealt[chance.randrange(shares)].append(unit)
+    reading = Reading(ReadPlan(columns, NDJSON), BadData.QUARANTINE_FILE, tuple(map(tuple, dealt)))
+    wanted = pa.record_batch({"id": list(range(shares))})
+    told_of = [text for batch in Keeping(reading, str(folder))(iter([wanted])) for text in batch.column(0).to_pylist()]
+    assert sum(len(text.splitlines()) for text in told_of) == len(units)
+    before = [row for batch in Kept(str(folder), marked=False)(iter([wanted])) for row in batch.to_pylist()]
+    newest: dict[Any, dict[str, Any]] = {}
+    for row in sorted(before, key=lambda row: (order[row[FILE]], row[LINE])):
+        newest[tuple(row[key] for key in keys)] = row
+    kinds = {item.name: item for item in columns}
+    dropped = mark(str(folder), shares, [kinds[key] for key in keys], order)
+    after = [row for batch in Kept(str(folder), marked=True)(iter([wanted])) for row in batch.to_pylist()]
+    plain = [{name: value for name, value in row.items() if name in kinds} for row in newest.values()]
+    assert sorted(map(repr, after)) == sorted(map(repr, plain))
+    assert dropped == len(before) - len(after) == sum(map(len, files)) - len(after)
+
+
+@pytest.fixture
+def batches(spark: Spark, tmp_path: Path) -> Batches:
+    return Batches(spark, tmp_path)
+
+
+@pytest.fixture
+def marked(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
+    """Every batch is large enough; what each look at the keys answered."""
+    answers: list[int | None] = []
+    plain = distinct.mark
+
+    def look(*given: Any) -> int | None:
+        answers.append(plain(*given))
+        return answers[-1]
+
+    monkeypatch.setattr(distinct, "WORTH_BYTES", 0)
+    monkeypatch.setattr(distinct, "mark", look)
+    return answers
+
+
+FLAT = schema("id INT64 REQUIRED", "name STRING", "amount FLOAT64", "at TIMESTAMP")
+SHAPING = Shaping(
+    transform={"name": "UPPER(t.name)", "amount": "t.amount * 2"},
+    unique_columns=("id", "at"),
+    branches=(Branch("amount > 50"), Branch("name = 'N1'")),
+)
+FAR = 10**6
+
+
+def _row(n: int) -> dict[str, Any]:
+    return {"id": n % 17, "name": f"n{n % 5}", "amount": n / 2, "at": f"2026-01-{1 + n % 3:02d}T00:00:00Z"}
+
+
+def _csv(rows: list[dict[str, Any]]) -> bytes:
+    return "".join(",".join(str(value) for value in row.values()) + "\n" for row in rows).encode()
+
+
+async def _prepared(batches: Batches, kind: str, **more: Any) -> tuple[Prepared, list[list[tuple[Any, ...]]]]:
+    make = {"NEWLINE_DELIMITED_JSON": lines, "CSV": _csv}[kind]
+    contents: Mapping[str, bytes] = {
+        "in/new": make([_row(n) for n in range(60)]),
+        "in/bad": make([_row(n) for n in range(5)]) + b'{"id": "?",\n',
+        "in/old": make([_row(n) for n in range(40, 200)]),
+        "in/empty": b"",
+    }
+    files = await batches.put_all(contents)
+    prepared = await batches.prepare(files, FLAT, {"sourceFormat": kind}, **{"shaping": SHAPING, **more})
+    return prepared, [await batches.loaded(prepared, branch) for branch in (-1, 0, 1)]
+
+
+@pytest.mark.parametrize("kind", ["NEWLINE_DELIMITED_JSON", "CSV"])
+@pytest.mark.parametrize("most", [FAR, 1])
+async def test_either_way_a_batch_becomes_the_same(
+    batches: Batches, marked: list[int | None], monkeypatch: pytest.MonkeyPatch, kind: str, most: int
+) -> None:
+    """Rows, what was left out and the verdict on a bad file; also when there turn out to be too many keys."""
+    monkeypatch.setattr(distinct, "MOST_ROWS", most)
+    prepared, rows = await _prepared(batches, kind)
+    assert marked == [220 - 51 if most == FAR else None]
+    monkeypatch.setattr(distinct, "WORTH_BYTES", FAR)
+    plain, plain_rows = await _prepared(batches, kind)
+    assert len(marked) == 1
+    assert rows == plain_rows
+    assert sum(map(len, rows)) == 51
+    assert (prepared.rows_left_out, prepared.rows_read) == (plain.rows_left_out, plain.rows_read)
+    assert prepared.rows_left_out["duplicate"] == 220 - 51
+    assert prepared.bad == plain.bad
+    assert [bad.index for bad in prepared.bad] == [1]
+    assert not list(batches.scratch.folder.glob("batch-*"))
+
+
+async def test_a_batch_that_has_to_be_read_again_is_not_written_first(
+    batches: Batches, marked: list[int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New columns are known, and a policy that fails is kept, before any row is looked at twice."""
+    written: list[str] = []
+    plain = pipeline.output.write
+    monkeypatch.setattr(
+        pipeline.output, "write", lambda *given, **more: written.append(given[3]) or plain(*given, **more)
+    )
+    files = [await batches.put("in/a", lines([{"id": 1, "extra": 0.5}, {"id": 1, "extra": 2}]))]
+    columns = schema("id INT64")
+    shaping = Shaping(unique_columns=("id",))
+    prepared = await batches.prepare(files, columns, shaping=shaping, drift=Drift.EVOLVE)
+    assert [field["name"] for field in prepared.added] == ["extra"]
+    assert await batches.loaded(prepared) == [(1, 2.0)]
+    assert (len(written), marked) == (1, [1])
+    with pytest.raises(BadInput, match="in/bad line 6"):
+        await _prepared(batches, "NEWLINE_DELIMITED_JSON", bad_data=BadData.FAIL)
+    assert len(written) == 1
+
+
+async def test_of_files_whose_bad_rows_are_set_aside_the_good_ones_are_compared(
+    batches: Batches, marked: list[int | None]
+) -> None:
+    prepared, rows = await _prepared(batches, "NEWLINE_DELIMITED_JSON", bad_data=BadData.QUARANTINE_ROWS)
+    assert sum(map(len, rows)) == 51
+    assert marked == [225 - 51]
+    assert prepared.rows_left_out == {"duplicate": 225 - 51, "bad": 1}
+    assert len(prepared.rejected) == 1
