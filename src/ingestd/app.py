@@ -339,7 +339,7 @@ def assemble(
         lookup=lookup,
         resolver=resolver,
         ordering=ordering,
-        interventions=Interventions(queues, journal, clients.store, clock, project=settings.project),
+        interventions=Interventions(queues, journal, clients.store, clients.warehouse, clock, project=settings.project),
         clock=clock,
         project=settings.project,
         at_once=2 * settings.jobs.max_running,

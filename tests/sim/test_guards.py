@@ -23,7 +23,7 @@ from ingestd.windows.manager import Windows
 from ingestd.windows.store import WindowStore
 from ingestd.windows.sweep import WindowSweep
 
-SEEDS = 150
+SEEDS = 300
 
 Remove = Callable[[pytest.MonkeyPatch], None]
 
@@ -142,11 +142,11 @@ DAMAGES = {
     "delete without a generation": Damage(
         delete_without_precondition, "G3", features=replace(FEATURES, overwrites=0.8)
     ),
-    "list, then close": Damage(list_then_close, "G1", net=no_rescue, near=109),
+    "list, then close": Damage(list_then_close, "G1", net=no_rescue, near=209),
     "add a shard, and do not look for closed": Damage(no_look_for_closed, "G1", net=no_rescue),
     "leave stranded shards alone": Damage(no_rescue, "G1", near=33),
     "acknowledge at delivery": Damage(ack_at_delivery, "G1", near=15),
-    "resubmit instead of adopting": Damage(resubmit_instead_of_adopting, "G2", near=15),
+    "resubmit instead of adopting": Damage(resubmit_instead_of_adopting, "G2", near=135),
     "delete without proof": Damage(delete_without_proof, "G3"),
     "forget what is done": Damage(forget_what_is_done, "G"),
     "publish under ids of one's own": Damage(

@@ -4,14 +4,16 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
+from tests.sim import test_batches as batches
 from tests.sim import test_windows as windowed
 from tests.sim.test_individual_loads import LOADED, ROWS, prepared
-from tests.sim.world import DATASET, PROJECT, TRIGGER, Fate, World
+from tests.sim.world import DATASET, OPS, PROJECT, TRIGGER, Fate, World
 
 from ingestd.batch.journal import Journal
 from ingestd.intake.refusals import Refusals
 from ingestd.ledger.explain import Explainer, Explanation
 from ingestd.ledger.replay import Asked, Replayed, Replayer, Selection, replays
+from ingestd.ledger.unloaded import Whereabouts
 from ingestd.localcloud.bindings import CoreStore, CoreWarehouse
 from ingestd.model.objects import ObjectRef
 from ingestd.rules.bucket import rule_source
@@ -47,6 +49,7 @@ async def explain(world: World, name: str) -> Explanation:
         refusals=Refusals(store, settings.errors),
         windows=WindowStore(store, settings.batches),
         pacing=Pacing(store, settings.journal / "pace", None, world.clock),
+        whereabouts=Whereabouts(store, settings),
     )
     return await explainer.explain(ObjectRef(TRIGGER, name), book.route(name))
 
@@ -83,6 +86,63 @@ def test_a_file_in_a_window_is_explained(simulate: Simulate) -> None:
             assert any("waits in it" in step for step in waiting.plan), waiting.plan
             await world.settled()
         assert [one.phase for one in (await explain(world, name)).history] == ["done"]
+
+    simulate(story)
+
+
+def test_a_file_that_was_set_aside_is_not_taken_for_loaded(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        place = f"gs://{OPS}/bad/${{Date}}"
+        batches.prepared(world, True, CorruptedFileURL=place)
+        with world.daemon():
+            batches.upload(world, 2, corrupted=(1,), invalid=(2,))
+            await world.settled()
+        (record,) = world.record()
+        assert (record["Status"], record["Rows"]) == ("done", 2)
+
+        (good,) = (await explain(world, batches.name(0))).history
+        assert (good.fate, good.unloaded) == ("loaded", None)
+        assert (good.files, good.files_loaded, good.files_set_aside) == (4, 2, 2)
+        (odd,) = (await explain(world, batches.name(2))).history
+        assert odd.fate == "invalid_schema"
+        assert odd.unloaded is not None
+        assert odd.unloaded.reason.startswith("row 2, column id: ")
+        (moved,) = [name for name in world.objects("bad/") if name.endswith(batches.name(2))]
+        assert moved == f"bad/{world.clock.now():%Y%m%d}/{batches.name(2)}"
+        kept = f"gs://{OPS}/{moved}"
+        assert (odd.unloaded.kept_url, odd.unloaded.reason_url) == (kept, f"{kept}.reason.json")
+        folder = kept.removesuffix(f"/{batches.name(2)}")
+        source = f"gs://{TRIGGER}/{batches.name(2)}"
+        assert f"ingestd replay --quarantine {source} --folder {folder}" in odd.unloaded.remedy
+        assert f"upload it again to {source}" in odd.unloaded.remedy
+
+        await CoreStore(world.storage, world.clock).delete(ObjectRef(OPS, moved))
+        (gone,) = (await explain(world, batches.name(2))).history
+        assert gone.unloaded is not None
+        assert (gone.unloaded.kept_url, gone.unloaded.reason_url) == ("", "")
+        assert "--quarantine" not in gone.unloaded.remedy, "there is nothing to bring back"
+
+    simulate(story)
+
+
+def test_a_file_that_failed_is_found_where_its_rule_moved_it(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        move = {"Action": "move", "Request": {"DestURL": "gs://${ProjectID}-ops/failed"}}
+        world.rule("rule.json", {"When": {"Prefix": "/data/"}, "Dest": {"Table": "bqtail.dummy"}, "OnFailure": [move]})
+        world.rule("kept.json", {"When": {"Prefix": "/kept/"}, "Dest": {"Table": "bqtail.dummy"}})
+        with world.daemon():
+            for name in (FILE, "kept/a.json"):
+                world.storage.write(TRIGGER, name, b"no JSON", "application/json")
+            await world.settled()
+        (moved,) = (await explain(world, FILE)).history
+        assert moved.unloaded is not None
+        assert moved.unloaded.kept_url == f"gs://{PROJECT}-ops/failed/{FILE}"
+        assert moved.unloaded.remedy == f"mend the file and upload it again to gs://{TRIGGER}/{FILE}"
+        (kept,) = (await explain(world, "kept/a.json")).history
+        assert kept.unloaded is not None
+        assert kept.unloaded.kept_url == f"gs://{TRIGGER}/kept/a.json"
+        assert f"ingestd replay {kept.event_id}" in kept.unloaded.remedy
 
     simulate(story)
 

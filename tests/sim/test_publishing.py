@@ -190,7 +190,7 @@ def test_a_preparer_that_dies_is_asked_again_elsewhere(simulate: Simulate, way: 
 def test_what_a_paused_replica_prepares_too_late_is_never_loaded_and_collected(simulate: Simulate) -> None:
     async def story(world: World) -> None:
         prepare(world, "prepared", False)
-        world.storage.write(OPS, "staging/12345/1/0-0.json", b"{}", "application/json")
+        world.storage.write(OPS, "staging/1234567890123456789/1/0-0.json", b"{}", "application/json")
         with world.daemon(**FEW):
             upload(world, 3)
             await world.settled(limit=3600)
@@ -392,3 +392,40 @@ def test_batches_that_wait_for_spark_keep_no_other_waiting(simulate: Simulate) -
         assert world.rows() == expected(0, 1)
 
     simulate(story, plain=True)
+
+
+def test_a_table_that_got_other_columns_meanwhile_gets_the_batchs_as_well(simulate: Simulate) -> None:
+    """Two batches with different new columns at once: the second one finds a table that the first one has widened."""
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        drift = {"Schema": {"Drift": "evolve"}}
+        world.rule("rule.json", batches.rule(False, Dest=drift, **ON_BIGQUERY))
+        with world.daemon(**FEW):
+            for number in range(4):
+                world.upload(name(number), {"id": number, "name": "x", "mine": number})
+            await world.until(lambda: any("__ingestd_" in table for table in tables(world)))
+            fields = [*SCHEMA["fields"], {"name": "theirs", "type": "INTEGER"}]
+            wider = {"schema": {"fields": fields}}
+            world.bigquery.metadata.update_table(PROJECT, DATASET, "dummy", wider, patch=True, etag=None)
+            await world.settled()
+        assert [record["Status"] for record in world.record()] == ["done"]
+        found = world.bigquery.metadata.get_table(PROJECT, DATASET, "dummy")["schema"]["fields"]
+        assert [one["name"] for one in found] == ["id", "name", "theirs", "mine"]
+        assert sorted(world.rows()) == [(str(number), "x", None, str(number)) for number in range(4)]
+
+    simulate(story)
+
+
+def test_a_table_that_is_replaced_by_several_loads_may_lose_columns(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        world.create_table("dummy", {"fields": [*SCHEMA["fields"], {"name": "before", "type": "STRING"}]})
+        drift = {"Schema": {"Drift": "evolve", "Autodetect": True}, "Override": True}
+        world.rule("rule.json", batches.rule(False, Dest=drift, **ON_BIGQUERY))
+        with world.daemon(**FEW):
+            upload(world, 4)
+            await world.settled()
+        assert [record["Status"] for record in world.record()] == ["done"]
+        assert sorted(world.rows()) == expected(*range(4))
+
+    simulate(story)

@@ -87,6 +87,8 @@ class ActionContext:
     event_id: str
     dest: str
     mode: Mode = Mode.TAIL
+    replays: int = 0
+    """Times the batch was loaded again: what its actions did before was for other files."""
     rule_key: str = ""
     files: tuple[FileVersion, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -101,6 +103,11 @@ class ActionContext:
     def file_at(self, ref: ObjectRef) -> FileVersion | None:
         """The batch's own version of that object."""
         return self._by_ref.get(ref)
+
+    @property
+    def again(self) -> str:
+        """What tells the names of this replay's jobs, keys and files from those before; empty the first time."""
+        return f"_again{self.replays}" if self.replays else ""
 
     @property
     def dest_table(self) -> TableName | None:
@@ -140,4 +147,4 @@ class Outcome:
 
 def idempotency_key(ctx: ActionContext, step: Step) -> str:
     """The same for every repetition of this step of this batch, and for nothing else."""
-    return f"{ctx.event_id}-{step.number:05d}"
+    return f"{ctx.event_id}-{step.number:05d}{ctx.again}"

@@ -40,7 +40,7 @@ async def run_job(
 def _requests(
     ctx: ActionContext, step: Step, kind: JobKind, configuration: dict[str, Any], location: str, part: str
 ) -> Callable[[int], JobRequest]:
-    name = f"{step.action}_{part}" if part else step.action
+    name = (f"{step.action}_{part}" if part else step.action) + ctx.again
     labels = {"ingestd": step.action, "ingestd_event": ctx.event_id}
 
     def make(attempt: int) -> JobRequest:

@@ -62,7 +62,7 @@ async def each(
 
     counts: dict[str, int] = {}
     for fate in await bounded(objects, one, ctx.settings.max_concurrency):
-        counts[fate] = counts.get(fate, 0) + 1
+        counts[str(fate)] = counts.get(str(fate), 0) + 1  # plain text, since it is logged
     return counts
 
 

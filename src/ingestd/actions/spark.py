@@ -32,7 +32,7 @@ async def run(ctx: ActionContext, step: Step, request: SparkRequest) -> Outcome:
     if ctx.spark is None:
         raise Fatal("spark: this daemon has no Spark")
     sql = await statement(ctx, step, request)
-    folder = ctx.settings.staging / ctx.event_id / f"spark-{step.number:05d}"
+    folder = ctx.settings.staging / ctx.event_id / f"spark-{step.number:05d}{ctx.again}"
     work = PrepareRequest(
         batch=ctx.event_id,
         attempt=1,
@@ -77,7 +77,7 @@ async def _into_table(ctx: ActionContext, step: Step, request: SparkRequest, res
 async def _into_files(ctx: ActionContext, step: Step, request: SparkRequest, result: Prepared) -> Outcome:
     """Copies under the batch's own folder, marked so that the rule that wrote them does not ingest them."""
     try:
-        base = ObjectRef.parse(request.dest_url or "") / ctx.event_id
+        base = ObjectRef.parse(request.dest_url or "") / f"{ctx.event_id}{ctx.again}"
     except ValueError as error:
         raise BadInput(f"spark: DestURL: {error}") from error
     sources = [ObjectRef.parse(uri) for output in result.outputs for uri in output.uris]

@@ -118,6 +118,7 @@ class PostActions:
                 staging=self._settings.staging,
             ),
             event_id=record.event_id,
+            replays=record.replays,
             dest=record.dest,
             mode=record.mode,
             rule_key=record.rule_name,

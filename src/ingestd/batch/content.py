@@ -148,6 +148,11 @@ class Progress:
     def wrong(self) -> Members:
         return tuple(sorted(index for index, one in self.aside.items() if one.fate.wrong))
 
+    def fate_of(self, index: int) -> str:
+        """One word for where a file stands: `loaded`, `pending`, or why it was set aside."""
+        aside = self.aside.get(index)
+        return str(aside.fate) if aside else ("loaded" if index in self.loaded else "pending")
+
     def job_of(self, index: int) -> int | None:
         """The number of the job that loaded the file."""
         return next((load.job for load in self.loads if index in load.files), None)

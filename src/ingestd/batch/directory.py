@@ -24,11 +24,12 @@ from ingestd.batch.journal import Held
 from ingestd.batch.landing import Landing, destination, lands_apart
 from ingestd.batch.parts import Parts
 from ingestd.batch.querying import Querying
-from ingestd.batch.record import Phase
+from ingestd.batch.record import Phase, Record
 from ingestd.batch.transforming import SparkTransforming
 from ingestd.model.errors import BadInput, Fatal, IngestError, Transient
-from ingestd.model.jobs import JobState
+from ingestd.model.jobs import JobRef, JobState
 from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
+from ingestd.ports import Warehouse
 from ingestd.warehouse.blame import blames
 from ingestd.warehouse.errors import job_failure
 from ingestd.warehouse.proof import missing_source
@@ -55,6 +56,9 @@ class DirectoryLoader:
 
     async def job(self) -> JobState | None:
         return await self._way().job() if self._held.record.load else None
+
+    async def unaccounted(self) -> JobRef | None:
+        return await self._way().unaccounted() if self._held.record.load else None
 
     def _way(self) -> "DirectoryLoading | Querying | SparkTransforming":
         if self._loader is None:
@@ -91,6 +95,28 @@ class DirectoryLoader:
             return False
         first = replace(record, location=location).load_job(record.progress.jobs + 1)
         return await parts.warehouse.get_job(first) is not None
+
+
+async def committing(record: Record, warehouse: Warehouse) -> JobState | None:
+    """A job that has committed rows of the batch, or still may: it cannot be said any more that they are not there."""
+    if not record.load:
+        return None
+    table = destination(record)
+    location = record.location or await warehouse.dataset_location(table.project or "", table.dataset)
+    if not location:
+        return None
+    located, progress = replace(record, location=location), record.progress
+    refs = [located.load_job(number) for number in range(1, progress.jobs + 2)]
+    if lands_apart(record):
+        refs += [located.publish_job(attempt=attempt) for attempt in range(1, progress.publishing + 1)]
+    for ref in refs:
+        job = await warehouse.get_job(ref)
+        if job is None or job.failed:
+            continue
+        target = job.configuration.get("destinationTable") or table.rest
+        if not job.done or target["tableId"] == table.rest["tableId"]:  # others are the batch's own, and are dropped
+            return job
+    return None
 
 
 class DirectoryLoading(Loading):

@@ -83,6 +83,31 @@ class Drive:
             return None
         return self._ended.get(ref) or await self._parts.warehouse.get_job(ref)
 
+    async def unaccounted(self) -> JobRef | None:
+        """A job whose rows may be in a table, or get there yet, and the record does not know of it.
+
+        A batch that is given up beside such a job would be told to have failed, and a replay would load it twice.
+        """
+        record, progress = self._record, self._record.progress
+        if not record.load or not record.location:
+            return None
+        loads = [record.load_job(chunk.job) for chunk in progress.chunks]
+        if progress.pinned:
+            loads += [record.load_job(pour.job) for pour in progress.pinned.pours if not pour.done]
+        if not progress.begun:
+            loads.append(record.load_job(progress.jobs + 1))  # submitted, and dead before anything was saved
+        apart = lands_apart(record)
+        targets = _targets(record) if apart else ()
+        publishing = [record.publish_job(branch) for branch in targets if not progress.has(branch)]
+        for ref in loads + publishing:
+            job = await self._parts.warehouse.get_job(ref)
+            if job is None or job.failed:
+                continue
+            harmless = ref in self._ended or (apart and ref in loads)  # judged, or in a table that is dropped
+            if not job.done or not harmless:
+                return ref
+        return None
+
     async def _look(self, indexes: list[int]) -> dict[int, SetAside]:
         """Look at these sources; the files that drop out."""
         parts, record = self._parts, self._record
@@ -121,6 +146,7 @@ class Drive:
         """Submit the job, or adopt it: what it does is pinned, and its continuation durable."""
         parts, name = self._parts, request.ref.job_id
         await self._pin(self._record)
+        await parts.journal.confirm(self._held)
         record = self._record
         if record.asynchronous:
             await parts.tasks.put(record, parts.journal.running(record), request.ref)
@@ -221,11 +247,15 @@ def submitted_jobs(record: Record) -> list[JobRef]:
     """Every job that the batch may have submitted on its way."""
     jobs = [record.load_job(number) for number in range(1, record.attempt + 1)]
     if record.load and lands_apart(record):
-        split = rule_of(record).dest.schema_options.split
-        targets = [HOME, *((UNMATCHED, *range(len(split.mapping))) if split else ())]
         attempts = range(1, record.progress.publishing + 1)
-        jobs += [record.publish_job(branch, attempt) for branch in targets for attempt in attempts]
+        jobs += [record.publish_job(branch, attempt) for branch in _targets(record) for attempt in attempts]
     return jobs
+
+
+def _targets(record: Record) -> tuple[int, ...]:
+    """What the batch may publish to, and what it counts."""
+    split = rule_of(record).dest.schema_options.split
+    return (HOME, UNMATCHED, *range(len(split.mapping))) if split else (HOME,)
 
 
 def one_format(record: Record) -> None:

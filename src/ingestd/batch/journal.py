@@ -5,7 +5,8 @@ What is true at any moment, whoever dies when:
 - `Done/` is written before `Running/` is deleted. So whoever manages to create a `Running/` record looks for `Done/`
   next, and learns whether the batch was finished before.
 - Every change of a record names the generation it replaces. A replica that was paused while another took over
-  fails its next write (`LeaseLost`) and stops.
+  fails its next write (`LeaseLost`) and stops. What creates something (a job, `Done/`) is preceded by such a write
+  when the lease is over (`confirm`).
 - With a witness, `Running/` outlives `Done/` until the witness has told the end elsewhere, durably. Whoever finds both
   tells it again, so an end is told at least once, and telling it costs the batch nothing.
 """
@@ -28,6 +29,8 @@ from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef
 from ingestd.ports import ObjectStore
 
 log = structlog.get_logger(__name__)
+
+SOURCE_SAFE = "/#:.=@ "  # what stays as it is in the mark that names a record's first file: header-safe
 
 
 class LeaseLost(Exception):  # noqa: N818 - a verdict: stop, somebody else carries on
@@ -53,7 +56,8 @@ class Entry:
     source: str
     lease_until: datetime | None
     retry_at: datetime | None
-    created: datetime
+    created: datetime  # of the object as it is: every change of the record makes it anew
+    began: datetime  # of the batch itself
     group: str = ""
     files: int = 0
     rule: str = ""  # empty in records from before it was noted
@@ -92,6 +96,9 @@ class Journal:
     def beside(self, record: Record, name: str, job_id: str = "") -> ObjectRef:
         """Job documents kept for people: `<table>/<date>/<jobID>/tail-job.json` and its siblings."""
         return self._root / f"{_folder(record)}/{job_id or record.load_job().job_id}/{name}"
+
+    def folder(self, path: str) -> ObjectRef:
+        return self._root / path
 
     def table_folder(self, record: Record) -> str:
         """The path segment that all records of the same destination share."""
@@ -166,9 +173,19 @@ class Journal:
             )
         self._tell(stamped)
 
+    async def confirm(self, held: Held) -> None:
+        """Before an effect that replaces nothing, and so cannot fail by itself: is the record still ours?
+
+        Within the lease it is, and nothing is asked. A replica that was frozen for longer finds `LeaseLost`.
+        """
+        until = held.record.lease_until or held.record.updated + self._lease
+        if until <= self._clock.now():
+            await self.save(held)
+
     async def finish(self, held: Held) -> None:
         """The last step: `Done/` first, then `Running/` goes."""
         assert held.record.phase.final
+        await self.confirm(held)
         record = self._stamp(held.record, claim=False)
         try:
             await self._write(self.done(record), record, ABSENT)
@@ -201,8 +218,8 @@ class Journal:
         except PreconditionFailed as error:
             raise LeaseLost(f"record {held.record.event_id} changed under us") from error
 
-    async def reopen(self, record: Record) -> None:
-        """Take a finished record back to `Running/`, free for anyone; the next sweep continues it.
+    async def reopen(self, record: Record, *, keep: bool = False) -> Held:
+        """Take a finished record back to `Running/`, free for anyone unless we `keep` it; the next sweep continues it.
 
         `Running/` comes first, under a lease, so that nobody takes it for the leftover of a finished batch; if we die
         before `Done/` is gone, that is what it becomes, and nothing has changed. `PreconditionFailed` when the batch
@@ -211,7 +228,9 @@ class Journal:
         stamped = self._stamp(record, claim=True)
         held = Held(stamped, await self._write(self.running(stamped), stamped, ABSENT))
         await self._store.delete(self.done(record))
-        await self.save(held, claim=False)
+        if not keep:
+            await self.save(held, claim=False)
+        return held
 
     async def entries(self, folder: str = "Running/") -> AsyncIterator[Entry]:
         async for info in self._store.list(self._root / folder):
@@ -264,8 +283,7 @@ def _metadata(record: Record) -> dict[str, str]:
     """Carried on the object itself, so that a listing answers most questions without reading any record."""
     metadata: dict[str, Any] = {"ingestd-phase": record.phase, "ingestd-event": record.event_id}
     if record.files:
-        # Header-safe: object names may hold anything.
-        metadata["ingestd-source"] = quote(record.files[0].key, safe="/#:.=@ ")
+        metadata["ingestd-source"] = quote(record.files[0].key, safe=SOURCE_SAFE)
         metadata["ingestd-files"] = len(record.files)
     if record.rule_name:
         metadata["ingestd-rule"] = quote(record.rule_name, safe="/.:-_ ")
@@ -273,8 +291,9 @@ def _metadata(record: Record) -> dict[str, str]:
         metadata["ingestd-dest"] = quote(record.dest, safe=".:$-_")
     if record.window and record.window.group:
         metadata["ingestd-group"] = record.window.group
+    metadata["ingestd-began"] = record.created.isoformat()
     if record.success:
-        metadata["ingestd-source"] = quote(record.identity.removeprefix("success:gs://"), safe="/#:.=@ ")
+        metadata["ingestd-source"] = quote(record.identity.removeprefix("success:gs://"), safe=SOURCE_SAFE)
     if record.lease_until:
         metadata["ingestd-lease-until"] = record.lease_until.isoformat()
     if record.retry_at:
@@ -297,6 +316,7 @@ def _entry(info: ObjectInfo) -> Entry:
         lease_until=instant("ingestd-lease-until"),
         retry_at=instant("ingestd-retry-at"),
         created=info.created,
+        began=instant("ingestd-began") or info.created,
         group=meta.get("ingestd-group", ""),
         files=int(meta.get("ingestd-files", 0)),
         rule=unquote(meta.get("ingestd-rule", "")),

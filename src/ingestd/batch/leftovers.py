@@ -2,9 +2,11 @@
 
 A batch has its record under `Running/` before anything of it is prepared, until after its folder was emptied. So what
 is found in the staging area first, and whose batch is not found under `Running/` afterwards, belongs to nobody. Only
-objects that were seen are deleted: a batch that is reopened meanwhile writes others.
+objects that were seen are deleted: a batch that is reopened meanwhile writes others. And only those whose names are
+made as ours are: whoever points `staging_url` at a folder with other things in it does not lose them.
 """
 
+import re
 from datetime import timedelta
 
 import structlog
@@ -22,6 +24,7 @@ log = structlog.get_logger(__name__)
 COLLECTED = Counter("ingestd_staging_leftovers", "Prepared files of dead attempts that were removed.")
 
 _AT_ONCE = 16
+_OURS = re.compile(r"(\d{10,20})/(?:[1-9]\d*|spark-\w+)/.")  # `<event id>/<attempt>/…`, `<event id>/spark-<step>/…`
 
 
 class Leftovers:
@@ -48,8 +51,8 @@ class Leftovers:
         root = self._staging / ""
         found: dict[str, list[ObjectInfo]] = {}
         async for info in self._store.list(root):
-            batch = info.ref.name[len(root.name) :].partition("/")[0]
-            found.setdefault(batch, []).append(info)
+            if ours := _OURS.match(info.ref.name, len(root.name)):
+                found.setdefault(ours[1], []).append(info)
         if not found:
             return 0
         async for entry in self._journal.entries():

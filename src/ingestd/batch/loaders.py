@@ -9,7 +9,7 @@ from ingestd.batch.parts import Parts
 from ingestd.batch.prepared import PreparedLoading
 from ingestd.batch.record import Kind, Record
 from ingestd.batch.steps import Way, way_of
-from ingestd.model.jobs import JobState
+from ingestd.model.jobs import JobRef, JobState
 
 
 class Loader(Protocol):
@@ -25,6 +25,10 @@ class Loader(Protocol):
 
     async def job(self) -> JobState | None:
         """The job that the batch's actions follow."""
+        ...
+
+    async def unaccounted(self) -> JobRef | None:
+        """A job that may bring rows the record does not know of: the batch cannot be given up beside it."""
         ...
 
 

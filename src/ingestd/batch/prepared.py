@@ -30,7 +30,7 @@ from ingestd.batch.rule import rule_of
 from ingestd.batch.steps import branch_tables
 from ingestd.batch.targets import Targets
 from ingestd.batch.variables import batch_variables
-from ingestd.model.errors import BadInput, Fatal, NotFound, Throttled, Transient
+from ingestd.model.errors import BadInput, Fatal, IngestError, NotFound, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobState
 from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import BadFile, Output, Prepared, PrepareRequest, Unmatched
@@ -199,21 +199,44 @@ class PreparedLoading(Publishing):
         return any(number > 1 for number in left) or (truncates(self._record) and 0 in left)
 
     async def _pour_all(self, pinned: Pinned) -> bool:
-        """Submit, await and judge the jobs of all outputs; False when they run on without us."""
+        """Submit, await and judge the jobs of all outputs; False when they run on without us.
+
+        What cannot go on is told after every job has ended and is judged: rows that a job has loaded, and the record
+        does not know of, would be loaded again.
+        """
         jobs: dict[tuple[int, int], JobState] = {}
+        over: IngestError | None = None
         for pour in pinned.pours:
             if not pour.done:
                 job = await self._parts.warehouse.get_job(self._record.load_job(pour.job))
-                jobs[pour.output, pour.first] = job or await self._submit(pour)
+                try:
+                    jobs[pour.output, pour.first] = job or await self._submit(pour)
+                except BadInput as error:
+                    over = error
         done = await self._ends(jobs)
         if done is None:
             return False
         problems = []
+        gone = ""
         for (output, first), job in done.items():
             pour = next(one for one in pinned.pours if (one.output, one.first) == (output, first))
-            problem = await self._judge(pour, job)
+            if missing_source(job):
+                gone = f"prepared files are gone: {job_failure(job)}"
+                continue
+            try:
+                problem = self._judge(pour, job)
+            except IngestError as error:
+                over = error
+                continue
             if problem is not None:
                 problems.append((self._parts.pause(problem, pour.failures + 1), problem))
+        if (over or gone) and len(done) < len(jobs):
+            await self._let_go()
+            return False
+        if over is not None:
+            raise over
+        if gone:
+            await self._prepare_again(gone)
         if problems:
             pause, problem = max(problems, key=lambda one: one[0])
             if isinstance(problem, Fatal) or pause > IN_PLACE:
@@ -265,14 +288,15 @@ class PreparedLoading(Publishing):
             options = _UPDATES
         return load | ({"schemaUpdateOptions": options} if options else {})
 
-    async def _judge(self, pour: Pour, job: JobState) -> Throttled | Transient | Fatal | None:
-        """Take a finished job's outcome into the record; the problem, when the same files need another attempt."""
+    def _judge(self, pour: Pour, job: JobState) -> Throttled | Transient | Fatal | None:
+        """Take a finished job's outcome into the record; the problem, when the same files need another attempt.
+
+        Raises when another attempt is pointless, or the job did not do what it was asked for.
+        """
         problem = job_failure(job)
         if problem is None:
             self._poured(pour, job)
             return None
-        if missing_source(job):
-            await self._prepare_again(f"prepared files are gone: {problem}")
         failures = pour.failures + (1 if isinstance(problem, Transient) else 0)
         if isinstance(problem, BadInput) or stopped(job):
             raise BadInput(f"loading prepared rows into {self._record.dest}: {problem}")
@@ -353,8 +377,10 @@ class PreparedLoading(Publishing):
             try:
                 await self._parts.store.copy(source, kept)
             except NotFound:
-                # Whoever was here before kept it, and died after the folder was emptied.
-                log.info("batch.rejected_kept_before", event_id=record.event_id, kept=kept.url)
+                if await self._parts.store.stat(kept) is None:
+                    log.error("batch.bad_rows_lost", event_id=record.event_id, lost=url, kept=kept.url)  # noqa: TRY400
+                else:  # whoever was here before kept it, and died after the folder was emptied
+                    log.info("batch.rejected_kept_before", event_id=record.event_id, kept=kept.url)
         if pinned.prepared.rows_left_out:
             left = dict(pinned.prepared.rows_left_out)
             log.info("batch.rows_left_out", event_id=record.event_id, dest=record.dest, **left)

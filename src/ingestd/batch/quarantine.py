@@ -1,7 +1,8 @@
 """Where bad files go: corrupted ones to `CorruptedFileURL`, those of a wrong schema to `InvalidSchemaURL`.
 
-Beside each of them lies `<file>.reason.json`, which says what BigQuery had against it and where in the file. Without a
-place to go, bad files stay where they are. Either way they are in the batch's record, and those of a batch of several
+Either may hold variables of the batch, as in `gs://${ProjectID}-ops/corrupted`. Beside each file lies
+`<file>.reason.json`, which says what BigQuery had against it and where in the file. Without a place to go, bad files
+stay where they are. Either way they are in the batch's record, and those of a batch of several
 files are listed under `ErrorURL`. Everything here may be repeated.
 """
 
@@ -17,9 +18,12 @@ from ingestd.actions.objects import EVENT_MARK, marks
 from ingestd.actions.objects import Fate as Moved
 from ingestd.batch.content import Fate, SetAside
 from ingestd.batch.record import Record
+from ingestd.batch.variables import batch_variables
 from ingestd.model.bounded import bounded
+from ingestd.model.errors import Fatal
 from ingestd.model.objects import FileVersion, ObjectRef
 from ingestd.ports import ObjectStore
+from ingestd.rules.expansion import Scope, render
 from ingestd.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -41,7 +45,12 @@ class Quarantine:
         corrupted = record.rule.get("CorruptedFileURL") or self._settings.corrupted_file_url
         schema = record.rule.get("InvalidSchemaURL") or self._settings.invalid_schema_url
         url = (schema if fate is Fate.INVALID_SCHEMA else "") or corrupted
-        return ObjectRef.parse(url) if url else None
+        return _folder(url, record, self._settings) if url else None
+
+    def kept(self, record: Record, index: int) -> ObjectRef | None:
+        """Where this bad file of the batch is put; None when it stays where it is."""
+        folder = self.place(record, record.progress.aside[index].fate)
+        return folder / record.files[index].ref.name if folder else None
 
     async def put_away(self, ctx: ActionContext, record: Record) -> None:
         async def one(index: int) -> None:
@@ -65,7 +74,7 @@ class Quarantine:
             log.warning("file.quarantined", source=file.ref.url, target=target.url, why=aside.why)
         elif not await self._is_ours(target, record):
             return  # somebody else took the file away: there is nothing to lay a reason beside
-        sidecar = ObjectRef(target.bucket, f"{target.name}.reason.json")
+        sidecar = reason_beside(target)
         document = orjson.dumps(_reason(record, file, aside), option=orjson.OPT_INDENT_2)
         # Marked as the file itself is, so that a rule that watches the place does not take the reason for data.
         await self._store.create(sidecar, document, metadata=marks(ctx, {}, file.key))
@@ -82,6 +91,19 @@ class Quarantine:
             where = (folder / file.ref.name).url if folder else file.ref.url
             files.append({**_reason(record, file, aside), "Kept": where})
         return {"EventID": record.event_id, "Table": record.dest, "Files": files}
+
+
+def reason_beside(kept: ObjectRef) -> ObjectRef:
+    """What says why a file was put there."""
+    return ObjectRef(kept.bucket, f"{kept.name}.reason.json")
+
+
+def _folder(url: str, record: Record, settings: Settings) -> ObjectRef:
+    expanded = render(Scope(batch_variables(record, record.files, settings)).expand_text(url))
+    try:
+        return ObjectRef.parse(expanded)
+    except ValueError as error:
+        raise Fatal(f"bad files of rule {record.rule_name} have no place to go: {error}") from None
 
 
 def refusal_place(errors: ObjectRef, file: FileVersion) -> ObjectRef:

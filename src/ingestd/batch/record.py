@@ -127,6 +127,7 @@ class Record:
     engine: str = ""  # who prepares its rows, where the rule leaves that open
     settled: bool = False  # engine and project were chosen for it, and stay
     steps: dict[int, StepOutcome] = field(default_factory=dict)
+    replays: int = 0  # times it was loaded again: the actions that follow are others than those before
     rows: int | None = None
     error: str = ""
     waits: int = 0  # times it had to wait for its surroundings; each wait is longer
@@ -219,9 +220,12 @@ class Record:
     def reopened(self, now: datetime) -> Self:
         """A failed batch for another try: what did not load is loaded, or else its actions run again."""
         fresh = replace(self, created=now, retry_at=now, waits=0, error="")
+        if self.kind is Kind.ROUTE:
+            return replace(fresh, phase=Phase.ACCEPTED)  # its job tells which of its actions are meant
         progress = self.progress
         again = progress.wrong
-        if self.rows is not None and not again:
+        if self.rows is not None and not progress.with_fate(Fate.FAILED):
+            # Only an action can have failed: files that are bad in themselves fail no batch of which others loaded.
             return replace(fresh, phase=Phase.LOADED)
         before = {
             index: SetAside(Fate.LOADED, "loaded before the batch was replayed", self.load_job(load.job).job_id)
@@ -237,7 +241,8 @@ class Record:
             published=() if before else progress.published,
             preparing=progress.preparing,
         )
-        return replace(fresh, phase=Phase.ACCEPTED, progress=progress, staged=False, rows=None, steps={})
+        fresh = replace(fresh, phase=Phase.ACCEPTED, progress=progress, staged=False, rows=None)
+        return replace(fresh, steps={}, replays=self.replays + 1)
 
     def _version(self) -> int:
         if self.success:
@@ -273,6 +278,7 @@ class Record:
             "Staged": self.staged,
             **({"Engine": self.engine, "Settled": True} if self.settled else {}),
             "Steps": {str(step): {"outcome": o.outcome, "response": o.response} for step, o in self.steps.items()},
+            **({"Replays": self.replays} if self.replays else {}),
             "Rows": self.rows,
             "Error": self.error,
             "Failures": max((chunk.failures for chunk in self.progress.chunks), default=0),
@@ -321,6 +327,7 @@ class Record:
             engine=document.get("Engine", ""),
             settled=document.get("Settled", False),
             steps={int(k): StepOutcome(v["outcome"], v["response"]) for k, v in document["Steps"].items()},
+            replays=document.get("Replays", 0),
             rows=document["Rows"],
             error=document["Error"],
             waits=document["Waits"],

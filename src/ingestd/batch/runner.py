@@ -11,6 +11,7 @@ generations. So each method may be interrupted anywhere and run again by anyone:
 | job inserted          | record, task, job        | completion or sweep: adopts the job (409), goes on            |
 | job done              | the same                 | completion, poll or sweep: proves it, runs the actions        |
 | files set aside       | record, jobs             | the same: jobs' ends and record lead to the same decisions    |
+| given up              | record that says so      | the same: runs `OnFailure`, loads nothing any more            |
 | prepared, not pinned  | record, prepared files   | the same: prepares again, in another folder                   |
 | landed, not published | the same, landed rows    | the same: adopts or submits the next publishing step          |
 | some actions done     | the same, their effects  | sweep after the lease: repeats what is not recorded, in vain  |
@@ -21,7 +22,7 @@ generations. So each method may be interrupted anywhere and run again by anyone:
 import asyncio
 from collections import Counter as TallyOf
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 
 import structlog
@@ -32,7 +33,7 @@ from ingestd.batch.content import Fate
 from ingestd.batch.driving import abandoned, job_document, submitted_jobs
 from ingestd.batch.journal import Held, LeaseLost
 from ingestd.batch.landing import Landing, lands_apart
-from ingestd.batch.loaders import is_prepared, loader_for
+from ingestd.batch.loaders import Loader, is_prepared, loader_for
 from ingestd.batch.parts import Parts
 from ingestd.batch.prepared import batch_folder
 from ingestd.batch.record import Kind, Phase, Record
@@ -113,14 +114,19 @@ class BatchRunner:
 
     async def drive(self, held: Held, *, fresh: bool = False) -> None:
         """Bring the batch as far as it goes now: to its end, to its job's completion, or to a later retry."""
+        await self._drive(held, self._slots_for(held.record), fresh=fresh)
+
+    def _slots_for(self, record: Record) -> asyncio.Semaphore:
+        return self._prepared_slots if is_prepared(self._parts, record) else self._slots
+
+    async def _drive(self, held: Held, slot: AbstractAsyncContextManager[object], *, fresh: bool = False) -> None:
         event_id = held.record.event_id
         if event_id in self._active:
             return
         released = self._active[event_id] = asyncio.Event()
         self._held[event_id] = held
         try:
-            slots = self._prepared_slots if is_prepared(self._parts, held.record) else self._slots
-            async with slots, self._keeping(held):
+            async with self._keeping(held), slot:
                 with ACTIVE.track_inprogress():
                     await self._advance(held, fresh=fresh)
         except* LeaseLost:
@@ -133,16 +139,31 @@ class BatchRunner:
                 watcher(held.record)
 
     async def resume(self, ref: ObjectRef) -> None:
-        """Take over a running record that nobody holds."""
+        """Take over a running record that nobody holds. It is left free, for any replica, until it is its turn here."""
+        held = await self._resumable(ref)
+        if held is None:
+            return
+        slots, seen = self._slots_for(held.record), held.generation
+        if slots.locked():
+            held = None  # its turn may be far away, and thousands may wait like it
+        async with slots:
+            held = held or await self._resumable(ref)
+            # Somebody else may have been faster, and have found that it has to wait.
+            if held is None or (held.generation != seen and held.record.waiting(self._parts.clock.now())):
+                return
+            if await self._parts.journal.claim(held):
+                log.info("batch.resumed", event_id=held.record.event_id, phase=held.record.phase)
+                await self._drive(held, nullcontext())
+
+    async def _resumable(self, ref: ObjectRef) -> Held | None:
+        """The record, unless this process works on it, or it turns out to be finished."""
         held = await self._parts.journal.read(ref)
         if held is None or self.working_on(held.record.event_id):
-            return
+            return None
         if await self._parts.journal.is_finished(held.record):
             await self.leave(held)
-            return
-        if await self._parts.journal.claim(held):
-            log.info("batch.resumed", event_id=held.record.event_id, phase=held.record.phase)
-            await self.drive(held)
+            return None
+        return held
 
     async def leave(self, held: Held) -> None:
         """Part with the running record of a batch that turned out to be finished."""
@@ -162,6 +183,8 @@ class BatchRunner:
         acting, loading = self._parts.acting, loader_for(self._parts, held)
         job: JobState | None = None
         try:
+            if held.record.phase is Phase.ACCEPTED and held.record.kind is Kind.ROUTE:
+                held.record = _opened_again(held.record, await loading.job())
             if held.record.phase is Phase.ACCEPTED:
                 if not await loading.run(fresh=fresh):
                     return
@@ -179,13 +202,19 @@ class BatchRunner:
                 held.record = held.record.enter(Phase.FAILED if held.record.kind is Kind.LOAD else Phase.DONE)
         except BadInput as error:
             if held.record.phase is Phase.ACCEPTED:
-                held.record = abandoned(held.record, str(error))
-                await self._advance(held, fresh=False)
+                await self._give_up(held, loading, error)
                 return
             # An action refuses for good: the load stands, its sources are kept, and a person has to look.
             held.record = held.record.enter(Phase.FAILED, error=str(error))
         except IngestError as error:
-            await self._block(held, error)
+            await self._block(held, loading, error)
+            return
+        except LeaseLost:
+            raise
+        except Exception as error:
+            # A bug, most likely: whoever looks at the batch shall see it, and the batch waits as for anything else.
+            log.exception("batch.broke", event_id=held.record.event_id)
+            await self._block(held, loading, Fatal(f"{type(error).__name__}: {error}"))
             return
         await self._end(held, job)
 
@@ -193,17 +222,34 @@ class BatchRunner:
         ROWS.inc(record.progress.rows)
         BYTES.inc(record.progress.size)
 
-    async def _block(self, held: Held, error: IngestError) -> None:
+    async def _block(self, held: Held, loading: Loader, error: IngestError) -> None:
         """Keep the batch and try again later; after `give_up_after` its failure becomes final."""
-        record, parts = held.record, self._parts
-        if parts.given_up(record):
-            if record.phase is Phase.ACCEPTED:
-                held.record = abandoned(record, str(error))
-                await self._advance(held, fresh=False)
-            else:
-                held.record = record.enter(Phase.FAILED, error=str(error))
-                await self._end(held, None)
+        if not self._parts.given_up(held.record):
+            await self._wait(held, error)
+        elif held.record.phase is Phase.ACCEPTED:
+            await self._give_up(held, loading, error)
+        else:
+            held.record = held.record.enter(Phase.FAILED, error=str(error))
+            await self._end(held, None)
+
+    async def _give_up(self, held: Held, loading: Loader, error: IngestError) -> None:
+        """The batch fails for good, unless a job of it may bring rows after all: then it is heard first."""
+        try:
+            job = await loading.unaccounted()
+        except IngestError as problem:
+            await self._wait(held, problem)
             return
+        if job is not None:
+            await self._wait(held, Transient(f"{error}; yet job {job} may bring rows, so its end comes first"))
+            return
+        held.record = abandoned(held.record, str(error))
+        if not held.record.phase.final:
+            # `OnFailure` takes files away: whoever goes on after us must not take up loading them again.
+            await self._parts.journal.save(held)
+        await self._advance(held, fresh=False)
+
+    async def _wait(self, held: Held, error: IngestError) -> None:
+        record, parts = held.record, self._parts
         pause = parts.pause(error, record.waits + 1)
         retry_at = parts.clock.now() + pause
         held.record = replace(record, error=str(error), waits=record.waits + 1, retry_at=retry_at)
@@ -297,6 +343,13 @@ class BatchRunner:
                 await self._parts.journal.save(held, claim=False)
         except (TimeoutError, IngestError, LeaseLost) as error:
             log.warning("batch.hand_over_failed", event_id=held.record.event_id, error=str(error))
+
+
+def _opened_again(route: Record, job: JobState | None) -> Record:
+    """A route that is replayed: its job has ended long ago, well or badly."""
+    if job is None:
+        raise BadInput(f"job {route.trigger_job} is not known any more")
+    return route.enter(Phase.FAILING if job.failed else Phase.LOADED, error=job.error.message if job.error else "")
 
 
 def _unloaded(record: Record) -> str:

@@ -59,7 +59,8 @@ def way_of(record: Record, default: str) -> Way:
 def engine_of(record: Record, default: str) -> Engine:
     """Who prepares rows; what only Spark can do is Spark's, whatever the default."""
     spec = rule_of(record)
-    if spec.engine is None and (spec.merge is not None or spec.on_bad_data is BadData.QUARANTINE_ROWS):
+    files = any(side.reads_files for side in spec.dest.side_inputs)
+    if spec.engine is None and (files or spec.merge is not None or spec.on_bad_data is BadData.QUARANTINE_ROWS):
         return Engine.SPARK
     return Engine(record.engine or spec.engine or default)
 

@@ -1,5 +1,6 @@
 """The tables that rows are published to: there, wide enough, and the job that fills each of them."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import structlog
@@ -11,14 +12,14 @@ from ingestd.batch.record import Record
 from ingestd.batch.rule import rule_of
 from ingestd.batch.steps import Step, branch_tables, shapes
 from ingestd.batch.variables import batch_variables
-from ingestd.model.errors import NotFound
+from ingestd.model.errors import BadInput, NotFound, Transient
 from ingestd.model.jobs import JobKind
 from ingestd.model.preparation import Drift, Shaping
 from ingestd.model.tables import TableName, parse_table
 from ingestd.ports import TableInfo
 from ingestd.rules.shaping import absent_policy, shaping_of, upsert_conditions
-from ingestd.warehouse.columns import fields_of
-from ingestd.warehouse.schemas import with_new_columns
+from ingestd.warehouse.columns import Field, fields_of
+from ingestd.warehouse.schemas import Evolution, evolve, with_new_columns
 from ingestd.warehouse.statements import (
     HOME,
     Publication,
@@ -30,6 +31,10 @@ from ingestd.warehouse.statements import (
 )
 
 log = structlog.get_logger(__name__)
+
+_AT_THE_SAME_MOMENT = 5
+
+Merge = Callable[[Sequence[Field], Sequence[Field]], Evolution]
 
 
 class Targets:
@@ -74,7 +79,7 @@ class Targets:
         target = await self.ensure(record, step.target) if apart else await self._table(step.target)
         absent = absent_policy(dest)
         if target is not None and absent is Drift.EVOLVE:
-            target = await self._grown(target, found)
+            target = await self._wider(target.name, fields_of(found.resource), with_new_columns)
         shown = _shape(step.target, target)
         return Publication(
             landed=_shape(landed, found),
@@ -92,8 +97,11 @@ class Targets:
         landed = landing_table(record, step.source)
         if step.branch >= 0:
             await self.ensure(record, step.target)
-        if record.load.get("schemaUpdateOptions") or rule_of(record).dest.drift is Drift.EVOLVE or _evolved(record):
-            await self._widen(step.target.partition(None), landed.partition(None))
+        replaced = truncates(record) and step.target.decorator is None  # its columns, too
+        wider = record.load.get("schemaUpdateOptions") or rule_of(record).dest.drift is Drift.EVOLVE or _evolved(record)
+        if wider and not replaced and (found := await self._table(landed)) is not None:
+            # A copy cannot add columns, so the target gets them first.
+            await self._wider(step.target, fields_of(found.resource), evolve)
         configuration = {
             "sourceTables": [landed.rest],
             "destinationTable": step.target.rest,
@@ -115,20 +123,30 @@ class Targets:
             raise NotFound(f"template table {name} does not exist; create it or correct Schema.Template")
         return found
 
-    async def _grown(self, target: TableInfo, landed: TableInfo) -> TableInfo:
-        """The target, with the columns that only the landed rows have."""
-        wide = with_new_columns(fields_of(target.resource), fields_of(landed.resource))
-        if not wide.changes:
-            return target
-        log.info("table.widened", table=str(target.name), added=wide.added)
-        schema = {"fields": [dict(one) for one in wide.fields]}
-        return await self._parts.warehouse.patch_table(target.name, {"schema": schema})
+    async def _wider(self, name: TableName, landed: Sequence[Field], merge: Merge) -> TableInfo | None:
+        """The target, with the columns that only the landed rows have.
 
-    async def _widen(self, target: TableName, landed: TableName) -> None:
-        """Columns that the loads were allowed to add: a copy cannot add them, so the target gets them first."""
-        wide, narrow = await self._table(landed), await self._table(target)
-        if wide is not None and narrow is not None and wide.resource.get("schema") != narrow.resource.get("schema"):
-            await self._parts.warehouse.patch_table(target, {"schema": wide.resource["schema"]})
+        Another batch may give it columns at the same moment, which a change that does not know of them would drop:
+        BigQuery refuses that, and then there is more to merge.
+        """
+        table = name.partition(None)
+        for _ in range(_AT_THE_SAME_MOMENT):
+            if (found := await self._table(table)) is None:
+                return None
+            wide = merge(fields_of(found.resource), landed)
+            if not wide.changes:
+                return found
+            schema = {"fields": [dict(one) for one in wide.fields]}
+            try:
+                changed = await self._parts.warehouse.patch_table(table, {"schema": schema})
+            except BadInput:
+                now = await self._table(table)
+                if now is None or fields_of(now.resource) == fields_of(found.resource):
+                    raise
+            else:
+                log.info("table.widened", table=str(table), added=wide.added, relaxed=wide.relaxed)
+                return changed
+        raise Transient(f"{table} gets other columns all the time")
 
 
 def _shape(name: TableName, info: TableInfo | None) -> TableShape:

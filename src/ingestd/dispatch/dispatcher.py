@@ -127,10 +127,10 @@ class Dispatcher:
         if not routes:
             return True
         job = await self._warehouse.get_job(ref)
-        if job is None or not job.done:
-            return True
-        route = routes.match(job)
-        if route is None:
+        if job is not None and not job.done:
+            return False  # announced early: nobody polls the jobs of others, so the announcement has to come again
+        route = routes.match(job) if job else None
+        if job is None or route is None:
             COMPLETIONS.labels("nothing").inc()
             return True
         COMPLETIONS.labels("route").inc()

@@ -79,7 +79,7 @@ class Reconciler:
             if len(running) < _SHOWN:
                 running[entry.event_id] = entry
             blocked += entry.retry_at is not None
-            oldest = min(oldest, entry.created) if oldest else entry.created
+            oldest = min(oldest, entry.began) if oldest else entry.began
             if self._due(entry):
                 self._spawn(group, entry.event_id, self._adopt(entry))
         self.running, self.swept_at = running, began

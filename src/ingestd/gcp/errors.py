@@ -4,6 +4,7 @@ The message keeps what was being done, to what, what the service said and what a
 """
 
 import http.client
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -37,6 +38,10 @@ _NETWORK_ERRORS: tuple[type[BaseException], ...] = (
     TimeoutError,
     OSError,
 )
+
+
+_PARAMETERS = re.compile(r"(https?://[^\s?]+)\?\S*?: ")
+_MESSAGE = re.compile(r'"message":\s*"((?:[^"\\]|\\.)*)"')
 
 
 @contextmanager
@@ -73,12 +78,21 @@ def translate(error: Exception, doing: str, resource: str) -> IngestError:
 
 def _from_service(error: api.GoogleAPICallError, where: str) -> IngestError:
     code = int(error.code or 0)
-    message = f"{where}: {code} {error.message}"
+    message = f"{where}: {code} {_said(str(error.message or ''))}"
     if isinstance(error, api.FailedPrecondition):
         return Fatal(message)
     if isinstance(error, api.Aborted):
         return Transient(message)
     return from_status(code, message, reason=reason_of(error), until=retry_after(_headers(error)))
+
+
+def _said(message: str) -> str:
+    """The service's words: without the address's parameters, and out of the document an upload answers with."""
+    message = _PARAMETERS.sub(r"\1: ", message, count=1)
+    before, brace, document = message.partition('{"error"')
+    if brace and (told := _MESSAGE.search(document)):
+        return f"{before}{told[1]}"
+    return message
 
 
 def reason_of(error: api.GoogleAPICallError) -> str:

@@ -101,11 +101,12 @@ class Ordering:
 
     async def sweep(self) -> list[OrderedTable]:
         """Tables with batches in their queues: whatever woke nobody is found here."""
-        waiting = await self._queues.waiting()
-        WAITING.set(len(waiting))
-        self._held &= set(waiting)
-        HELD.set(len(self._held))
-        return waiting
+        found = await self._queues.survey()
+        WAITING.set(len(found.waiting))
+        # States of before carry no mark that a listing shows: those were met while moving their tables on.
+        self._held &= set(found.waiting)
+        HELD.set(len(self._held | set(found.held)))
+        return list(found.waiting)
 
     async def _step(self, table: OrderedTable) -> bool:
         """One move; False when somebody or something else has to happen first."""

@@ -8,7 +8,7 @@ A listing of the queue is in the order in which batches commit. The state is onl
 """
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
@@ -16,10 +16,13 @@ from typing import Self
 from urllib.parse import quote, unquote
 
 import orjson
+import structlog
 
 from ingestd.model.errors import BadInput, NotFound, PreconditionFailed
 from ingestd.model.objects import ABSENT, FileVersion, Generation, ObjectInfo, ObjectRef, generation_time
 from ingestd.ports import ObjectStore
+
+log = structlog.get_logger(__name__)
 
 SCHEMA_VERSION = 1
 _LONGEST_NAME = 1024
@@ -191,7 +194,8 @@ class Queues:
     async def entries(self, table: OrderedTable) -> AsyncIterator[Entry]:
         prefix = self._queue(table)
         async for info in self._store.list(prefix):
-            yield _entry(info, info.ref.name[len(prefix.name) :])
+            if _ours(info):
+                yield _entry(info, info.ref.name[len(prefix.name) :])
 
     async def repeated(self, table: OrderedTable, order: str) -> bool:
         """Whether the success file of this batch was uploaded once more, and that waits, too."""
@@ -213,33 +217,61 @@ class Queues:
     async def save(self, state: TableState, over: Generation, now: datetime) -> bool:
         """Replace the very state that was read; False when somebody else was first."""
         data = replace(state, updated=now.isoformat()).to_json()
+        metadata = {"ingestd-table": quote(state.table.url, safe="/:."), "ingestd-hold": str(state.hold)}
         try:
-            await self._store.create(self._state_ref(state.table), data, if_generation=over)
+            await self._store.create(self._state_ref(state.table), data, if_generation=over, metadata=metadata)
         except PreconditionFailed:
             return False
         return True
 
     async def waiting(self) -> list[OrderedTable]:
         """Tables with batches in their queues."""
-        found: dict[str, OrderedTable] = {}
-        async for key, rest, info in self._all():
-            if rest.startswith("queue/") and key not in found:
-                ref = ObjectRef.parse(unquote(info.metadata["ingestd-table"]))
-                found[key] = OrderedTable(ref.bucket, ref.name)
-        return list(found.values())
+        return list((await self.survey()).waiting)
+
+    async def survey(self) -> "Survey":
+        """What one listing tells of all tables, without reading any state."""
+        found = Survey()
+        async for _, rest, info in self._all():
+            queued = rest.startswith("queue/")
+            if not (queued or info.metadata.get("ingestd-hold")) or not _ours(info):
+                continue
+            ref = ObjectRef.parse(unquote(info.metadata["ingestd-table"]))
+            (found.waiting if queued else found.held)[OrderedTable(ref.bucket, ref.name)] = None
+        return found
 
     async def states(self) -> AsyncIterator[TableState]:
         """How far every table is that ever moved."""
         async for _, rest, info in self._all():
             if rest == "state.json":
                 data, _ = await self._store.read(info.ref)
-                yield TableState.from_json(data)
+                try:
+                    state = TableState.from_json(data)
+                except (ValueError, KeyError) as error:
+                    log.warning("ordered.unreadable_state", object=info.ref.url, error=str(error))
+                    continue
+                yield state
 
     async def _all(self) -> AsyncIterator[tuple[str, str, ObjectInfo]]:
         root = self._root / ""
         async for info in self._store.list(root):
             key, _, rest = info.ref.name[len(root.name) :].partition("/")
             yield key, rest, info
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Tables with batches in their queues, and those whose state says that they are held; in order."""
+
+    waiting: dict[OrderedTable, None] = field(default_factory=dict)
+    held: dict[OrderedTable, None] = field(default_factory=dict)
+
+
+def _ours(info: ObjectInfo) -> bool:
+    """Whether we wrote it: folders that were mounted or copied hold other things, too, which must not stop a table."""
+    if "ingestd-table" in info.metadata:
+        return True
+    log.warning("ordered.stranger", object=info.ref.url)
+    return False
 
 
 def _entry(info: ObjectInfo, order: str) -> Entry:

@@ -46,6 +46,7 @@ def ruled(dest: dict[str, Any], count: int = 2, **more: Any) -> Record:
 
 
 UNIQUE = {"UniqueColumns": ["id"]}
+FILES = {"SideInputs": [{"From": "gs://b/shops/*.csv", "Alias": "s", "On": "s.id = t.id"}]}
 SPLIT = {"Schema": {"Split": {"Mapping": [{"When": "a", "Then": "ds.one"}, {"When": "b", "Then": "ds.two"}]}}}
 
 
@@ -63,6 +64,8 @@ SPLIT = {"Schema": {"Split": {"Mapping": [{"When": "a", "Then": "ds.one"}, {"Whe
         ({}, {"Merge": {"Format": "PARQUET"}}, "bigquery", Way.PREPARED),
         ({}, {"OnBadData": "quarantine rows"}, "bigquery", Way.PREPARED),
         ({}, {"OnBadData": "fail"}, "spark", Way.DIRECT),
+        (FILES, {}, "bigquery", Way.PREPARED),
+        ({"SideInputs": [{**FILES["SideInputs"][0], "From": "SELECT 1 AS id"}]}, {}, "bigquery", Way.STATEMENTS),
         ({"AllowFieldAddition": True}, {}, "spark", Way.PREPARED),
         ({"Schema": {"Drift": "discard_value"}}, {}, "spark", Way.DIRECT),
     ],

@@ -95,6 +95,16 @@ def test_messages_say_what_to_do():
     assert "credentials" in str(translate(refused(401), "read", "t"))
 
 
+def test_messages_are_the_service_s_words_without_the_wrapping():
+    document = '{"error":{"code":404,"message":"The bucket \\"b\\" does not exist.","errors":[]}}'
+    wrapped = f"POST http://host/upload/b/o?uploadType=multipart: {document}: ('Request failed', 404)"
+    said = str(translate(api.from_http_status(404, wrapped), "write", "gs://b/o"))
+    assert said.startswith('write gs://b/o: 404 POST http://host/upload/b/o: The bucket \\"b\\" does not exist.;'), said
+    plain = "GET http://host/b/o?prefix=a%2F&fields=items: No such object: b/o?x: y"
+    said = str(translate(api.from_http_status(404, plain), "read", "gs://b/o"))
+    assert "404 GET http://host/b/o: No such object: b/o?x: y" in said, said
+
+
 def test_raw_grpc_errors_are_known_too():
     error = grpc.aio.AioRpcError(
         grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), "connection lost"

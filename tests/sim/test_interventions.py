@@ -1,0 +1,178 @@
+"""People who step in: what they are told is true, and nothing they do at a bad moment loses or doubles rows."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+from tests.sim.test_ledger import replay
+from tests.sim.test_success import batch, convention, idle, rows
+from tests.sim.world import DATASET, TRIGGER, Fate, World
+
+from ingestd.batch.journal import Journal
+from ingestd.batch.record import Record
+from ingestd.ledger.replay import Selection
+from ingestd.localcloud.bindings import CoreStore, CoreWarehouse
+from ingestd.localcloud.faults import Fault, FaultKind
+from ingestd.success.interventions import Interventions
+from ingestd.success.queue import OrderedTable, Queues, TableState
+
+Simulate = Callable[..., None]
+ORDERED: dict[str, Any] = convention(order_per_table=True)
+TABLE = OrderedTable(TRIGGER, f"{DATASET}/dummy")
+
+
+class DiesOnceDone(Fate):
+    """Dies right after the first record got to `Done/`."""
+
+    def happened(self, what: str) -> None:
+        super().happened(what)
+        if "journal/Done/" in what:
+            self.die()
+
+
+def interventions(world: World) -> Interventions:
+    store, settings = CoreStore(world.storage, world.clock), world.settings()
+    journal = Journal(store, settings.journal, world.clock, owner="ordered", lease=timedelta(seconds=20))
+    queues = Queues(store, settings.journal / "ordered")
+    warehouse = CoreWarehouse(world.bigquery, world.clock)
+    return Interventions(queues, journal, store, warehouse, world.clock, project=settings.project)
+
+
+async def state(world: World) -> TableState:
+    store = CoreStore(world.storage, world.clock)
+    return (await Queues(store, world.settings().journal / "ordered").state(TABLE))[0]
+
+
+def test_a_batch_whose_rows_are_there_cannot_be_left_out(simulate: Simulate) -> None:
+    """Everybody died between the end of a batch and the next move of its table."""
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        batch(world, "dummy/b2", 2)
+        with world.daemon(DiesOnceDone(), **ORDERED) as first:
+            await world.until(lambda: not first.alive)
+        before = await state(world)
+        assert before.current
+        assert not before.committed
+        said = await interventions(world).skip(TABLE, "ann")
+        assert "is left out" not in said
+        assert "loaded" in said
+        batch(world, "dummy/b3", 3)
+        with world.daemon(**ORDERED):
+            await world.until(lambda: idle(world))
+        after = await state(world)
+        assert rows(world) == [2, 3]
+        assert after.committed.startswith("b3/")
+        assert after.skipped == ()
+
+    simulate(story, plain=True)
+
+
+def test_a_batch_whose_job_may_still_commit_cannot_be_left_out(simulate: Simulate) -> None:
+    """Everybody died while BigQuery was loading, and the lease is over: the job runs on all the same."""
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        fate = Fate()
+        batch(world, "dummy/b1", 1)
+        with world.daemon(fate, **ORDERED) as first:
+            await world.until(lambda: any("insert_job" in one for one in fate.log))
+            first.kill()
+        await asyncio.sleep(60)
+        said = await interventions(world).skip(TABLE, "ann")
+        assert "is left out" not in said
+        assert "job" in said
+        with world.daemon(**ORDERED):
+            await world.until(lambda: idle(world), 3_600)
+        assert rows(world) == [1]
+        assert [record["Status"] for record in world.record()] == ["done"]
+
+    simulate(story, plain=True, job_latency=900.0)
+
+
+def test_of_retry_and_skip_at_the_same_moment_the_first_counts_alone(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        batch(world, "dummy/b1", 1)
+        world.faults.add(Fault("bigquery", "job.load", FaultKind.FAIL, reason="invalid", times=1))
+        with world.daemon(**ORDERED) as daemon:
+            while not (await state(world)).hold:
+                await world.until(lambda: True)
+                await asyncio.sleep(1)
+            await world.until(lambda: not world.record("Running"))
+            daemon.kill()
+        one, other = interventions(world), interventions(world)
+        known = one._record
+
+        async def slow(seen: TableState) -> Record | None:
+            """The one who skips is faster than the one who retries."""
+            said.append(await other.skip(TABLE, "ann"))
+            return await known(seen)
+
+        said: list[str] = []
+        one._record = slow  # type: ignore[method-assign]
+        said.append(await one.retry(TABLE))
+        assert "left out" in said[0]
+        assert "somebody else" in said[1]
+        with world.daemon(**ORDERED):
+            await asyncio.sleep(60)
+            await world.until(lambda: idle(world))
+        assert rows(world) == [], "what was left out was loaded"
+        assert [record["Status"] for record in world.record()] == ["failed"]
+
+    simulate(story, plain=True)
+
+
+def test_a_replay_leaves_a_batch_alone_that_somebody_is_working_on(simulate: Simulate) -> None:
+    """It had to wait once, so it looks like one that waits; its second try is under way."""
+
+    async def story(world: World) -> None:
+        with world.daemon(**convention()) as daemon:
+            batch(world, "dummy/b1", 1)
+            await world.until(lambda: any(record["RetryAt"] for record in world.record("Running")))
+            world.create_table("dummy")
+            await world.until(lambda: bool(world.plain and world.plain.known), limit=3_600)
+            (running,) = world.record("Running")
+            assert running["Owner"]
+            (seen,) = await replay(world, Selection(event_ids=[running["EventID"]]))
+            assert seen.skipped
+            assert "worked on" in seen.what
+            (after,) = world.record("Running")
+            assert after["Owner"] == running["Owner"]
+            await world.until(lambda: idle(world), 7_200)
+            daemon.raise_if_broken()
+        assert rows(world) == [1]
+
+    simulate(story, plain=True, job_latency=300.0)
+
+
+def test_a_replica_that_was_frozen_before_its_load_submits_nothing_any_more(simulate: Simulate) -> None:
+    """Meanwhile its lease ran out, and the folder was uploaded again: that is one load, by the other replica."""
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        woken = asyncio.Event()
+        with world.daemon(**convention()) as frozen:
+            parts = frozen.app.runner._parts
+            governor = parts.governor
+
+            async def hang(*args: Any, **kwargs: Any) -> None:
+                for port in (parts.store, parts.warehouse):
+                    port._pause = woken.wait  # type: ignore[attr-defined]
+                await asyncio.sleep(90)
+                parts.warehouse._pause = world.pause  # type: ignore[attr-defined]
+                await governor.admit(*args, **kwargs)
+                asyncio.get_running_loop().call_later(5, woken.set)
+
+            parts.governor = cast("Any", SimpleNamespace(admit=hang))
+            batch(world, "dummy/b1", 1, 2)
+            await asyncio.sleep(1)
+            with world.daemon(**convention()):
+                batch(world, "dummy/b1", 3)
+                await asyncio.sleep(120)
+                await world.until(lambda: idle(world))
+        assert rows(world) == [1, 2, 3]
+
+    simulate(story, plain=True)
