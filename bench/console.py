@@ -101,10 +101,9 @@ async def main(windows: int, batches: int) -> None:
                 print(f"{name:28}{middle:>11.1f}{worst:>11.1f}{size / 1024:>9.1f}")
         page = await open_page(populated.url)
         print(f"{'page with windows':28}{page:>11.0f}" if page else "page: no Chromium here")
-    from_memory = {name: value for name, value in figures.items() if name != "a file, from the journal"}
-    slowest = max(from_memory.values())
+    slowest = max(figures.values())
     verdict = "met" if slowest < TARGET else "MISSED"
-    print(f"\nslowest answer from memory: {slowest:.0f} ms, target {TARGET:.0f} ms: {verdict}")
+    print(f"\nslowest answer: {slowest:.0f} ms, target {TARGET:.0f} ms: {verdict}")
     print(
         json.dumps({"windows": windows, "batches": batches, "milliseconds": figures, "page_ms": page and round(page)})
     )

@@ -199,16 +199,17 @@ class ConsoleViews:
         ref = ObjectRef.parse(path)
         for record in (*self.active(), *self.feed.awaiting()):
             if any(file.ref == ref for file in record.known_files):
-                return self._short(ref, file_story(record, ref, self.journal.running(record).url))
+                return await self._short(ref, record, self.journal.running(record).url)
         known = None if full else self.feed.history.batch_of(path)
         held = await self.journal.read(ObjectRef.parse(known.record)) if known else None
         if known and held:
-            return self._short(ref, file_story(held.record, ref, known.record))
+            return await self._short(ref, held.record, known.record)
         explanation = await self.explainer.explain(ref, self.rule_loader.book.route(ref.name))
         return {"complete": True, **await self._whole(explanation)}
 
-    def _short(self, ref: ObjectRef, history: list[Document]) -> Document:
+    async def _short(self, ref: ObjectRef, record: Record, url: str) -> Document:
         """What is known without looking through the journal: the file's last batch."""
+        history = file_story(record, ref, url, await self.explainer.unloaded(record, ref))
         return {"path": ref.url, "complete": False, "verdict": "", "found": None, "plan": [], "history": history}
 
     async def _whole(self, explanation: Explanation) -> Document:
@@ -217,7 +218,8 @@ class ConsoleViews:
         for incident in explanation.history:
             url = incident.record_url
             held = await self.journal.read(ObjectRef.parse(url)) if url else None
-            told = file_story(held.record, explanation.ref, url) if held else [remembered_story(incident)]
+            unloaded = {incident.generation: incident.unloaded} if incident.unloaded else {}
+            told = file_story(held.record, explanation.ref, url, unloaded) if held else [remembered_story(incident)]
             mine = [one for one in told if one["generation"] == str(incident.generation)]
             history += [{**one, "replays": [note.to_json() for note in incident.replays]} for one in mine]
         described = (

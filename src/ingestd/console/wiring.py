@@ -13,6 +13,7 @@ from ingestd.intake.refusals import Refusals
 from ingestd.ledger.explain import Explainer
 from ingestd.ledger.parts import success_explainer
 from ingestd.ledger.reading import LoadStateReader
+from ingestd.ledger.unloaded import Whereabouts
 from ingestd.model.clock import Clock
 from ingestd.model.tables import parse_table
 from ingestd.ops.access import Token, TokenFile
@@ -64,6 +65,7 @@ def console(
         refusals=refusals,
         windows=WindowStore(store, settings.batches),
         pacing=pacing,
+        whereabouts=Whereabouts(store, settings),
         success=success_explainer(settings, store, journal, clock),
         load_state=_load_state(settings, warehouse, clock),
         replay_notes=settings.journal / "Replays",

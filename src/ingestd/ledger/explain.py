@@ -7,15 +7,16 @@ the journal has no more.
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import unquote
 
-from ingestd.batch.journal import Entry, Journal
+from ingestd.batch.journal import Journal
 from ingestd.batch.loading import new_record
 from ingestd.batch.record import Record
 from ingestd.intake.refusals import Refusals
 from ingestd.ledger.explain_success import Directory, SuccessExplainer
+from ingestd.ledger.history import FileRecords, Remembered
 from ingestd.ledger.reading import BatchState, LoadStateReader
 from ingestd.ledger.replay import ReplayNote, replays
+from ingestd.ledger.unloaded import Unloaded, Whereabouts
 from ingestd.model.clock import Clock
 from ingestd.model.errors import BadInput, IngestError
 from ingestd.model.objects import EPOCH, FileVersion, Generation, ObjectInfo, ObjectRef
@@ -29,6 +30,7 @@ from ingestd.windows.pacing import Pacing
 from ingestd.windows.store import WindowStore
 
 _LOOKED_BACK = timedelta(days=400)  # for an object that is gone; its batch may be older, but costs grow with the days
+_KEPT = timedelta(days=31)  # for one that is there: about as long as the journal knows of those before it
 _BEFORE = timedelta(days=1)
 
 
@@ -50,10 +52,16 @@ class Incident:
     destination: str = ""
     remembered: bool = False  # by the load-state table alone: the journal has no record any more
     replays: tuple[ReplayNote, ...] = ()
+    fate: str = ""  # the file's own: loaded, pending, or why not; empty when only its batch is known
+    unloaded: Unloaded | None = None  # what became of it, if its batch did not load it
+    files: int = 0  # of its batch: `phase` and `rows` are about all of them
+    files_loaded: int = 0
+    files_set_aside: int = 0
 
     def to_json(self) -> dict[str, Any]:
         document = {name: getattr(self, name) for name in self.__slots__}
-        return {**document, "replays": [note.to_json() for note in self.replays]}
+        unloaded = self.unloaded.to_json() if self.unloaded else None
+        return {**document, "replays": [note.to_json() for note in self.replays], "unloaded": unloaded}
 
 
 @dataclass(slots=True)
@@ -93,6 +101,7 @@ class Explainer:
         refusals: Refusals,
         windows: WindowStore,
         pacing: Pacing,
+        whereabouts: Whereabouts,
         success: SuccessExplainer | None = None,
         load_state: LoadStateReader | None = None,
         replay_notes: ObjectRef | None = None,
@@ -100,11 +109,13 @@ class Explainer:
         self._store = store
         self._warehouse = warehouse
         self._journal = journal
+        self._records = FileRecords(journal, store, clock)
         self._clock = clock
         self._project = project
         self._refusals = refusals
         self._windows = windows
         self._pacing = pacing
+        self._whereabouts = whereabouts
         self._success = success
         self._load_state = load_state
         self._replay_notes = replay_notes
@@ -112,17 +123,18 @@ class Explainer:
     async def explain(self, ref: ObjectRef, routing: Routing) -> Explanation:
         found = await self._store.stat(ref)
         explanation = Explanation(ref, found, _verdict(routing))
+        remembered = await self._remembers(explanation)
         if isinstance(routing, Match):
             explanation.rule = routing.rule
-            await self._explain_match(explanation, routing.rule)
+            await self._explain_match(explanation, routing.rule, remembered)
         elif self._success is not None and (directory := await self._success.explain(ref)) is not None:
             await self._explain_directory(explanation, directory)
         if found is not None:
             await self._add_refusal(explanation, found)
-        await self._remember(explanation)
+        await self._add_remembered(explanation, remembered or ())
         return explanation
 
-    async def _explain_match(self, explanation: Explanation, rule: Rule) -> None:
+    async def _explain_match(self, explanation: Explanation, rule: Rule, remembered: Remembered | None) -> None:
         ref, found = explanation.ref, explanation.found
         file = FileVersion(
             ref,
@@ -136,8 +148,8 @@ class Explainer:
             explanation.verdict = f"refused: {error}"
             return
         explanation.plan = _plan(record, found)
-        explanation.history = await self._history(record, ref)
-        if found is not None:
+        explanation.history = await self._history(record, ref, remembered)
+        if found is not None and all(one.generation != found.generation for one in explanation.history):
             explanation.plan.append(await self._window(rule, file, record))
 
     async def _explain_directory(self, explanation: Explanation, directory: Directory) -> None:
@@ -145,24 +157,26 @@ class Explainer:
         record, place = directory.record, directory.place
         if record is None or place is None or record.success is None:
             return
-        mine = [file.generation for file in record.known_files if file.ref == explanation.ref]
+        explanation.history = await self._incidents_of(place, record, explanation.ref)
         if record.success.url == explanation.ref.url:
-            mine = [record.success.generation]
-        explanation.history = [await self._incident(place, record, generation) for generation in mine]
-        if not mine and record.phase.final:
+            explanation.history = [await self._incident(place, record, record.success.generation)]
+        if not explanation.history and record.phase.final:
             explanation.plan.append("the directory was loaded without it: upload the success file again")
 
-    async def _remember(self, explanation: Explanation) -> None:
-        """What the load-state table knows beyond the journal: batches whose record has expired, or of other rules."""
+    async def _remembers(self, explanation: Explanation) -> Remembered | None:
+        """What the load-state table knows of the object; None when it is not kept, or cannot be read."""
         if self._load_state is None:
-            return
-        found = explanation.found
-        since = (found.created if found else self._clock.now() - _LOOKED_BACK) - _BEFORE
+            return None
+        now, found = self._clock.now(), explanation.found
+        since = min(found.created, now - _KEPT) if found else now - _LOOKED_BACK
         try:
-            remembered = await self._load_state.of_file(explanation.ref, since=since)
+            return await self._load_state.of_file(explanation.ref, since=since - _BEFORE)
         except IngestError as error:
             explanation.notes.append(f"the load state cannot be read: {error}")
-            return
+            return None
+
+    async def _add_remembered(self, explanation: Explanation, remembered: Remembered) -> None:
+        """Batches that the journal does not have: their record has expired, or they are of other rules."""
         known = {one.event_id for one in explanation.history}
         for generation, batch in remembered:
             if batch.event_id not in known:
@@ -183,6 +197,9 @@ class Explainer:
             destination=batch.destination,
             remembered=True,
             replays=await self._replays(batch.event_id),
+            files=batch.files,
+            files_loaded=batch.files_loaded,
+            files_set_aside=batch.files_set_aside,
         )
 
     async def _replays(self, event_id: str) -> tuple[ReplayNote, ...]:
@@ -195,26 +212,21 @@ class Explainer:
         destination = expand_destination(rule, file, values)
         return new_record(rule, file, destination, project=self._project, clock=self._clock)
 
-    async def _history(self, record: Record, ref: ObjectRef) -> list[Incident]:
+    async def _history(self, record: Record, ref: ObjectRef, remembered: Remembered | None) -> list[Incident]:
         """What the journal of that table knows of the object, in any of its generations."""
-        incidents: dict[tuple[str, Generation], Incident] = {}
-        windowed = "Batch" in record.rule
-        for folder in ("Running", "Done"):
-            async for entry in self._journal.entries(f"{folder}/{self._journal.table_folder(record)}/"):
-                # A window's entry names its first file only; its record has them all.
-                if windowed or unquote(entry.source).startswith(f"{ref.bucket}/{ref.name}#"):
-                    # A batch that has just ended may be in both places for a moment: `Done/` counts.
-                    incidents |= {(one.event_id, one.generation): one for one in await self._incidents(entry, ref)}
-        return sorted(incidents.values(), key=lambda incident: incident.generation)
+        # A batch that has just ended may be in both places for a moment: `Done/` comes last, and counts.
+        found = {one.event_id: (place, one) for place, one in await self._records.about(ref, record, remembered)}
+        incidents = [one for place, known in found.values() for one in await self._incidents_of(place, known, ref)]
+        return sorted(incidents, key=lambda incident: incident.generation)
 
-    async def _incidents(self, entry: Entry, ref: ObjectRef) -> list[Incident]:
-        held = await self._journal.read(entry.ref)
-        if held is None:
-            return []
-        mine = [file.generation for file in held.record.known_files if file.ref == ref]
-        return [await self._incident(entry.ref, held.record, generation) for generation in mine]
+    async def _incidents_of(self, place: ObjectRef, record: Record, ref: ObjectRef) -> list[Incident]:
+        mine = [(index, file) for index, file in enumerate(record.known_files) if file.ref == ref]
+        return [await self._incident(place, record, file.generation, index) for index, file in mine]
 
-    async def _incident(self, place: ObjectRef, record: Record, generation: Generation) -> Incident:
+    async def _incident(
+        self, place: ObjectRef, record: Record, generation: Generation, index: int | None = None
+    ) -> Incident:
+        """The story of one file of the batch; of its success file, without an index."""
         job = await self._warehouse.get_job(record.load_job()) if record.location else None
         return Incident(
             generation=generation,
@@ -230,7 +242,20 @@ class Explainer:
             updated=record.updated,
             destination=_target(record) if record.load else record.dest,
             replays=await self._replays(record.event_id),
+            fate=record.progress.fate_of(index) if index is not None else "",
+            unloaded=await self._whereabouts.of(record, index) if index is not None else None,
+            files=len(record.files),
+            files_loaded=len(record.progress.loaded),
+            files_set_aside=len(record.progress.aside),
         )
+
+    async def unloaded(self, record: Record, ref: ObjectRef) -> dict[Generation, Unloaded]:
+        """What became of the object's generations that this batch did not load."""
+        found = {}
+        for index, file in enumerate(record.known_files):
+            if file.ref == ref and (one := await self._whereabouts.of(record, index)):
+                found[file.generation] = one
+        return found
 
     async def _window(self, rule: Rule, file: FileVersion, record: Record) -> str:
         """Whether the file waits in an open window, and for how long."""
@@ -280,12 +305,21 @@ def _verdict(routing: Routing) -> str:
 def _plan(record: Record, found: ObjectInfo | None) -> list[str]:
     load = record.load
     mode = "deferred until the job's completion is seen" if record.asynchronous else "awaited"
+    job = f"job {record.load_job().job_id}" if found else "job id follows from the object's generation"
     steps = [
         f"load as {load['sourceFormat']} into {record.dest} ({load['writeDisposition']}), {mode}",
-        f"job {record.load_job().job_id}" if found else "job id follows from the object's generation",
+        "together with the other files of its window" if "Batch" in record.rule else job,
     ]
     for key in ("OnSuccess", "OnFailure"):
         actions = [str(action.get("Action")) for action in record.rule.get(key) or ()]
         if actions:
             steps.append(f"{key}: {', then '.join(actions)}")
     return steps
+
+
+def rows(count: int) -> str:
+    return f"{count:,} row{'s' * (count != 1)}"
+
+
+def files(count: int) -> str:
+    return f"{count:,} file{'s' * (count != 1)}"

@@ -44,6 +44,7 @@ class Standing(StrEnum):
     LOADED = "loaded"
     PENDING = "pending"  # in an open window, or in a batch under way
     FAILED = "failed"  # `ingestd replay` is for those
+    SET_ASIDE = "set_aside"  # its batch loaded without it, since it is bad: `ingestd explain` says why
     REFUSED = "refused"  # no rule can take it as it is
     UNKNOWN = "unknown"
 
@@ -165,8 +166,9 @@ class KnownFiles:
                 return
             # A batch that failed as a whole is to be replayed as a whole.
             standing = _standing(record.phase) if record.phase.final else Standing.PENDING
-            for file in record.known_files:
-                yield digest(file.key), standing
+            aside = record.progress.wrong if standing is Standing.LOADED else ()
+            for index, file in enumerate(record.known_files):
+                yield digest(file.key), Standing.SET_ASIDE if index in aside else standing
 
     async def _in_journal(self, records: dict[int, Record]) -> dict[int, Standing]:
         folders: dict[str, list[int]] = defaultdict(list)

@@ -143,7 +143,7 @@ def _batch(entry: Entry, now: datetime) -> BatchLine:
         phase=entry.phase,
         files=entry.files,
         source=unquote(entry.source).rpartition("#")[0],
-        since=entry.created,
+        since=entry.began,
         state=state,
         retry_at=entry.retry_at,
     )

@@ -11,6 +11,7 @@ from ingestd.ledger.known import KnownFiles
 from ingestd.ledger.overview import Overseer
 from ingestd.ledger.reading import LoadStateReader
 from ingestd.ledger.table import LoadStateTable
+from ingestd.ledger.unloaded import Whereabouts
 from ingestd.ledger.writer import LoadStateWriter
 from ingestd.model.clock import Clock
 from ingestd.model.objects import ObjectRef
@@ -96,6 +97,7 @@ def explainer(
         refusals=Refusals(store, settings.errors),
         windows=WindowStore(store, settings.batches),
         pacing=Pacing(store, settings.journal / "pace", None, clock),
+        whereabouts=Whereabouts(store, settings),
         success=success_explainer(settings, store, journal, clock),
         load_state=load_state_reader(settings, warehouse, clock) if load_state else None,
         replay_notes=settings.journal / "Replays",

@@ -5,7 +5,15 @@ again: from the load, or, when the load stood and an action failed, from the act
 shows as loaded. A quarantined file goes back to where it came from, as a new upload of it.
 
 The note comes first, `<journal>/Replays/<event id>/<time>.json`; the load-state table gets the same. If we die after
-it, the note tells of a replay that did not happen, and repeating the command is harmless.
+it, the note tells of a replay that did not happen, and repeating the command is harmless. A quarantined file goes back
+in steps, since it may be loaded and deleted before we are through:
+
+| dies after              | what is there                  | the same command again                                    |
+|-------------------------|--------------------------------|-----------------------------------------------------------|
+| its reason was marked   | the file, its reason           | says that it may have been put back: a person decides     |
+| it was copied           | the same, and the copy         | removes the first two                                     |
+| … and the copy was used | the file, its reason           | as above: a second copy would be loaded a second time     |
+| it was removed          | its reason                     | says that it is gone                                      |
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -22,14 +30,15 @@ from ingestd.batch.record import Kind, Phase, Record
 from ingestd.ledger.columns import row_of
 from ingestd.ledger.writer import LoadStateWriter
 from ingestd.model.clock import Clock
-from ingestd.model.errors import NotFound, PreconditionFailed
-from ingestd.model.objects import ABSENT, ObjectInfo, ObjectRef
+from ingestd.model.errors import IngestError, NotFound, PreconditionFailed
+from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef
 from ingestd.ports import ObjectStore
 
 log = structlog.get_logger(__name__)
 
 REASON_SUFFIX = ".reason.json"
 REPLAYED_BY = "ingestd-replayed-by"
+_PUT_BACK = "PutBack"  # in a reason: when its file was about to go back
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +137,8 @@ class Replayer:
         if asked.dry_run:
             return replace(done, what="failed" if failed else "waits")
         now = self._clock.now()
+        if not failed and record.leased(now):
+            return replace(done, what="is being worked on right now; nothing is done", skipped=True)
         await self._note(record.event_id, asked, {"What": what, "Error": record.error, "Table": record.dest})
         try:
             if failed:
@@ -171,19 +182,51 @@ class Replayer:
             return replace(done, what=f"{kept} is gone", skipped=True)
         if asked.dry_run:
             return replace(done, what="quarantined")
-        await self._note(reason["EventID"], asked, {"What": done.what, "Source": source.url, "From": kept.url})
+        marked = sidecar.generation
+        if when := reason.get(_PUT_BACK):
+            there = await self._store.stat(source)
+            if there is None or REPLAYED_BY not in there.metadata:
+                what = f"was put back before ({when}), and may have been loaded: `ingestd explain {source.url}` says so"
+                return replace(done, what=f"{what}. If it was not, copy {kept.url} there", skipped=True)
+        else:
+            await self._note(reason["EventID"], asked, {"What": done.what, "Source": source.url, "From": kept.url})
+            try:
+                copied = await self._copy_back(sidecar, reason, info, source, asked)
+            except PreconditionFailed:
+                return replace(done, what="is being put back by somebody else", skipped=True)
+            if copied is None:
+                return replace(done, what="was uploaded again meanwhile; nothing is done", skipped=True)
+            marked = copied
+        await self._store.delete(kept, if_generation=info.generation)
+        await self._store.delete(sidecar.ref, if_generation=marked)
+        log.info("file.replayed", source=source.url, quarantined=kept.url, by=asked.by, why=asked.why)
+        return done
+
+    async def _copy_back(
+        self, sidecar: ObjectInfo, reason: dict[str, Any], kept: ObjectInfo, source: ObjectRef, asked: Asked
+    ) -> Generation | None:
+        """Copy the file to where it came from; the generation of its reason, which is marked. None: not wanted there.
+
+        A mark is taken back when we see that there is no copy.
+        """
+        document = orjson.dumps({**reason, _PUT_BACK: self._clock.now()})
+        marked = await self._store.create(sidecar.ref, document, if_generation=sidecar.generation)
         try:
             # Without the mark that keeps its rule from taking what the rule itself moved.
             marks = {RULES_MARK: "", REPLAYED_BY: asked.by.encode("ascii", "replace").decode()}
             await self._store.copy(
-                kept, source, source_generation=info.generation, if_generation=ABSENT, metadata=marks
+                kept.ref, source, source_generation=kept.generation, if_generation=ABSENT, metadata=marks
             )
         except PreconditionFailed:
-            return replace(done, what="was uploaded again meanwhile; nothing is done", skipped=True)
-        await self._store.delete(kept, if_generation=info.generation)
-        await self._store.delete(sidecar.ref, if_generation=sidecar.generation)
-        log.info("file.replayed", source=source.url, quarantined=kept.url, by=asked.by, why=asked.why)
-        return done
+            # What was in our way and is gone may have been our own copy, whose answer was lost: then the mark stays.
+            if await self._store.stat(source) is not None:
+                await self._store.create(sidecar.ref, orjson.dumps(reason), if_generation=marked)
+            return None
+        except IngestError:
+            if await self._store.stat(source) is None:
+                await self._store.create(sidecar.ref, orjson.dumps(reason), if_generation=marked)
+            raise
+        return marked
 
     async def _note(self, event_id: str, asked: Asked, about: dict[str, Any]) -> None:
         now = self._clock.now()

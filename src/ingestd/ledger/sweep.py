@@ -74,13 +74,14 @@ class LostFiles:
         """Look through the prefix if it is time, and if no other replica does."""
         now = self._clock.now()
         note, generation = await self._read(prefix)
-        if note and datetime.fromisoformat(note["Looked"]) + self._every > now:
+        # A look in the far future is one of a replica whose clock was wrong.
+        if note and now - self._every < datetime.fromisoformat(note["Looked"]) <= now + self._every:
             return None
         through = datetime.fromisoformat(note["Through"]) if note.get("Through") else None
-        until = now - self._older_than
         claimed = await self._write(prefix, now, through, generation)
         if claimed is None:
             return None
+        until = await self._until(prefix, now)
         LOOKS.inc()
         period = Period(through, until)
         account = await self._backfill.run(prefix, self._announcer, period=period, limit=self._max_files)
@@ -92,6 +93,13 @@ class LostFiles:
         if account.missing:
             log.warning("sweep.files_found", prefix=prefix.url, files=account.missing, examples=account.examples[:3])
         return account
+
+    async def _until(self, prefix: ObjectRef, now: datetime) -> datetime:
+        """Objects that were there by then are accounted for after this look. If our clock is ahead, Cloud Storage's
+        counts, which says when it took our note: files of the time between would never be looked for.
+        """
+        claimed = await self._store.stat(self._ref(prefix))
+        return min(now, claimed.created if claimed else now) - self._older_than
 
     def _ref(self, prefix: ObjectRef) -> ObjectRef:
         return self._notes / f"{sha256(prefix.url.encode()).hexdigest()[:16]}.json"

@@ -228,7 +228,12 @@ class LoadStateWriter:
                 data, found = await self._store.read(info.ref)
             except NotFound:
                 continue  # another replica was faster
-            rows = orjson.loads(data)["rows"]
+            try:
+                rows = orjson.loads(data)["rows"]
+            except (orjson.JSONDecodeError, KeyError, TypeError):
+                ERRORS.inc()
+                log.warning("load_state.unreadable", object=info.ref.url)  # nobody of us wrote it: it stays
+                continue
             if not await self._insert(rows):
                 break
             await self._store.delete(info.ref, if_generation=found.generation)

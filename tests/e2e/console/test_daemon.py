@@ -44,7 +44,11 @@ def test_the_story_of_a_good_and_of_a_bad_file_is_told_and_nothing_secret(world:
 
     bad = ask(daemon, "explain", path=f"gs://{world.trigger}/data/case002/bad.json")
     assert bad["history"][0]["phase"] == "failed"
-    assert "set aside" in steps(bad["history"][0])
+    assert bad["history"][0]["fate"] == "invalid_schema"
+    told = steps(bad["history"][0])
+    assert told["set aside"].startswith("invalid_schema: ") and told["set aside"].endswith("row 1, column id")
+    assert "taken away since" in told["kept"], "OnFailure has deleted it"
+    assert told["what to do"] == f"mend the file and upload it again to gs://{world.trigger}/data/case002/bad.json"
     kinds = {one["kind"] for one in ask(daemon, "errors")["items"]}
     assert kinds == {"failed", "quarantined"}
 

@@ -159,6 +159,7 @@ def test_a_daemon_that_is_gone_is_noticed_and_what_was_shown_stays(page: Page, c
 def test_everything_is_reached_with_the_keyboard_in_reading_order(page: Page) -> None:
     page.goto("/")
     expect(page.locator("#state")).to_have_text("ready")
+    expect(page.locator("h1")).to_have_count(1)  # readers of screens go from heading to heading
     seen: list[str] = []
     for _ in range(16):
         page.keyboard.press("Tab")

@@ -122,7 +122,7 @@ def test_a_table_that_refuses_rows_holds_up_no_batch(world: World, faults: Fault
     world.until(lambda: world.objects("journal/LoadState/"))
     world.settled()
     assert world.rows() == LOADED
-    assert daemon.said("load_state.refused")
+    assert daemon.heard("load_state.refused")
     assert latest(world) == []
     faults.clear()
     daemon.kill()

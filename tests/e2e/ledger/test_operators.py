@@ -80,8 +80,15 @@ def test_quarantined_files_go_back_and_are_loaded_once_the_table_takes_them(worl
     world.upload(FILE, '{"id": 1, "name": "a", "colour": "red"}')
     told(world)
     assert not world.exists()
-    (seen,) = ingestd.json("replay", "--quarantine", "--dry-run")
-    assert seen["subject"] == f"gs://{world.trigger}/{FILE}"
+    source, kept = f"gs://{world.trigger}/{FILE}", f"gs://{world.ops}/corrupted/{FILE}"
+    explained = ingestd("explain", source, width=500)
+    assert "set aside: does not fit the table" in explained
+    assert "row 1, column colour: " in explained and "No such field: colour" in explained
+    assert f"kept at {kept}\n" in explained
+    assert f"reason  {kept}.reason.json\n" in explained
+    assert f"once table and rule take it as it is: ingestd replay --quarantine {source}\n" in explained
+    (seen,) = ingestd.json("replay", source, "--quarantine", "--dry-run")
+    assert seen["subject"] == source
     assert not world.exists()
     table = world.bigquery.get_table(f"{world.project}.bqtail.dummy")
     table.schema = [*SCHEMA, type(SCHEMA[0])("colour", "STRING")]
@@ -91,6 +98,7 @@ def test_quarantined_files_go_back_and_are_loaded_once_the_table_takes_them(worl
     assert sorted(one["state"] for one in states) == ["done", "failed"]
     assert world.rows() == [(1, "a", "red")]
     assert world.objects("corrupted/") == []
+    assert "not there any more" in ingestd("explain", source), "the generation that was bad is nowhere now"
 
 
 def test_open_windows_and_batches_that_wait_are_shown_with_their_countdown(world: World) -> None:

@@ -225,3 +225,20 @@ def test_a_period_ends_where_the_next_begins() -> None:
     first, second = Period(None, moments[1]), Period(moments[1], None)
     assert [(one in first, one in second) for one in moments] == [(True, False), (True, False), (False, True)]
     assert Account().missing == 0
+
+
+async def test_a_replica_whose_clock_runs_ahead_hides_no_file_from_the_others() -> None:
+    """Its look counts until when Cloud Storage says it was, and does not keep the others from looking for a day."""
+    setup = Setup()
+    setup.put("before")
+    setup.clock.advance(timedelta(hours=1))
+    ahead = Setup()
+    ahead.clock = ManualClock(setup.clock.now() + timedelta(days=1))
+    ahead.store, ahead.known, ahead.announcer = setup.store, setup.known, setup.announcer
+    await ahead.replica("ahead").look(PREFIX)
+    assert setup.announcer.announced == ["in/before"]
+    setup.put("lost")
+    for _ in range(3):
+        setup.clock.advance(timedelta(hours=1))
+        await setup.replica("right").look(PREFIX)
+    assert setup.announcer.announced == ["in/before", "in/lost"]

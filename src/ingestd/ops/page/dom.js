@@ -90,5 +90,5 @@ export const badge = (state, words = state) => h("span", { class: `badge ${looks
 const looks = {
   done: "ok", ok: "ok", loaded: "ok", failed: "bad", failing: "bad", bad: "bad", blocked: "warn", warn: "warn",
   quarantined: "warn", refused: "bad", dead_letter: "warn", missing: "warn", working: "now", now: "now",
-  "awaiting job": "now", accepted: "now",
+  corrupted: "bad", invalid_schema: "bad", "awaiting job": "now", accepted: "now",
 };

@@ -6,7 +6,7 @@ const PAGE = 50;
 
 export class PagedTable {
   // columns: [{ label, class, cell(item) -> node or string }]
-  constructor({ title, path, columns, placeholder, empty, choices = null, hint = "", extra = null, page = PAGE }) {
+  constructor({ title, path, columns, placeholder, empty, choices = null, hint = "", extra = null, page = PAGE, heading = "h1" }) {
     Object.assign(this, { path, columns, empty, extra, page, offset: 0, query: "", kind: "" });
     this.body = h("tbody");
     this.note = h("p", { class: "empty", hidden: true }, empty);
@@ -15,7 +15,7 @@ export class PagedTable {
     this.on = h("button", { class: "button", type: "button", onclick: () => this.turn(1) }, "Older");
     this.filter = h("input", { class: "filter", type: "search", placeholder, "aria-label": placeholder, oninput: () => this.later() });
     this.above = h("div");
-    this.head = h("div", { class: "head" }, h("h1", {}, title), h("span", { class: "fill" }));
+    this.head = h("div", { class: "head" }, h(heading, {}, title), h("span", { class: "fill" }));
     if (choices) this.head.append(this.choose(choices));
     this.head.append(this.filter);
     this.element = h("section", { class: "card", "aria-label": title }, this.head, hint && h("p", { class: "hint" }, hint), this.above,

@@ -18,8 +18,8 @@ export class OverviewView {
     this.freshness = new Plot({ title: "Freshness", keys: ["typical", "slowest"], format: duration, bridge: true });
     this.ranges = h("div", { class: "segmented", role: "group", "aria-label": "Time range" }, RANGES.map(([minutes, label]) =>
       h("button", { type: "button", "aria-pressed": minutes === this.minutes, onclick: (event) => this.range(minutes, event.target) }, label)));
-    this.running = runningTable({ title: "Running batches", page: 8 });
-    this.errors = errorTable({ title: "Latest trouble", page: 8 });
+    this.running = runningTable({ title: "Running batches", page: 8, heading: "h2" });
+    this.errors = errorTable({ title: "Latest trouble", page: 8, heading: "h2" });
     this.element = h("div", {}, this.tiles,
       h("div", { class: "head" }, h("h1", { class: "unseen" }, "Overview"), h("span", { class: "muted" }, "What this replica got done; freshness is the time from upload to table"), h("span", { class: "fill" }), this.ranges),
       h("div", { class: "plots" }, this.files.element, this.rows.element, this.freshness.element), this.running.element, this.errors.element);
@@ -246,7 +246,7 @@ export class FileView {
     return [
       facts.length ? h("dl", { class: "facts" }, facts.map(([key, value]) => [h("dt", {}, key), h("dd", {}, value)])) : null,
       found.plan.length ? [h("h2", {}, "What the rules say"), h("ul", { class: "plain" }, found.plan.map((line) => h("li", {}, line)))] : null,
-      found.history.length ? found.history.map((one) => [h("h2", { class: "generation" }, `Generation ${one.generation} `, badge(one.phase)), one.rows === null ? null : h("p", { class: "muted" }, `${number(one.rows)} rows in its batch `, batchLink(one.event_id)), steps(one.steps), one.replays?.length ? h("ul", { class: "plain" }, one.replays.map((note) => h("li", {}, `replayed by ${note.by}, ${when(note.when)}: ${note.why || note.what}`))) : null])
+      found.history.length ? found.history.map((one) => [h("h2", { class: "generation" }, `Generation ${one.generation} `, badge(["loaded", "pending", "", undefined].includes(one.fate) ? one.phase : one.fate)), one.rows === null ? null : h("p", { class: "muted" }, `${number(one.rows)} rows in its batch `, batchLink(one.event_id)), steps(one.steps), one.replays?.length ? h("ul", { class: "plain" }, one.replays.map((note) => h("li", {}, `replayed by ${note.by}, ${when(note.when)}: ${note.why || note.what}`))) : null])
         : h("p", {}, "No batch has taken it."),
       found.complete ? null : h("p", {}, h("button", { class: "button", type: "button", onclick: () => { this.full = true; this.refresh(); } }, "Look through the whole journal"), h("span", { class: "muted" }, " for other generations and what the rules say now")),
     ];

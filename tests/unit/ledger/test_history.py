@@ -1,0 +1,101 @@
+"""A file's records are found by where they must be, or by what a listing tells; hardly any is read in vain."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, cast
+
+from tests.sim.memory_store import MemoryStore
+from tests.unit.ledger.records import record
+
+from ingestd.batch.journal import Journal
+from ingestd.batch.record import Phase, Record, WindowMark
+from ingestd.ledger.history import FileRecords, Remembered
+from ingestd.ledger.reading import BatchState
+from ingestd.model.clock import ManualClock
+from ingestd.model.objects import FileVersion, Generation, ObjectRef, event_id
+
+DAY = timedelta(days=1)
+
+
+class Books:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = MemoryStore(self.clock)
+        root = ObjectRef("ops", "journal")
+        self.journal = Journal(cast("Any", self.store), root, self.clock, owner="r", lease=timedelta(seconds=60))
+        self.records = FileRecords(self.journal, cast("Any", self.store), self.clock)
+
+    def file(self, name: str, ago: timedelta = timedelta()) -> FileVersion:
+        moment = self.clock.now() - ago
+        return FileVersion(ObjectRef("data", name), Generation(int(moment.timestamp() * 1_000_000)), 1, moment)
+
+    def batch(self, *files: FileVersion, start: timedelta | None = None) -> Record:
+        mark = None
+        if start is not None:
+            mark = WindowMark(f"w{files[0].generation}", int((self.clock.now() - start).timestamp()))
+        made = replace(record(), files=files, window=mark, phase=Phase.ACCEPTED, rule={}, dest="d.t")
+        return replace(made, event_id=event_id(made.identity), phase=Phase.DONE)
+
+    async def done(self, *records: Record) -> None:
+        for one in records:
+            held = await self.journal.open(replace(one, phase=Phase.ACCEPTED), claim=True)
+            assert held is not None
+            held.record = replace(held.record, phase=Phase.DONE)
+            await self.journal.finish(held)
+        self.store.operations.clear()
+
+    async def about(self, name: str, remembered: Remembered | None = None, *, windowed: bool = False) -> list[str]:
+        template = replace(record(), dest="d.t", rule={"Batch": {}} if windowed else {})
+        found = await self.records.about(ObjectRef("data", name), template, remembered)
+        assert all(place == self.journal.done(one) for place, one in found)
+        return [one.event_id for _, one in found]
+
+
+def remembered(*batches: Record) -> list[tuple[Generation, BatchState]]:
+    blank = dict.fromkeys(BatchState.__slots__)
+    return [
+        (file.generation, BatchState(**{**blank, "event_id": one.event_id}))  # type: ignore[arg-type]
+        for one in batches
+        for file in one.files
+    ]
+
+
+async def test_of_thousands_of_records_one_is_read() -> None:
+    books = Books()
+    odd = "in/ä b%23#c?.json"
+    mine = [books.batch(books.file(odd, ago)) for ago in (500 * DAY, 40 * DAY, 3 * DAY, timedelta(), -2 * DAY)]
+    others = [books.batch(books.file(f"in/{number}.json", number * DAY / 50)) for number in range(2_000)]
+    await books.done(*mine, *others, books.batch(books.file(f"{odd}.more")))
+    assert set(await books.about(odd)) == {one.event_id for one in mine}
+    assert books.store.operations["get"] == len(mine)
+
+
+async def test_what_the_load_state_remembers_is_read_where_it_lies_and_only_what_is_under_way_is_listed() -> None:
+    books = Books()
+    alone = books.batch(books.file("in/mine.json", 9 * DAY))
+    # A window that began before midnight, and its file came after.
+    late = books.batch(books.file("in/0.json", 5 * DAY), books.file("in/mine.json", 5 * DAY), start=5.5 * DAY)
+    await books.done(alone, late, *(books.batch(books.file(f"in/x{number}.json")) for number in range(1_500)))
+    mine = [(generation, one) for generation, one in remembered(alone, late)]
+    assert set(await books.about("in/mine.json", mine, windowed=True)) == {alone.event_id, late.event_id}
+    assert books.store.operations["list"] == 2, "what is under way, and rows that are not told yet"
+    assert books.store.operations["get"] <= 2 * len(mine)
+
+
+async def test_records_are_gone_through_while_the_load_state_is_not_told_everything() -> None:
+    books = Books()
+    told, untold = books.batch(books.file("in/a.json", DAY)), books.batch(books.file("in/a.json"))
+    await books.done(told, untold)
+    assert await books.about("in/a.json", remembered(told)) == [told.event_id]
+    books.store.put(ObjectRef("ops", "journal/LoadState/1.json"), b"{}")
+    assert set(await books.about("in/a.json", remembered(told))) == {told.event_id, untold.event_id}
+    assert set(await books.about("in/a.json", [])) == {told.event_id, untold.event_id}
+
+
+async def test_a_file_in_the_middle_of_a_window_is_found_and_windows_of_one_file_are_not_read_for_it() -> None:
+    books = Books()
+    several = books.batch(*(books.file(f"in/{number}.json") for number in range(5)), start=timedelta())
+    ones = [books.batch(books.file(f"in/x{number}.json"), start=timedelta()) for number in range(300)]
+    await books.done(several, *ones)
+    assert await books.about("in/3.json", windowed=True) == [several.event_id]
+    assert books.store.operations["get"] == 1
