@@ -24,7 +24,7 @@ def read_yaml(text: str, file: str) -> list[Any]:
         for event in yaml.parse(text, Loader=_LOADER):
             reader.take(event)
     except yaml.MarkedYAMLError as error:
-        raise DocumentError([*reader.problems, _syntax_problem(error, file)]) from None
+        raise DocumentError([*reader.problems, _syntax_problem(error, file, text)]) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         if isinstance(error, DocumentError):
             raise
@@ -35,11 +35,13 @@ def read_yaml(text: str, file: str) -> list[Any]:
     return reader.documents
 
 
-def _syntax_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
+def _syntax_problem(error: yaml.MarkedYAMLError, file: str, text: str) -> Problem:
     mark = error.problem_mark or error.context_mark
     place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file, 1, 1)
     cause = ", ".join(part for part in (error.context, error.problem) if part) or "cannot be read"
-    hint = "; indent with spaces, not tabs" if "\\t" in cause else ""
+    line = text.split("\n")[mark.line] if mark and mark.line <= text.count("\n") else ""
+    tabbed = "\\t" in cause or "\t" in line[: len(line) - len(line.lstrip())]
+    hint = "; indent with spaces, not tabs" if tabbed else ""
     return Problem.at(place, "", f"not valid YAML: {cause}{hint}")
 
 

@@ -38,6 +38,13 @@ def dest_warnings(
         yield from _expressions(spec, checks, default)
 
 
+def dest_errors(spec: RuleSpec, checks: ExpressionChecks) -> Iterator[Warning_]:
+    """Expressions that nobody can run."""
+    for path, _, problem in _read(spec.dest, checks):
+        if problem:
+            yield path, problem
+
+
 def _open_choices(dest: Dest) -> Iterator[Warning_]:
     split = dest.schema_options.split
     if dest.unique_keys and not dest.order_by:
@@ -69,16 +76,20 @@ def _unknown_variables(dest: Dest) -> Iterator[Warning_]:
 def _expressions(spec: RuleSpec, checks: ExpressionChecks, default: Engine) -> Iterator[Warning_]:
     dest = spec.dest
     on_spark = (spec.engine or default) is Engine.SPARK
-    for path, text in expressions_of(dest):
-        if path[-1] == "From":
-            continue  # a whole query: BigQuery itself runs it
-        expression = _filled(dest, path, text)
-        if problem := checks.parse(expression):
-            yield path, problem
+    for path, expression, problem in _read(dest, checks):
+        if problem:
             continue
         if on_spark and path[1] != "Merge":
             yield from ((path, message) for message in checks.spark(expression))
         yield from ((path, message) for message in _unknown_columns(dest, checks.columns(expression)))
+
+
+def _read(dest: Dest, checks: ExpressionChecks) -> Iterator[tuple[Path, str, str]]:
+    """Every expression with its place, and what keeps it from being one."""
+    for path, text in expressions_of(dest):
+        if path[-1] != "From":  # a whole query: BigQuery itself runs it
+            expression = _filled(dest, path, text)
+            yield path, expression, checks.parse(expression)
 
 
 def _unknown_columns(dest: Dest, used: list[tuple[str, ...]]) -> Iterator[str]:

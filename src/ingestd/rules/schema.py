@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ingestd.documents import Document, Many
 from ingestd.model.preparation import BadData, Drift, FileLayout, Unmatched
@@ -123,6 +123,11 @@ class SideInput(Document):
         if bool(self.table) == bool(self.from_):
             raise ValueError("give either Table or From")
         return self
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether its rows are files in a bucket, which Spark reads."""
+        return bool(self.from_) and str(self.from_).strip().startswith("gs://")
 
 
 class UpsertMode(Choice):
@@ -451,6 +456,13 @@ class RuleSpec(Document):
     max_reload: int = Field(DEFAULT_MAX_RELOAD, ge=0)
     on_bad_data: Annotated[BadData, AnyCase] = BadData.QUARANTINE_FILE
 
+    @field_validator("corrupted_file_url", "invalid_schema_url")
+    @classmethod
+    def _in_a_bucket(cls, value: str | None) -> str | None:
+        if value and not value.startswith(("gs://", "$")):
+            raise ValueError(f"bad files are put into a bucket: write gs://bucket/folder instead of {value!r}")
+        return value
+
     @property
     def layout(self) -> FileLayout:
         """How prepared files are written."""
@@ -466,6 +478,12 @@ class RuleSpec(Document):
             raise ValueError("OnBadData: quarantine rows looks at every row before the load; it needs Engine: spark")
         if self.dest.drift is Drift.DISCARD_ROW:
             raise ValueError("Schema.Drift: discard_row looks at every row before the load; it needs Engine: spark")
+        for side in self.dest.side_inputs:
+            if side.reads_files:
+                raise ValueError(
+                    f"the side input {side.alias} reads files ({side.from_}), which needs Engine: spark; for BigQuery "
+                    "make an external table of them (CREATE EXTERNAL TABLE), and name it as its Table"
+                )
         return self
 
     def actions(self) -> list[tuple[str, Action]]:

@@ -55,6 +55,14 @@ def test_errors_come_with_warnings_of_other_files(folder: Path) -> None:
         ("When: {Prefix: /a, Directory: true}\nDest: {Table: d.t}", "this rule never matches"),
         ("When: {Prefix: /a}\nDest: {Table: d.t_$Nope}", "Dest.Table: $Nope is no variable known here"),
         (
+            "When: {Prefix: /a}\nDest: {Table: d.t}\nCorruptedFileURL: gs://${ProjectID}-${Nope}/bad",
+            "3:1: warning: CorruptedFileURL: $Nope is no variable known here; bad files could not be put away",
+        ),
+        (
+            "When: {Prefix: /a}\nDest: {Table: d.t}\nInvalidSchemaURL: s3://b/bad",
+            "r.yaml:3:1: InvalidSchemaURL: bad files are put into a bucket: write gs://bucket/folder instead of",
+        ),
+        (
             "When: {Prefix: /a}\nDest: {Table: d.t, Parameters: [{Name: A, Expression: $Nope}]}",
             "Dest.Parameters[0].Expression: $Nope is no variable",
         ),
@@ -199,6 +207,22 @@ def test_joins_are_looked_into(folder: Path) -> None:
     assert shaped(folder, SCHEMA + join, "Engine: bigquery\n") == []
     loose = "SideInputs: [{Table: d.s, Alias: s, 'On': s.x = id}]"
     assert shaped(folder, loose, "Engine: bigquery\n") == ["the condition does not mention t: is it a join?"]
+
+
+def test_what_nobody_can_run_is_an_error_and_what_spark_lacks_a_warning(folder: Path) -> None:
+    (folder / "r.yaml").write_text(
+        f"When: {{Prefix: /a}}\nDest: {{Table: d.t, Transform: {{a: 'UPPER(t.b'}}}}\n{QUIET}"
+    )
+    assert report(lint_path(folder, CHECKS)).splitlines()[-1] == "1 error, 0 warnings"
+    (folder / "r.yaml").write_text(f"When: {{Prefix: /a}}\nDest: {{Table: d.t, Transform: {{a: SOUNDEX(b)}}}}\n{QUIET}")
+    assert report(lint_path(folder, CHECKS)).splitlines()[-1] == "0 errors, 1 warning"
+
+
+def test_a_file_without_a_rule_is_named(folder: Path) -> None:
+    (folder / "r.yaml").write_text("# nothing yet\n")
+    assert [str(problem) for problem in lint_path(folder)] == [
+        f"{folder}/r.yaml:1:1: warning: there is no rule in this file"
+    ]
 
 
 def test_what_only_spark_lacks_is_fine_on_bigquery(folder: Path) -> None:

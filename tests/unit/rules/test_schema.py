@@ -201,6 +201,10 @@ def test_load_options_pass_through_in_bigquerys_own_names() -> None:
         ("Dest: {Table: d.t}\nEngine: bigquery\nOnBadData: quarantine rows", "it needs Engine: spark"),
         ("Dest: {Table: d.t, Schema: {Drift: discard_row}}\nEngine: bigquery", "discard_row looks at every row"),
         (
+            "Dest: {Table: d.t, SideInputs: [{From: ' gs://b/s/*.csv', Alias: s, On: s.a = t.a}]}\nEngine: bigquery",
+            "the side input s reads files",
+        ),
+        (
             "Dest: {Table: d.t}\nMerge: {Format: newline_delimited_json, Compression: zstd}",
             "BigQuery does not read NEWLINE_DELIMITED_JSON files with ZSTD",
         ),
