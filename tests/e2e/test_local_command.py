@@ -203,6 +203,21 @@ def test_the_cloud_goes_when_the_daemon_is_killed(tmp_path: Path) -> None:
         again.stop()
 
 
+def test_ctrl_c_before_it_is_up_ends_it_quietly(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ingestd", "local", "--state", ".state"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=ENVIRON, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        while not (tmp_path / ".state").exists():  # its cloud has begun to start
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=40)
+    assert (process.returncode, said) == (130, "")
+    with running_local(tmp_path) as again:  # nobody holds the folder
+        again.process.kill()
+
+
 def test_a_demo_whose_rows_do_not_come_fails_and_says_so(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "config", tmp_path / "config")
     (tmp_path / "config" / "rules" / "orders.yaml").unlink()

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from ingestd.cli import where
 from ingestd.cli.errors import CommandError
@@ -223,13 +224,14 @@ def _show(account: "Account", prefix: "ObjectRef", mode: Mode, *, dry_run: bool)
     from ingestd.ledger.known import Standing
 
     counts = account.standings
-    output.print(f"[bold]{prefix}[/]: {account.objects:,} objects")
+    output.print(f"[bold]{escape(prefix.url)}[/]: {account.objects:,} objects")
     for number, text in (
         (account.others, "that no rule or convention is about"),
         (account.young, "outside the time asked for"),
         (counts[Standing.LOADED], "loaded before"),
         (counts[Standing.PENDING], "under way"),
         (counts[Standing.FAILED], "failed; `ingestd replay` tries them again"),
+        (counts[Standing.SET_ASIDE], "set aside as bad; `ingestd explain` says why"),
         (counts[Standing.REFUSED], "refused; `ingestd explain` says why"),
     ):
         if number:

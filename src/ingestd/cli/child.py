@@ -15,7 +15,7 @@ from pathlib import Path
 from ingestd.cli.errors import CommandError
 from ingestd.localcloud.statefolder import Endpoints
 
-_START_SECONDS = 30
+_START_SECONDS = 60  # a busy machine may need half of it
 _STOP_SECONDS = 15
 
 

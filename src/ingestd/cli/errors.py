@@ -38,11 +38,17 @@ class ReadableErrors(TyperGroup):
 
             error = _first(raised)
             if isinstance(error, CommandError | DocumentError | IngestError | OSError):
-                errors.print(f"[bold red]error:[/] {escape(str(error))}")
+                errors.print(f"[bold red]error:[/] {escape(_words(error))}")
                 raise typer.Exit(FAILED) from None
             errors.print(f"[bold red]error:[/] unexpected {type(error).__name__}: {escape(str(error))}")
             errors.print("[dim]`ingestd --debug …` shows where it came from[/]")
             raise typer.Exit(UNEXPECTED) from None
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _first(error: Exception) -> Exception:

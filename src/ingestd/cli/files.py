@@ -37,6 +37,11 @@ def cp(
         target = target.rstrip("/") + "/"
     if len(sources) > 1 and not target.endswith("/"):
         raise CommandError(f"several files need a folder as target: end it with a slash ({target}/)")
+    for local in (Path(source) for source in sources if not source.startswith("gs://")):
+        if not local.is_file():
+            raise CommandError(
+                f"{local} is a folder; name its files" if local.is_dir() else f"there is no file {local}"
+            )
     copied = asyncio.run(_copy_all(where.enter(state), sources, target, tell=not as_json))
     if as_json:
         print_json([{"source": source, "target": to} for source, to in copied])
@@ -71,9 +76,12 @@ async def _copy(store: "ObjectStore", source: str, target: str) -> str:
         try:
             await store.copy(origin, ref)
         except NotFound:
-            raise CommandError(f"there is no {origin}") from None
+            raise CommandError(f"there is no object {origin}, or no such bucket") from None
         return ref.url
-    data, _ = await store.read(origin)
+    try:
+        data, _ = await store.read(origin)
+    except NotFound:
+        raise CommandError(f"there is no object {origin}, or no such bucket") from None
     file = Path(target + name if target.endswith("/") else target)
     await asyncio.to_thread(file.write_bytes, data)
     return str(file)
@@ -101,6 +109,8 @@ def query(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per row.")] = False,
 ) -> None:
     """Run a query and print its rows."""
+    if not sql.strip():
+        raise CommandError("there is no SQL to run: ingestd query 'SELECT …'")
     rows = asyncio.run(_query(where.enter(state), sql, location))
     if as_json:
         import orjson
@@ -141,9 +151,10 @@ def show_rows(rows: list[dict[str, Any]], title: str | None = None) -> None:
     if not rows:
         output.print("no rows")
         return
-    table = Table(*rows[0], title=title, title_justify="left", title_style="bold")
+    # What comes out of a table is shown as it is: `[red]` is text there, not a colour.
+    table = Table(*map(escape, rows[0]), title=title, title_justify="left", title_style="bold")
     for row in rows[:_MAX_SHOWN_ROWS]:
-        table.add_row(*("NULL" if value is None else str(value) for value in row.values()))
+        table.add_row(*("NULL" if value is None else escape(str(value)) for value in row.values()))
     output.print(table)
     if len(rows) > _MAX_SHOWN_ROWS:
         output.print(f"[dim]{len(rows) - _MAX_SHOWN_ROWS} more rows; --json prints all[/]")

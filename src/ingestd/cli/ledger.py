@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from ingestd.cli import where
 from ingestd.cli.errors import CommandError
@@ -14,6 +16,7 @@ from ingestd.cli.terminal import output
 if TYPE_CHECKING:
     from ingestd.ledger.explain import Explanation, Incident
     from ingestd.ledger.replay import Asked, Replayed, Selection
+    from ingestd.ledger.unloaded import Unloaded
     from ingestd.model.objects import ObjectRef
     from ingestd.settings import Settings
 
@@ -33,7 +36,8 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Say which rule takes a file, what would happen, and what did happen."""
-    explanation = asyncio.run(_explain(settings_for(config, rules, state), _object(url)))
+    ref = _object(url)
+    explanation = asyncio.run(_explain(settings_for(config, rules, state), ref))
     if as_json:
         print_json(explanation.to_json())
     else:
@@ -85,7 +89,8 @@ def replay(
         print_json([one.to_json() for one in replayed])
     else:
         for one in replayed:
-            output.print(f"{one.event_id} {one.subject} {one.what}", style="yellow" if one.skipped else None)
+            told = f"{one.event_id} {one.subject} {one.what}"
+            output.print(told, style="yellow" if one.skipped else None, markup=False)
             if dry_run and one.error:
                 output.print(f"    {one.error}", style="dim", markup=False)
     if not replayed:
@@ -102,6 +107,8 @@ def settings_for(config: Path | None, rules: str, state: Path | None) -> "Settin
     environ = dict(os.environ)
     if config is None or state is not None:
         environ["INGESTD_PROJECT"] = where.enter(state)
+    else:
+        where.check_reachable()
     if rules:
         environ["INGESTD_RULES__URL"] = rules
     return load_settings(Settings, config, environ)
@@ -128,7 +135,10 @@ def _quarantines(settings: "Settings", folder: str) -> "list[ObjectRef]":
     from ingestd.model.objects import ObjectRef
 
     urls = [folder] if folder else [settings.corrupted_file_url, settings.invalid_schema_url]
-    folders = [ObjectRef.parse(url) / "" for url in dict.fromkeys(urls) if url]
+    try:
+        folders = [ObjectRef.parse(url) / "" for url in dict.fromkeys(urls) if url]
+    except ValueError as error:
+        raise CommandError(f"--folder: {error}") from None
     if not folders:
         raise CommandError("the settings name no corrupted_file_url; say where with --folder gs://bucket/folder")
     return folders
@@ -160,7 +170,12 @@ async def _explain(settings: "Settings", ref: "ObjectRef") -> "Explanation":
             book = await loader.refresh()
         except FileNotFoundError as error:
             raise CommandError(f"{error}; say where the rules are with --rules or --config") from None
-        return await explainer(settings, clients.store, clients.warehouse, clock).explain(ref, book.route(ref.name))
+        found = await explainer(settings, clients.store, clients.warehouse, clock).explain(ref, book.route(ref.name))
+        if not book.rules and not found.history:
+            found.notes.append(
+                f"there are no rules in {settings.rules.url}; say where they are with --rules or --config"
+            )
+        return found
 
 
 async def _replay(
@@ -186,45 +201,80 @@ async def _replay(
 
 
 def _show(explanation: "Explanation") -> None:
+    """What is shown comes from object names, rules and BigQuery: printed as it is, never read as markup."""
     found = explanation.found
-    output.print(f"[bold]{explanation.ref}[/]")
+    output.print(explanation.ref.url, style="bold", markup=False)
     if found is None:
         output.print("  object   [yellow]does not exist (any more)[/]")
     else:
         output.print(
             f"  object   generation {found.generation}, {found.size} bytes, {found.created:%Y-%m-%d %H:%M:%S} UTC"
         )
-    output.print(f"  rule     {explanation.verdict}")
+    output.print(f"  rule     {explanation.verdict}", markup=False)
     for number, step in enumerate(explanation.plan):
-        output.print(f"  {'plan     ' if not number else '         '}{step}")
+        output.print(f"  {'plan     ' if not number else _INDENT[2:]}{step}", markup=False)
     if not explanation.history:
         output.print("  history  none: no batch has taken it")
     for one in explanation.history:
         _show_incident(one)
     for note in explanation.notes:
-        output.print(f"  [yellow]note[/]     {note}")
+        output.print(f"  [yellow]note[/]     {escape(note)}")
+
+
+_INDENT = " " * 11
 
 
 def _show_incident(one: "Incident") -> None:
-    rows = "" if one.rows is None else f", {one.rows} rows"
-    output.print(f"  history  generation {one.generation}: [bold]{one.phase}[/]{rows}")
-    if one.error:
-        output.print(f"           {one.error}")
+    for number, line in enumerate(_told(one)):
+        head = f"  history  generation {one.generation}: " if not number else _INDENT
+        output.print(head, line, sep="", markup=False, style="bold" if not number else None)
+
+
+def _told(one: "Incident") -> Iterator[str]:
+    from ingestd.ledger.explain import files, rows
+
+    batch = one.phase + (f", {rows(one.rows)}" if one.rows is not None else "")
+    part = f" from {one.files_loaded:,} of {files(one.files)}" if one.rows is not None and one.files > 1 else ""
+    if one.unloaded is not None:
+        yield one.unloaded.name + (f"; its batch: {batch}{part}" if one.files > 1 or one.retry_at else "")
+        yield from _told_instead(one.unloaded)
+    elif one.files_set_aside and not one.fate:
+        yield f"{batch}{part}, {one.files_set_aside:,} set aside"
+        if one.remembered:
+            yield "whether this file is one of those is not known any more"
+    elif one.fate == "loaded" and one.files > 1 and one.rows is not None:
+        yield f"loaded; its batch: {batch}{part}"
+    else:
+        yield batch + part
+    if one.error and (one.unloaded is None or one.retry_at):
+        yield one.error
     if one.retry_at:
-        output.print(
-            f"           next try at {one.retry_at:%Y-%m-%d %H:%M:%S} UTC, or now: ingestd replay {one.event_id}"
-        )
-    elif one.phase == "failed":
-        output.print(f"           another try: ingestd replay {one.event_id}")
+        yield f"next try at {one.retry_at:%Y-%m-%d %H:%M:%S} UTC, or now: ingestd replay {one.event_id}"
+    elif one.phase == "failed" and one.unloaded is None:
+        yield f"another try: ingestd replay {one.event_id}"
     if one.owner:
-        output.print(f"           being worked on by {one.owner}")
+        yield f"being worked on by {one.owner}"
     for note in one.replays:
         why = f": {note.why}" if note.why else ""
-        output.print(f"           replayed {note.when:%Y-%m-%d %H:%M:%S} UTC by {note.by}{why}", markup=False)
+        yield f"replayed {note.when:%Y-%m-%d %H:%M:%S} UTC by {note.by}{why}"
     if one.remembered:
         ended = f" {one.updated:%Y-%m-%d %H:%M:%S} UTC" if one.updated else ""
-        output.print(f"           table {one.destination}, ended{ended}; known from the load state alone")
+        yield f"table {one.destination}, ended{ended}; known from the load state alone"
     if one.job_id:
-        output.print(f"           job {one.job_id}{f' ({one.job})' if one.job else ''}")
+        yield f"job {one.job_id}{f' ({one.job})' if one.job else ''}"
     if one.record_url:
-        output.print(f"           record {one.record_url}")
+        yield f"record {one.record_url}"
+
+
+def _told_instead(unloaded: "Unloaded") -> Iterator[str]:
+    """Why a file was not loaded, where it is, and what helps."""
+    if unloaded.why:
+        yield unloaded.reason
+    if unloaded.kept_url:
+        yield f"kept at {unloaded.kept_url}"
+    elif unloaded.fate.wrong:
+        yield "the file is not there any more: it was taken away since, or uploaded again"
+    if unloaded.reason_url:
+        yield f"reason  {unloaded.reason_url}"
+    if unloaded.remedy:
+        yield f"to do: {unloaded.remedy}"

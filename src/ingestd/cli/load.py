@@ -3,10 +3,11 @@
 import asyncio
 import os
 import re
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -120,6 +121,8 @@ def load(
     source = (source or src).rstrip("/") if (source or src) != "/" else "/"
     if not source and not validate:
         raise CommandError("what shall be loaded? `ingestd load SRC --dest dataset.table`")
+    if source and not source.startswith("gs://") and not Path(source).expanduser().exists():
+        raise CommandError(f"there is no file or folder {source}")
     flags = RuleFlags(
         dest=dest,
         partition=partition,
@@ -219,7 +222,8 @@ async def _load(
         async with build(settings, clients=clients) as app:
             with _progress(quiet=quiet) as progress:
                 loader = Loader(app, clients, account, progress)
-                await app.run(lambda: _work(loader, clients, plan, rule, account, patience, stream=stream))
+                stop = _stopping() if stream else None
+                await app.run(lambda: _work(loader, clients, plan, rule, account, patience, stop))
     account.seconds = time.monotonic() - start
     return account
 
@@ -231,19 +235,36 @@ async def _work(
     rule: "Rule",
     account: "Account",
     patience: timedelta,
-    *,
-    stream: bool,
+    stop: asyncio.Event | None,
 ) -> None:
+    """Load what is there; with `stop`, also what comes, until that is set and what is under way has ended."""
     seen: set[Any] = set()
     while True:
-        objects = await _new_objects(loader, clients, plan, rule, account, seen, stream=stream)
+        objects = await _new_objects(loader, clients, plan, rule, account, seen, stream=stop is not None)
         if objects:
             await loader.load(objects, patience)
-        if not stream:
+        if stop is None:
             if not account.found:
                 raise CommandError(f"{plan.source} holds no file that the rule takes")
             return
-        await asyncio.sleep(1)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), 1)
+        if stop.is_set():
+            return
+
+
+def _stopping() -> asyncio.Event:
+    """Set by the first Ctrl-C: what is under way ends, and is told. The second one ends at once."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def told() -> None:
+        stop.set()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told)
+    return stop
 
 
 async def _new_objects(
@@ -281,7 +302,7 @@ def _local(plan: _Plan, rule: "Rule") -> "list[LocalFile]":
 
     source = Path(plan.source).expanduser()
     if not source.exists():
-        raise CommandError(f"there is no {source}")
+        raise CommandError(f"there is no file or folder {source}")
     return local_files(source, lambda name: takes(rule, _target(plan, rule, name).name))
 
 
@@ -329,7 +350,14 @@ def _progress(*, quiet: bool) -> "Iterator[Callable[[Account], None]]":
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     if quiet or not errors.is_terminal:
-        yield lambda account: None
+        told: set[str] = set()
+
+        def tell(account: "Account") -> None:
+            if account.waiting and account.waiting not in told and not quiet:
+                told.add(account.waiting)
+                errors.print(f"waiting: {account.waiting}", markup=False)
+
+        yield tell
         return
     bar = Progress(
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),

@@ -1,5 +1,6 @@
 """The rule that `ingestd load` runs: made of its flags as bqtail's CLI makes one, or read from a file."""
 
+import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -70,6 +71,8 @@ def written_rule(path: str) -> dict[str, Any]:
     """The one rule of a file. It runs synchronously here, whatever it says: somebody waits for it."""
     from ingestd.documents import read_documents
     from ingestd.documents.located import native
+    from ingestd.rules.parsing import parse_file
+    from ingestd.rules.source import FolderSource
 
     file = Path(path)
     if not file.is_file():
@@ -78,6 +81,9 @@ def written_rule(path: str) -> dict[str, Any]:
     rules = [one for document in documents for one in (document if isinstance(document, list) else [document])]
     if len(rules) != 1 or not isinstance(rules[0], dict):
         raise CommandError(f"{path} must hold exactly one rule, not {len(rules)}")
+    # What is wrong with it is told by its own name and lines; the engine gets a copy.
+    source = FolderSource(file)
+    asyncio.run(parse_file(path, file.read_bytes(), source.root, source.read))
     return {key: value for key, value in rules[0].items() if key.lower() != "async"}
 
 

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -22,12 +22,14 @@ from rich.markup import escape
 from ingestd.cli import where
 from ingestd.cli.cloud import DEFAULT_PROJECT, StateFolder
 from ingestd.cli.daemon import ConfigFile
-from ingestd.cli.errors import CommandError
+from ingestd.cli.errors import INTERRUPTED, CommandError
 from ingestd.cli.files import show_rows
 from ingestd.cli.terminal import duration, errors, output
 from ingestd.model.errors import IngestError
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from ingestd.app import App
     from ingestd.cli.samples import Outcome
     from ingestd.gcp.connect import Clients
@@ -61,7 +63,10 @@ def local(
     """
     settings = local_settings(config, project, rules)
     _configure_logging(settings, settings.logging.level)
-    asyncio.run(_stay(state, settings, samples))
+    try:
+        asyncio.run(_stay(state, settings, samples))
+    except asyncio.CancelledError:
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def demo(
@@ -96,11 +101,14 @@ def local_settings(config: Path | None, project: str | None, rules: Path | None)
     elif config is None:
         given.setdefault("INGESTD_RULES__URL", f"gs://{given['INGESTD_PROJECT']}-config/rules")
     settings = load_settings(Settings, config, given)
-    # A laptop has other things on 9090, and no probes from outside.
-    local = {"host": "127.0.0.1", "port": 0}
-    chosen = {name: value for name, value in local.items() if name not in settings.http.model_fields_set}
-    settings = settings.model_copy(update={"http": settings.http.model_copy(update=chosen)})
-    return settings
+    # A laptop has other things on 9090 and no probes from outside, and so few batches that warming up takes longer.
+    http = _unless_chosen(settings.http, {"host": "127.0.0.1", "port": 0})
+    return settings.model_copy(update={"http": http, "spark": _unless_chosen(settings.spark, {"warm_up": False})})
+
+
+def _unless_chosen(section: "BaseModel", values: dict[str, Any]) -> "BaseModel":
+    chosen = section.model_fields_set
+    return section.model_copy(update={name: value for name, value in values.items() if name not in chosen})
 
 
 def _configure_logging(settings: "Settings", level: str) -> None:
@@ -110,10 +118,20 @@ def _configure_logging(settings: "Settings", level: str) -> None:
 
 
 async def _stay(state: Path, settings: "Settings", samples: Path | None) -> None:
-    stop = asyncio.Event()
+    stop, up = asyncio.Event(), asyncio.Event()
+    own = asyncio.current_task()
+    assert own is not None
+
+    def stopped() -> None:
+        """The first signal drains; one that comes before anything is up, or again, ends it at once."""
+        if stop.is_set() or not up.is_set():
+            own.cancel()
+        stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, stopped)
     async with _running(state, settings) as running:
+        up.set()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, running.app.reload_rules)
         greeting = asyncio.create_task(_greet(running, samples), name="greeting")
         stopping = asyncio.create_task(stop.wait(), name="stopping")
@@ -123,7 +141,7 @@ async def _stay(state: Path, settings: "Settings", samples: Path | None) -> None
         else:
             greeting.cancel()
         await stopping
-        output.print("[dim]stopping; the next start continues from here[/]")
+        output.print("[dim]stopping; the next start continues from here (Ctrl-C again: at once)[/]")
 
 
 async def _greet(running: "_Running", samples: Path | None) -> None:
@@ -192,7 +210,7 @@ def _needs(settings: "Settings") -> list[str]:
 
 def _report(outcome: "Outcome") -> None:
     for ref in outcome.dropped:
-        output.print(f"[green]dropped[/] {ref}")
+        output.print(f"[green]dropped[/] {escape(str(ref))}")
     if not outcome.dropped:
         output.print("[green]nothing new[/] to drop: the samples were ingested before")
     for table, rows in outcome.tables.items():

@@ -189,7 +189,7 @@ class Loader:
     def _done(self, announced: datetime) -> bool:
         """Whether nothing is under way; files taken as known may be in a batch that an earlier run left behind."""
         assert self._app.console is not None
-        if self._app.windows.open_windows or self._app.runner.active or self._app.console.feed.awaiting():
+        if self._app.windows.open_windows or self._app.runner.active or self._awaited():
             return False
         swept = self._app.reconciler.swept_at
         return not self._open or (swept is not None and swept > announced and not self._app.reconciler.running)
@@ -203,8 +203,7 @@ class Loader:
 
     def _look(self, since: float | None) -> float | None:
         """Since when nothing moves because a batch waits for its surroundings."""
-        assert self._app.console is not None
-        blocked = [record for record in self._app.console.feed.awaiting() if record.retry_at is not None]
+        blocked = [record for record in self._awaited() if record.retry_at is not None]
         waiting = blocked[0].error if blocked and not self._app.runner.active else ""
         if waiting != self._account.waiting:
             self._account.waiting = waiting
@@ -213,10 +212,20 @@ class Loader:
             return None
         return since if since is not None else self._now()
 
+    def _awaited(self) -> "list[Record]":
+        """The batches that wait for something; what another command has left behind is not ours to wait for."""
+        assert self._app.console is not None
+        return [record for record in self._app.console.feed.awaiting() if self._ours(record)]
+
+    def _ours(self, record: "Record") -> bool:
+        return any(file.key in self._open for file in record.known_files)
+
     def _now(self) -> float:
         return self._app.clock.monotonic()
 
     async def _ended(self, record: "Record") -> None:
+        if not self._ours(record):
+            return
         account = self._account
         account.batches += 1
         account.tables.add(record.dest)
@@ -252,5 +261,6 @@ def one_shot_settings(settings: "Settings", rules: Path, ops: str) -> "Settings"
             ),
             "jobs": settings.jobs.model_copy(update={"poll_every": timedelta(seconds=1)}),
             "load_state": settings.load_state.model_copy(update={"enabled": False}),
+            "spark": settings.spark.model_copy(update={"warm_up": False}),  # the one batch is warm-up enough
         }
     )

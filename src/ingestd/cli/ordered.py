@@ -5,6 +5,7 @@ import getpass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from ingestd.cli import where
 from ingestd.cli.errors import CommandError
@@ -73,19 +74,19 @@ async def _document(queues: "Queues", table: "OrderedTable") -> dict[str, Any]:
 
 async def _describe(queues: "Queues", table: "OrderedTable") -> None:
     state, _ = await queues.state(table)
-    output.print(f"[bold]{table.url}[/]")
-    output.print(f"  committed  {state.committed.rpartition('@')[0] or 'nothing yet'}")
+    output.print(f"[bold]{escape(table.url)}[/]")
+    output.print(f"  committed  {state.committed.rpartition('@')[0] or 'nothing yet'}", markup=False)
     if state.current:
-        output.print(f"  under way  {state.current_url}")
+        output.print(f"  under way  {state.current_url}", markup=False)
     if state.hold:
-        output.print(f"  held       [yellow]{state.hold}[/]: {state.note}")
-        output.print(f"             go on: ingestd ordered retry {table.url}")
+        output.print(f"  held       [yellow]{state.hold}[/]: {escape(state.note)}")
+        output.print(f"             go on: ingestd ordered retry {table.url}", markup=False)
         if state.current:
-            output.print(f"             leave it out: ingestd ordered skip {table.url}")
+            output.print(f"             leave it out: ingestd ordered skip {table.url}", markup=False)
     waiting = [entry.order async for entry in queues.entries(table) if entry.order != state.current]
     output.print(f"  waiting    {len(waiting)}")
     for order in waiting[:10]:
-        output.print(f"             {order.rpartition('@')[0]}")
+        output.print(f"             {order.rpartition('@')[0]}", markup=False)
     if len(waiting) > 10:
         output.print(f"             … and {len(waiting) - 10} more")
 
@@ -101,10 +102,10 @@ async def _act(settings: "Settings", name: str, *, skip: bool) -> None:
     async with connect(settings.project) as clients:
         queues = Queues(clients.store, settings.journal / "ordered")
         journal = Journal(clients.store, settings.journal, clock, owner="ordered", lease=settings.recovery.lease)
-        acting = Interventions(queues, journal, clients.store, clock, project=settings.project)
+        acting = Interventions(queues, journal, clients.store, clients.warehouse, clock, project=settings.project)
         table = await _find(queues, name)
         said = await (acting.skip(table, getpass.getuser()) if skip else acting.retry(table))
-        output.print(f"{table.url} {said}")
+        output.print(f"{table.url} {said}", markup=False)
 
 
 async def _all(queues: "Queues") -> "list[OrderedTable]":

@@ -103,7 +103,7 @@ def find_test_files(paths: Sequence[Path]) -> list[RuleTestFile]:
     found: list[Path] = []
     for path in paths:
         if not path.exists():
-            raise CommandError(f"there is no {path}")
+            raise CommandError(f"there is no file or folder {path}")
         inside = sorted(one for one in path.rglob("*") if one.suffix.lower() in _SUFFIXES and one.is_file())
         found += [path] if path.is_file() else inside
     if not found:

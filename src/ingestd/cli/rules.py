@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ingestd.rules.lint_dest import ExpressionChecks
     from ingestd.rules.loading import RuleBook
     from ingestd.rules.rule import Rule
+    from ingestd.rules.source import RuleSource
 
 app = typer.Typer(help="Check, show and test rule files.", no_args_is_help=True)
 
@@ -38,14 +39,15 @@ def lint(
 ) -> None:
     """Check rules and print every problem with its file and line; errors make it fail."""
     from ingestd.documents import Severity
-    from ingestd.rules.lint import lint_path, report
+    from ingestd.rules.lint import report
+    from ingestd.rules.source import FolderSource
 
     if path.startswith("gs://"):
         problems = asyncio.run(_lint_bucket(where.enter(state), path))
     elif Path(path).exists():
-        problems = lint_path(Path(path), _checks())
+        problems = asyncio.run(_lint(FolderSource(Path(path)), path))
     else:
-        raise CommandError(f"there is no {path}")
+        raise CommandError(f"there is no file or folder {path}")
     if as_json:
         print_json([_problem(problem) for problem in problems])
     else:
@@ -134,7 +136,7 @@ def _book(path: str, state: Path | None) -> "RuleBook":
     if path.startswith("gs://"):
         return asyncio.run(_bucket_book(where.enter(state), path))
     if not Path(path).exists():
-        raise CommandError(f"there is no {path}")
+        raise CommandError(f"there is no file or folder {path}")
     _quiet()
     return asyncio.run(RuleLoader(FolderSource(Path(path))).refresh())
 
@@ -215,10 +217,19 @@ def _problem(problem: "Problem") -> dict[str, Any]:
 async def _lint_bucket(project: str, url: str) -> "list[Problem]":
     from ingestd.gcp.connect import connect
     from ingestd.rules.bucket import rule_source
-    from ingestd.rules.lint import lint
 
     async with connect(project) as clients:
-        return await lint(rule_source(url, clients.store), _checks())
+        return await _lint(rule_source(url, clients.store), url)
+
+
+async def _lint(source: "RuleSource", path: str) -> "list[Problem]":
+    """Whoever checks rules has some: a wrong folder must not look like a clean one."""
+    from ingestd.rules.lint import lint, rule_files
+    from ingestd.rules.parsing import RULE_SUFFIXES
+
+    if not await rule_files(source):
+        raise CommandError(f"there are no rules in {path}; the names of rule files end in {', '.join(RULE_SUFFIXES)}")
+    return await lint(source, _checks())
 
 
 def _checks() -> "ExpressionChecks":

@@ -1,11 +1,12 @@
-"""Which cloud a command talks to: the one in the environment, the one of a state folder, or Google's.
+"""Which cloud a command talks to: the one of the folder it is given, of the environment, of `.state`, or Google's.
 
-The environment wins, so that a terminal that sourced `env.sh` stays where it is. Without it a local cloud in the
-current folder's `.state` is meant, as `make run` leaves it.
+A terminal that sourced `env.sh` stays where it is, unless `--state` says otherwise. Without either a local cloud in
+the current folder's `.state` is meant, as `make run` leaves it.
 """
 
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ingestd.localcloud.statefolder import Endpoints
 
 DEFAULT_STATE = Path(".state")
+_EMULATORS = ("STORAGE_EMULATOR_HOST", "PUBSUB_EMULATOR_HOST", "BIGQUERY_EMULATOR_HOST")
 
 State = Annotated[
     Path | None,
@@ -35,14 +37,30 @@ def endpoints(state: Path | None) -> "Endpoints":
 
     folder = state or DEFAULT_STATE
     found = Endpoints.load(folder)
-    host, _, port = found.storage.removeprefix("http://").rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=5).close()
-    except OSError:
+    if not _answers(found.storage):
         raise CommandError(
             f"the local cloud of {folder} is not running: start it with `ingestd local --state {folder}`"
-        ) from None
+        )
     return found
+
+
+def check_reachable(environ: Mapping[str, str] = os.environ) -> None:
+    """Clients would go on trying an emulator that is not there for a long time, and say so many times."""
+    for name in _EMULATORS:
+        address = environ.get(name, "")
+        if address and not _answers(address):
+            raise CommandError(f"nothing answers at {address}, which {name} names: start it, or unset the variable")
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition("://")[2].partition("/")[0].rpartition(":")
+    if not port.isdecimal():
+        return True  # an address without a port is somebody's own arrangement
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def enter(state: Path | None, environ: os._Environ[str] = os.environ) -> str:
@@ -52,6 +70,8 @@ def enter(state: Path | None, environ: os._Environ[str] = os.environ) -> str:
     named = "STORAGE_EMULATOR_HOST" in environ or "PUBSUB_EMULATOR_HOST" in environ
     if state is not None or (not named and (DEFAULT_STATE / ENDPOINTS_FILE).exists()):
         environ.update(endpoints(state).environ())
+    else:
+        check_reachable(environ)
     project = environ.get("GOOGLE_CLOUD_PROJECT", "")
     if not project:
         raise CommandError(

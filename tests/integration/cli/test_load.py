@@ -1,6 +1,12 @@
 """`ingestd load` against a local cloud: a folder becomes rows, once."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +83,61 @@ def test_a_bucket_folder_is_loaded_once_however_often_it_is_asked(
     assert storage_client.bucket(bucket).blob("in/0.json").exists(), "sources in a bucket stay"
 
 
+def eventually(done: Callable[[], bool], what: str, process: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + 60
+    while not done():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+
+
+def test_a_stream_takes_what_comes_and_tells_what_it_loaded_when_it_is_ended(
+    folder: Path, dataset: str, ops: str, bucket: str, bigquery_client: Any, storage_client: Any
+) -> None:
+    """One of a bucket's folder, one of a local one, each ended by Ctrl-C."""
+    remote, local = f"{dataset}.from_bucket", f"{dataset}.from_folder"
+    for table in (remote, local):
+        bigquery_client.query_and_wait(f"CREATE TABLE {table} (id INT64, name STRING)")
+    long_ago = time.time() - 60
+    for path in folder.rglob("*.json"):
+        os.utime(path, (long_ago, long_ago))
+    blobs = storage_client.bucket(bucket)
+    blobs.blob("in/0.json").upload_from_string('{"id": 0}')
+    books = f"gs://{ops}/books"
+    sources = ([f"gs://{bucket}/in", "-d", remote], [str(folder), "-d", local, "-b", ops])
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-m", "ingestd", "load", *one, "-S", ".json", "-i", books, "--stream", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for one in sources
+    ]
+    try:
+        eventually(lambda: count(bigquery_client, remote) == 1, "the first file of the bucket", both[0])
+        eventually(lambda: count(bigquery_client, local) == 5, "the first files of the folder", both[1])
+        blobs.blob("in/1.json").upload_from_string('{"id": 1}')
+        blobs.blob("in/0.json").upload_from_string('{"id": 10}')  # another generation is another file
+        (folder / "late.json").write_text('{"id": 77, "name": "late"}')
+        os.utime(folder / "late.json", (long_ago, long_ago))
+        eventually(lambda: count(bigquery_client, remote) == 3, "later files of the bucket", both[0])
+        eventually(lambda: count(bigquery_client, local) == 6, "a later file of the folder", both[1])
+        for process in both:
+            process.send_signal(signal.SIGINT)
+        ends = [(process.communicate(timeout=60), process.returncode) for process in both]
+    finally:
+        for process in both:
+            process.kill()
+            process.wait()
+    for (out, err), code in ends:
+        assert (code, "Traceback" in err) == (0, False), err
+        assert json.loads(out)["not_loaded"] == []
+    done = [json.loads(out) for (out, _), _ in ends]
+    assert [(one["found"], one["loaded"], one["rows"]) for one in done] == [(3, 3, 3), (6, 6, 6)]
+    assert (count(bigquery_client, remote), count(bigquery_client, local)) == (3, 6)
+
+
 def test_a_bad_file_is_named_and_the_others_load(folder: Path, dataset: str, ops: str, bigquery_client: Any) -> None:
     (folder / "broken.json").write_text('{"id": ')
     table = f"{dataset}.partly"
@@ -100,14 +161,18 @@ def test_a_dry_run_prints_the_rule_and_touches_nothing(
     assert not list(storage_client.list_blobs(ops))
 
 
-def test_what_blocks_is_said_and_the_same_command_goes_on(
-    folder: Path, unique: str, ops: str, bigquery_client: Any
+def test_what_blocks_is_said_holds_up_nobody_else_and_the_same_command_goes_on(
+    folder: Path, unique: str, dataset: str, ops: str, bigquery_client: Any
 ) -> None:
     """The dataset does not exist yet."""
     arguments = [str(folder), "-d", f"{unique}_late.t", "-a", "-b", ops, "-i", f"gs://{ops}/books", "--patience", "1s"]
     blocked = load(*arguments)
     assert blocked.exit_code == 1
     assert f"{unique}_late" in blocked.stderr and "run the same command again to go on" in blocked.stderr
+    assert f"waiting: dataset {bigquery_client.project}.{unique}_late does not exist" in blocked.stderr
+    books = ["-b", ops, "-i", f"gs://{ops}/books"]
+    other = account(load(str(folder), "-d", f"{dataset}.other", "-a", *books, "--patience", "1s", "--json"))
+    assert (other["tables"], other["not_loaded"]) == ([f"{dataset}.other"], [])
     bigquery_client.create_dataset(f"{unique}_late")
     done = account(load(*arguments[:-2], "--patience", "30s", "--json"))
     assert done["rows"] == 5
@@ -118,16 +183,18 @@ def test_what_blocks_is_said_and_the_same_command_goes_on(
     ("arguments", "complaint"),
     [
         (["--dest", "a.b"], "what shall be loaded?"),
-        (["nowhere", "--dest", "a.b"], "there is no nowhere"),
+        (["nowhere", "--dest", "a.b"], "there is no file or folder nowhere"),
         (["."], "into which table?"),
         ([".", "--dest", "nodataset"], "--dest: "),
         ([".", "--dest", "a.b", "--rule", "no.yaml"], "there is no rule file no.yaml"),
+        ([".", "--rule", "odd.yaml"], "error: odd.yaml:1:1: Whn: unknown key 'Whn'; did you mean 'When'?"),
         ([".", "--dest", "a.b", "-f", "EXCEL"], "SourceFormat"),
         ([".", "--dest", "a.b", "-w", "1m", "--individually"], "exclude each other"),
     ],
 )
 def test_a_mistake_is_said_at_once(arguments: list[str], complaint: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("odd.yaml").write_text("Whn: {}\nDest: {Table: a.b}\n")
     result = load(*arguments)
     assert result.exit_code == 1
     assert complaint in result.stderr

@@ -8,8 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 import ingestd
-from ingestd.cli import local
+from ingestd.cli import local, terminal
 from ingestd.cli.errors import CommandError
+from ingestd.cli.files import show_rows
 from ingestd.cli.main import app
 from ingestd.localcloud.statefolder import Endpoints, Ports
 
@@ -57,6 +58,10 @@ def test_python_dash_m_is_the_same_command() -> None:
         (["query", "SELECT 1"], "which cloud? Start a local one"),
         (["query", "SELECT 1", "--state", "nowhere"], "no local cloud has run in nowhere"),
         (["faults", "list"], "start one with `ingestd cloud`"),
+        (["explain", "orders/1.json"], "not a gs:// URL: 'orders/1.json'"),
+        (["cp", "nowhere.json", "gs://bucket/"], "there is no file nowhere.json"),
+        (["cp", ".", "gs://bucket/"], ". is a folder; name its files"),
+        (["query", " "], "there is no SQL to run"),
     ],
 )
 def test_a_mistake_is_one_readable_line_and_a_failing_exit_code(
@@ -70,12 +75,32 @@ def test_a_mistake_is_one_readable_line_and_a_failing_exit_code(
     assert "Traceback" not in shown.output
 
 
+def test_what_a_table_holds_is_shown_as_it_is() -> None:
+    with terminal.output.capture() as shown:
+        show_rows([{"[red]a": "[bold]x[/bold]"}, {"[red]a": "[/]"}])
+    assert all(text in shown.get() for text in ("[red]a", "[bold]x[/bold]", "[/]"))
+
+
 def test_a_cloud_that_is_not_running_is_named_at_once(runner: CliRunner) -> None:
     """Clients would go on trying for minutes."""
     Endpoints.on(Ports(storage=1, pubsub=1, bigquery=1, pubsub_rest=1), "play").save(Path())
     shown = runner.invoke(app, ["query", "SELECT 1", "--state", "."])
     assert shown.exit_code == 1
     assert "the local cloud of . is not running: start it with" in shown.stderr
+
+
+def test_an_emulator_that_does_not_answer_is_named_at_once(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", "http://127.0.0.1:1")
+    (tmp_path / "settings.yaml").write_text("project: play\n")
+    for arguments in (["query", "SELECT 1"], ["explain", "gs://b/o", "--config", "settings.yaml"]):
+        shown = runner.invoke(app, arguments)
+        assert shown.exit_code == 1
+        assert shown.stderr == (
+            "error: nothing answers at http://127.0.0.1:1, which BIGQUERY_EMULATOR_HOST names: "
+            "start it, or unset the variable\n"
+        )
 
 
 def test_an_installation_without_the_local_cloud_says_what_to_install(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from ingestd.documents import DocumentError
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     file = tmp_path / "ingestd.yaml"
-    file.write_text("project: from-file\nhttp:\n  port: 8123\njournal_url: gs://elsewhere/journal\n")
+    file.write_text(
+        "project: from-file\nhttp:\n  port: 8123\njournal_url: gs://elsewhere/journal\nspark:\n  warm_up: true\n"
+    )
     return file
 
 
@@ -20,6 +22,7 @@ def test_nothing_given_is_enough() -> None:
     assert settings.project == "local-dev"
     assert settings.rules.url == "gs://local-dev-config/rules"
     assert (settings.http.host, settings.http.port) == ("127.0.0.1", 0)
+    assert not settings.spark.warm_up  # takes longer than the few batches of a trial
 
 
 def test_the_file_is_followed_but_for_what_it_leaves_open(config: Path) -> None:
@@ -27,6 +30,7 @@ def test_the_file_is_followed_but_for_what_it_leaves_open(config: Path) -> None:
     assert settings.project == "from-file"
     assert settings.journal.url == "gs://elsewhere/journal"
     assert (settings.http.host, settings.http.port) == ("127.0.0.1", 8123)
+    assert settings.spark.warm_up
 
 
 def test_the_command_line_wins_over_the_environment_and_that_over_the_file(

@@ -161,3 +161,39 @@ def test_lint_speaks_json(folder: Path) -> None:
     found = json.loads(run("lint", "rules", "--json").stdout)
     assert {one["severity"] for one in found} == {"warning"}
     assert any("files of this rule also match" in one["message"] for one in found)
+
+
+@pytest.mark.parametrize(
+    ("expression", "complaint"),
+    [
+        ("LOWER(t.page", "it ends too early (expecting ))"),
+        ("a = ", "it ends too early"),
+        ("IF(a, b c)", "unexpected 'c' after 'IF(a, b' (expecting ))"),
+        ("a DESCC", "unexpected 'DESCC' at its end"),
+        ("CONCAT(''a)", "it cannot be read; is a quote missing?"),
+    ],
+)
+def test_an_expression_that_is_none_fails_the_check_in_words_of_its_own_text(
+    folder: Path, expression: str, complaint: str
+) -> None:
+    rule = f"When: {{Prefix: /a}}\nDest:\n  Table: d.t\n  Transform:\n    page: '{expression}'\n"
+    (folder / "rules" / "bad.yaml").write_text(rule)
+    shown = run("lint", "rules/bad.yaml")
+    assert shown.exit_code == 1
+    place = "rules/bad.yaml:5:5: Dest.Transform.page: not a GoogleSQL expression: "
+    assert f"{place}{complaint}\n" in shown.stdout
+
+
+def test_a_folder_without_rules_is_no_clean_folder(folder: Path) -> None:
+    (folder / "empty").mkdir()
+    (folder / "notes.txt").write_text("no rules")
+    for path in ("empty", "notes.txt"):
+        shown = run("lint", path)
+        assert shown.exit_code == 1
+        assert f"there are no rules in {path}; the names of rule files end in .json, .yaml, .yml" in shown.output
+
+
+def test_a_tab_in_yaml_is_named(folder: Path) -> None:
+    (folder / "rules" / "bad.yaml").write_text("When:\n\tPrefix: /a\n")
+    assert "rules/bad.yaml:2:1: not valid YAML" in (shown := run("lint", "rules/bad.yaml").stdout)
+    assert "indent with spaces, not tabs" in shown
