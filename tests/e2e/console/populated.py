@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -58,6 +58,16 @@ RULES: dict[str, dict[str, Any]] = {
         "Dest": {"Table": "old.everything"},
     },
 }
+
+
+class EvenHour(SystemClock):
+    """Set back to the last even hour: windows follow the clock, and those above are to stay open for an hour yet."""
+
+    def __init__(self) -> None:
+        self._back = timedelta(seconds=super().now().timestamp() % 7200)
+
+    def now(self) -> datetime:
+        return super().now() - self._back
 
 
 class Feed:
@@ -120,7 +130,7 @@ def notification(info: ObjectInfo, number: int) -> Message:
 class Populated:
     def __init__(self, **settings: Any) -> None:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-        self.clock = SystemClock()
+        self.clock = EvenHour()
         self.store = MemoryStore(self.clock)
         self.feeds = {name: Feed(name) for name in ("notifications", "completions")}
         for name, rule in RULES.items():
