@@ -7,9 +7,12 @@ VENV ?= .venv
 STATE ?= .state
 BIN := $(VENV)/bin
 export PYTHON
+# Containers often set it; here, hundreds of short processes would compile the same modules again and again.
+unexport PYTHONDONTWRITEBYTECODE
 # Several at once help where the machine has the cores, and one more than cores since tests wait for other processes; a
 # single core would only pay for the switching.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 4 ] && n=4; [ $$n -gt 1 ] && echo $$((n + 1)) || echo 0)
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # What a test run is given beyond the whole suite, e.g. make test ARGS="-k storage -x"
 ARGS ?=
 
@@ -32,11 +35,11 @@ test: lint types imports pytest ## Everything CI checks: lint, types, layers and
 
 .PHONY: pytest
 pytest: setup ## The tests alone (ARGS="-k name -x" to choose)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 .PHONY: coverage
 coverage: setup ## The tests again, with what they reach (half as slow again)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --cov --cov-report=term $(ARGS)
+	@$(PYTEST) --cov --cov-report=term $(ARGS)
 
 .PHONY: lint
 lint: setup ## Style: ruff check and ruff format --check

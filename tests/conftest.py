@@ -17,14 +17,37 @@ if TYPE_CHECKING:
 PROJECT = "test-project"
 
 # Properties are about results: how long one example takes says more about the machine's other work. A failure prints
-# what repeats it, since the example database of a fresh clone is gone with the clone.
-settings.register_profile("ingestd", deadline=None, print_blob=True)
+# what repeats it, since the example database of a fresh clone is gone with the clone. The same examples every time, so
+# that nobody's change is held up by what is not in it; EXPLORE=1 looks for new ones.
+settings.register_profile("ingestd", deadline=None, print_blob=True, derandomize="EXPLORE" not in os.environ)
 settings.load_profile("ingestd")
 
 # A developer's own cloud must never be reached by a test, nor sourced settings change one.
 for name in list(os.environ):
     if name.endswith("_EMULATOR_HOST") or name.startswith(("INGESTD_", "CLOUDSDK_", "GOOGLE_CLOUD_PROJECT")):
         del os.environ[name]
+
+
+# What takes longest starts first, so that no worker is left alone with it at the end.
+LONGEST = (
+    "seeds",
+    "spark",
+    "newcomer",
+    "local-command",
+    "dest-spark",
+    "spark-connect",
+    "spark-cluster",
+    "spark-faults",
+)
+
+
+@pytest.hookimpl(trylast=True)  # after the folders below have put their tests into groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def rank(item: pytest.Item) -> int:
+        mark = item.get_closest_marker("xdist_group")
+        return LONGEST.index(mark.args[0]) if mark and mark.args[0] in LONGEST else len(LONGEST)
+
+    items.sort(key=rank)
 
 
 @pytest.fixture(autouse=True)

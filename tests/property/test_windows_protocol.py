@@ -12,6 +12,7 @@ import logging
 import warnings
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, cast
@@ -94,7 +95,7 @@ class Steady(Pacing):
 class Quick(BatchRunner):
     """Accepts batches as the real one does; loading them takes no time."""
 
-    async def drive(self, held: Held, *, fresh: bool = False) -> None:
+    async def _drive(self, held: Held, slot: AbstractAsyncContextManager[object], *, fresh: bool = False) -> None:
         try:
             held.record = held.record.enter(Phase.LOADED, rows=len(held.record.files)).enter(Phase.DONE)
             await self._parts.journal.finish(held)

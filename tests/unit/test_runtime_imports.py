@@ -1,8 +1,13 @@
 """The container installs ingestd without its extras: the daemon must not need what only the local cloud does."""
 
+import ast
+import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
@@ -37,3 +42,43 @@ def test_the_daemon_and_its_commands_load_without_the_extras() -> None:
     command = [sys.executable, "-c", PROGRAM, *sorted(blocked)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert ended.stdout.strip() == "imported", ended.stderr
+
+
+def imports(file: Path) -> Iterator[str]:
+    """What a module imports, also where it does so only when it is called."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (name.name.partition(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def installed_with(requirement: str, found: set[str]) -> None:
+    """Add what an installation of this brings along here: some of it is for other systems and not there."""
+    name = re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement)[0]).lower()
+    if name in found:
+        return
+    with suppress(PackageNotFoundError):
+        needed = requires(name) or ()
+        found.add(name)
+        for more in needed:
+            if "extra ==" not in more:
+                installed_with(more, found)
+
+
+def test_what_is_imported_late_is_installed_as_well() -> None:
+    """Spark's workers, for one, import most of what they need when the first file comes."""
+    found: set[str] = set()
+    for line in tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["dependencies"]:
+        installed_with(line, found)
+    providers = packages_distributions()
+    package = PROJECT / "src/ingestd"
+    missing = {
+        f"{file.relative_to(package)}: {name}"
+        for file in package.rglob("*.py")
+        if not file.is_relative_to(package / "localcloud")
+        for name in imports(file)
+        if name != "ingestd" and name not in sys.stdlib_module_names
+        if not {re.sub(r"[-_.]+", "-", one).lower() for one in providers[name]} & found
+    }
+    assert missing == set()

@@ -103,6 +103,11 @@ class Daemon:
         entries = [json.loads(line) for line in lines if line.startswith("{")]
         return [one for one in entries if _named(one["message"], event)]
 
+    def heard(self, event: str) -> list[dict[str, Any]]:
+        """The events of that name, waiting for the first: what is done may be logged a moment later."""
+        found: list[dict[str, Any]] = eventually(lambda: self.said(event), lambda: f"no {event}: {self.said()}")
+        return found
+
     def complaints(self) -> list[str]:
         """What no daemon may ever say: tracebacks, and errors nobody expected."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []

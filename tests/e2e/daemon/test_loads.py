@@ -14,7 +14,7 @@ modes = pytest.mark.parametrize("asynchronous", [True, False], ids=["async", "sy
 def test_a_synchronous_load_keeps_its_message_until_everything_is_done(world: World, faults: FaultPlan) -> None:
     world.table()
     world.rule(rule(asynchronous=False))
-    faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=1.5, resource=f"{world.project}/*"))
+    faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=4.0, resource=f"{world.project}/*"))
     world.start()
     world.upload()
     world.until(lambda: world.jobs("load"))
@@ -52,7 +52,7 @@ def test_a_bad_file_runs_on_failure_once_while_its_neighbour_loads(world: World,
     (error,) = world.objects("errors/bqtail.dummy/")
     assert world.read(error) == next(one["Error"] for one in world.records() if one["Status"] == "failed").encode()
     assert not world.exists()
-    (line,) = daemon.said("batch.failed")
+    (line,) = daemon.heard("batch.failed")
     assert line["severity"] == "ERROR"
 
 
@@ -199,7 +199,7 @@ def test_a_file_deleted_before_its_load_is_missing_not_stuck(world: World, async
 def test_an_edited_rule_changes_the_next_file_not_the_one_under_way(world: World, faults: FaultPlan) -> None:
     world.table()
     world.rule(rule())
-    faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=1.5, times=1, resource=f"{world.project}/*"))
+    faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=3.0, times=1, resource=f"{world.project}/*"))
     daemon = world.start(rules={"check_every": "100ms"})
     world.upload("data/case002/before.json", {"id": 1, "name": "a"})
     world.until(lambda: world.objects("tasks/"))

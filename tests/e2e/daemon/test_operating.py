@@ -72,7 +72,7 @@ def test_rules_may_live_in_a_folder(world: World) -> None:
 def test_sigterm_finishes_what_is_in_flight_and_exits_0(world: World, faults: FaultPlan) -> None:
     world.table()
     world.rule(rule(asynchronous=False))
-    faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=1.5, resource=f"{world.project}/*"))
+    faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=4.0, resource=f"{world.project}/*"))
     daemon = world.command(drain="20s")
     world.upload()
     world.until(lambda: world.jobs("load"))

@@ -161,7 +161,7 @@ def test_a_task_nobody_can_read_is_set_aside_and_said(world: World) -> None:
     world.until(lambda: world.objects("errors/tasks/"))
     world.settled()
     assert world.read("errors/tasks/broken_dispatch.json") == b"{not json"
-    (line,) = daemon.said("task.unreadable")
+    (line,) = daemon.heard("task.unreadable")
     assert line["job"] == "broken_dispatch"
     assert "not JSON" in line["error"]
 

@@ -14,12 +14,13 @@ def test_two_files_become_rows_and_are_deleted_when_their_jobs_are_done(world: W
     world.table()
     world.rule(RULE)
     daemon = world.command()
-    faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=2.0, resource=f"{world.project}/*"))
+    faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=6.0, resource=f"{world.project}/*"))
     names = ["data/case002/dummy1.json", "data/case002/dummy2.json"]
     for number, name in enumerate(names):
         world.upload(name, {"id": number, "name": "x"})
 
     tasks = world.until(lambda: len(found := world.objects("tasks/")) == 2 and found)
+    world.until(lambda: len(world.jobs("load")) == 2)
     for task in tasks:
         document = world.document(task)
         assert task == f"tasks/{document['JobID']}.json"

@@ -52,7 +52,7 @@ def test_a_permission_denied_for_a_while_resumes_when_it_is_granted(
     world.upload()
     (record,) = world.until(lambda: blocked(world))
     assert "no permission" in record["Error"]
-    assert daemon.said("batch.blocked")[0]["severity"] == "ERROR"
+    assert daemon.heard("batch.blocked")[0]["severity"] == "ERROR"
     assert world.exists()
     faults.clear()
     world.until(lambda: world.statuses() == ["done"])
@@ -163,7 +163,7 @@ def test_audit_events_that_are_early_or_repeated_change_nothing(
             ],
         )
     )
-    faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=1.5, resource=f"{world.project}/*"))
+    faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=5.0, resource=f"{world.project}/*"))
     world.start()
     world.upload()
     (job,) = world.until(lambda: world.jobs("load"))

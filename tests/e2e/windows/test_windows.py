@@ -72,7 +72,7 @@ def test_files_of_ten_seconds_load_together(world: World) -> None:
     (record,) = world.records()
     assert record["EventID"] == owner["EventID"]
     assert world.objects(f"journal/Done/bqtail.dummy/{record['Created'][:10]}/{record['EventID']}.run")
-    (line,) = daemon.said("window.closed")
+    (line,) = daemon.heard("window.closed")
     assert line["files"] == 5
     assert line["why"] == "due"
 
