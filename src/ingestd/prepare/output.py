@@ -35,6 +35,8 @@ _FAST = {
     # A dictionary of many values costs more time than Zstandard takes to find the same repetitions.
     "parquet.dictionary.page.size": str(64 << 10),
     "parquet.page.row.count.limit": "200000",
+    # Written once, read once, deleted: the next levels take longer for a few hundredths of the size.
+    "parquet.compression.codec.zstd.level": "1",
     # For readers that skip parts of a file; a load reads all of it, once.
     "parquet.column.statistics.enabled": "false",
     "parquet.size.statistics.enabled": "false",

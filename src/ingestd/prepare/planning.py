@@ -178,7 +178,7 @@ def _parts(descriptor: int, unit: Unit) -> list[Unit]:
     at, end = unit.start, unit.start + unit.length
     while at < end:
         stop = _line_end(descriptor, min(at + PART_BYTES, end), end)
-        parts.append(replace(unit, start=at, length=stop - at, part=len(parts)))
+        parts.append(replace(unit, start=at, length=stop - at, part=len(parts), followed=stop < end))
         at = stop
     return parts
 

@@ -9,8 +9,9 @@ A reader yields, in the file's order: `Good` rows, `Bad` rows (or, `whole`, a fi
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -117,13 +118,13 @@ def reader(plan: ReadPlan) -> Reader:
             return BinaryReader(plan)
 
 
-def pieces(data: bytes) -> Iterator[bytes]:
-    """Pieces of a few megabytes, cut at line ends."""
+def pieces(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Pieces of a few megabytes, cut at line ends, and where each of them begins."""
     at = 0
     while at < len(data):
         end = data.find(b"\n", at + PIECE_BYTES)
         end = len(data) if end < 0 else end
-        yield data[at:end]
+        yield at, data[at:end]
         at = end + 1
 
 
@@ -145,9 +146,8 @@ class JsonReader:
         data = without_bom(data, encoding)
         if encoding != "utf-8":
             data = data.decode(encoding, "replace").encode()
-        for piece in pieces(data):
-            yield from self._piece(piece, name, first_line)
-            first_line += newlines(piece) + 1
+        for start, piece in pieces(data):
+            yield from self._piece(piece, name, partial(_line_at, data, start, first_line))
 
     def joined(self, piece: bytes) -> "pa.Table":
         """Many lines at once, or `Doubt`: what the exact reader would say of each of them."""
@@ -158,7 +158,7 @@ class JsonReader:
         except UnfitError:
             raise Doubt from None
 
-    def _piece(self, piece: bytes, name: str, first_line: int) -> Iterator[Item]:
+    def _piece(self, piece: bytes, name: str, first_line: Callable[[], int]) -> Iterator[Item]:
         try:
             if len(piece) >= SMALLEST_BULK:
                 yield Good(self.joined(piece.replace(b"\r\n", b"\n") if b"\r" in piece else piece))
@@ -174,7 +174,7 @@ class JsonReader:
                 return
         except (Doubt, UnfitError):
             pass
-        yield from self._rows(piece, first_line)
+        yield from self._rows(piece, first_line())
 
     def _known(self, row: Any) -> Any:
         """The row without what the table has no column for; `Doubt` when a column's name is spelt differently."""
@@ -231,6 +231,11 @@ class JsonReader:
         except ImpreciseError:
             found = read(ndjson.parse_exactly(line))
         return found
+
+
+def _line_at(data: bytes, at: int, first: int) -> int:
+    """The number of the line that begins there: counted only for pieces in which something is wrong."""
+    return first + newlines(memoryview(data)[:at])
 
 
 def _table(rows: Sequence[Mapping[str, Any]], schema: Schema) -> "pa.Table":

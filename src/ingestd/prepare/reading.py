@@ -62,6 +62,7 @@ class Unit:
     start: int = 0
     length: int = 0
     part: int = 0
+    followed: bool = False  # by another part of the file, whose lines are counted from here on
     constants: tuple[Any, ...] = ()  # values of the columns that its path decides
 
 
@@ -75,7 +76,7 @@ class Report:
     out: int = 0  # of these, given to Spark
     bad: int = 0
     left: int = 0  # left out for having columns the table has not
-    lines: int = 0
+    lines: int = 0  # of a part that another one follows
     whole: bool = False  # unreadable, or unfit, as a whole
     why: str = ""
     line: int | None = None
@@ -305,7 +306,8 @@ class _Worker:
             return
         if packed:
             data = b"".join(inflate.chunks(data))
-        report.lines = newlines(data) + (not data.endswith(b"\n") and bool(data))
+        if unit.followed:
+            report.lines = newlines(data)
         yield from self._reader.read(data, unit.name, unit.part)
 
     def _refused(self, report: Report) -> bool:
