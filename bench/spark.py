@@ -40,11 +40,11 @@ from ingestd.model.preparation import BadData, FileLayout, Prepared, PrepareRequ
 from ingestd.model.tables import TableName
 from ingestd.prepare import pipeline
 from ingestd.prepare.engine import Engine
-from ingestd.prepare.fetch import Scratch
 from ingestd.prepare.masters import Files, Master, master
 from ingestd.prepare.preparer import SparkPreparer, Where
 from ingestd.prepare.readers import ReadPlan
 from ingestd.prepare.reading import Unit
+from ingestd.prepare.scratch import Scratch
 from ingestd.prepare.session import Spark
 from ingestd.prepare.start import open_engine
 from ingestd.prepare.types import parse_schema

@@ -20,9 +20,9 @@ from ingestd.model.clock import SystemClock
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import FileVersion, ObjectRef
 from ingestd.model.tables import TableName
-from ingestd.prepare.fetch import Scratch
 from ingestd.prepare.masters import Files
 from ingestd.prepare.preparer import Where
+from ingestd.prepare.scratch import Scratch
 from ingestd.prepare.session import Spark
 from ingestd.prepare.statements import SparkStatements
 from ingestd.warehouse.jobs import Completions, JobRunner

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import shutil
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from ingestd.model.clock import SystemClock
 from ingestd.model.errors import Fatal, Throttled, Transient
 from ingestd.model.objects import FileVersion, Generation, ObjectRef
 from ingestd.prepare import fetch as fetching
-from ingestd.prepare.fetch import Fetched, Scratch, checksum, fetch
+from ingestd.prepare import owners
+from ingestd.prepare.fetch import Fetched, checksum, fetch
+from ingestd.prepare.scratch import Scratch
 from ingestd.retry import Retrier
 
 
@@ -143,6 +146,20 @@ async def test_nothing_is_written_any_more_once_a_fetch_has_failed(
     assert written == [True]
 
 
+async def test_only_small_files_are_written_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, written = threading.get_ident(), {}
+    plain = fetching._write
+
+    def watched(target: int, data: bytes, at: int) -> None:
+        written[len(data)] = threading.get_ident() == loop
+        plain(target, data, at)
+
+    monkeypatch.setattr(fetching, "_write", watched)
+    store = Objects({"small": b"a" * 10, "large": b"b" * (fetching._AT_ONCE + 1)})
+    await run(store, store.files(), tmp_path)
+    assert written == {10: True, fetching._AT_ONCE + 1: False}
+
+
 async def test_batches_wait_for_room_and_leave_nothing(tmp_path: Path) -> None:
     scratch = Scratch(tmp_path, 10)
     inside: list[int] = []
@@ -200,15 +217,41 @@ async def test_room_comes_back_however_often_its_user_is_interrupted(
         await asyncio.gather(batch(), batch())
 
 
+async def test_a_large_batch_gets_its_turn_however_many_small_ones_come(tmp_path: Path) -> None:
+    scratch = Scratch(tmp_path, 10)
+    served: list[int] = []
+
+    async def small() -> None:
+        for _ in range(50):
+            async with scratch.room(6):
+                served.append(6)
+                await asyncio.sleep(0)
+
+    async def large() -> None:
+        await asyncio.sleep(0.01)
+        async with scratch.room(10):
+            served.append(10)
+
+    await asyncio.gather(small(), small(), small(), large())
+    assert served.index(10) < len(served) - 20, "it came last"
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
 def test_what_dead_processes_left_is_removed_and_what_living_ones_use_is_not(tmp_path: Path) -> None:
     ended = os.fork()
     if ended == 0:
         os._exit(0)
     os.waitpid(ended, 0)
-    for name in (f"batch-{ended}-abc", f"batch-{os.getpid()}-abc", "spill", "batch-x-y"):
+    host, pid, born = owners.mine().split(".")
+    dead = f"batch-{host}.{ended}.{born}-abc"
+    kept = {f"batch-{host}.{pid}.{born}-abc", "spill", "batch-x-y"}
+    for name in (dead, *kept):
         (tmp_path / name).mkdir()
     assert Scratch(tmp_path, 1).clean() == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"batch-{os.getpid()}-abc", "batch-x-y", "spill"]
+    assert names(tmp_path) == kept
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux tells when a process began")
@@ -216,13 +259,23 @@ async def test_a_process_with_the_number_of_a_dead_one_is_not_taken_for_it(tmp_p
     """In a container every start has the same process id, and a pod's folder outlives its containers."""
     scratch = Scratch(tmp_path, 10)
     async with scratch.room(1) as used:
-        own = used.name.partition("-")[2].partition("-")[0]
-        pid, _, born = own.partition(".")
-        before = tmp_path / used.name.replace(own, f"{pid}.{int(born) - 1}")
+        own = owners.mine()
+        host, pid, born = own.split(".")
+        before = tmp_path / used.name.replace(own, f"{host}.{pid}.{int(born) - 1}")
         before.mkdir()
-        assert pid == str(os.getpid())
         assert Scratch(tmp_path, 10).clean() == 1
         assert list(tmp_path.iterdir()) == [used]
+
+
+def test_what_another_machine_uses_is_left_alone_until_it_is_old(tmp_path: Path) -> None:
+    """A disk that machines share: whether their processes live cannot be seen from here."""
+    used, old = (tmp_path / f"batch-elsewhere.{pid}.77-abc" for pid in (4, 5))
+    for folder in (used, old):
+        folder.mkdir()
+    long_ago = time.time() - owners.ABANDONED - 1
+    os.utime(old, (long_ago, long_ago))
+    assert Scratch(tmp_path, 1).clean() == 1
+    assert names(tmp_path) == {used.name}
 
 
 async def test_the_real_client_moves_parts_and_files(

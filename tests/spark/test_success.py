@@ -12,9 +12,9 @@ from ingestd.app import App, assemble
 from ingestd.gcp.connect import Clients, connect
 from ingestd.model.clock import SystemClock
 from ingestd.model.objects import FileVersion, ObjectRef
-from ingestd.prepare.fetch import Scratch
 from ingestd.prepare.masters import Files
 from ingestd.prepare.preparer import SparkPreparer, Where
+from ingestd.prepare.scratch import Scratch
 from ingestd.prepare.session import Spark
 from ingestd.prepare.statements import SparkStatements
 from ingestd.settings import Settings

@@ -9,116 +9,25 @@ leaves a folder behind; `Scratch.clean` at the next start removes every folder w
 
 import asyncio
 import base64
-import errno
 import os
-import shutil
-import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import google_crc32c
 
-from ingestd.model.errors import Fatal, Throttled, Transient
+from ingestd.model.errors import Transient
 from ingestd.model.objects import FileVersion
 from ingestd.ports import FileStore
+from ingestd.prepare.scratch import no_room
 
 T = TypeVar("T")
 
 PARALLEL = 16
 PART_BYTES = 32 << 20  # larger objects are fetched in parts of this size
-_PREFIX = "batch-"
+_AT_ONCE = 256 << 10  # bytes that are checked and written before the event loop notices
 _CHECK_STEP = 8 << 20
-
-
-class Scratch:
-    """The folder for fetched and prepared files, and how much of them there may be at once."""
-
-    def __init__(self, folder: Path, limit: int) -> None:
-        self.folder = folder
-        self.limit = limit
-        self._used = 0
-        self._waiting: set[asyncio.Event] = set()
-
-    @asynccontextmanager
-    async def room(self, size: int, beside: int = 0) -> AsyncIterator[Path]:
-        """A folder for files of that size, when it is there; gone afterwards, with what is in it.
-
-        `beside` is what may be written beside them. One batch alone may always do that: it is not refused for it.
-        """
-        if size > self.limit:
-            raise Fatal(
-                f"the batch's files take {size:,} bytes and spark.scratch_size allows {self.limit:,}: raise it, let "
-                "fewer files load together, or let Spark read the bucket itself (spark.files: gs)"
-            )
-        size = min(size + beside, self.limit)
-        while self._used + size > self.limit:
-            self._waiting.add(freed := asyncio.Event())
-            try:
-                await freed.wait()
-            finally:
-                self._waiting.discard(freed)
-        self._used += size
-        folder = self.folder / f"{_PREFIX}{os.getpid()}.{_born(os.getpid())}-{uuid.uuid4().hex[:12]}"
-        try:
-            with no_room(self.folder):
-                folder.mkdir(parents=True)
-            yield folder
-        finally:
-            try:
-                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-            finally:
-                # Without waiting: whoever is cancelled in the middle of tidying up gives its room back all the same.
-                self._used -= size
-                for freed in self._waiting:
-                    freed.set()
-
-    def clean(self) -> int:
-        """Remove what dead processes left; answers how many folders that were."""
-        found = 0
-        if not self.folder.is_dir():
-            return 0
-        for folder in self.folder.glob(f"{_PREFIX}*-*"):
-            pid, _, born = folder.name.removeprefix(_PREFIX).partition("-")[0].partition(".")
-            if pid.isdigit() and not (_alive(int(pid)) and born in ("", _born(int(pid)))):
-                shutil.rmtree(folder, ignore_errors=True)
-                found += 1
-        return found
-
-
-def _alive(pid: int) -> bool:
-    if pid == os.getpid():
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _born(pid: int) -> str:
-    """When the process began, in ticks: in containers a new process gets a dead one's number. Empty: not told."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
-
-
-class no_room:  # noqa: N801 - used as a statement
-    """A full disk is a matter of time, not of the batch: it waits and is tried again."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise Throttled(f"no space is left in {self._folder} (spark.scratch): {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +113,18 @@ class _Fetching:
         data = await self._store.fetch(file.ref, generation=file.generation)
         if data is None:
             return None
-        if file.crc32c and checksum(data) != file.crc32c:
-            raise Transient(f"{file.ref}#{file.generation} came with another checksum than {file.crc32c}")
         place = self._reserve(len(data))
         with no_room(self._folder):
-            _write(self._target, data, place.start)
+            if len(data) <= _AT_ONCE:
+                self._take(file, data, place)
+            else:
+                await _to_its_end(self._take, file, data, place)
         return place
+
+    def _take(self, file: FileVersion, data: bytes, place: Place) -> None:
+        if file.crc32c and checksum(data) != file.crc32c:
+            raise Transient(f"{file.ref}#{file.generation} came with another checksum than {file.crc32c}")
+        _write(self._target, data, place.start)
 
     async def _in_parts(self, file: FileVersion) -> Place | None:
         place = self._reserve(file.size)

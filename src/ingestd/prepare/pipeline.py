@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from ingestd.formats.types import Mode, Schema
-from ingestd.model.errors import BadInput, Fatal
+from ingestd.model.errors import BadInput, Fatal, Transient
 from ingestd.model.preparation import BadData, Drift, FileLayout, Shaping
-from ingestd.prepare import distinct, output
+from ingestd.prepare import bucket, distinct, output
 from ingestd.prepare.quarantine import Verdict, judge, refusal
 from ingestd.prepare.readers import ReadPlan
-from ingestd.prepare.reading import HOLD_BYTES, REPORT, Reading, ReadingContents, Report, Unit
+from ingestd.prepare.reading import HOLD_BYTES, REPORT, Reading, Report, Unit
 from ingestd.prepare.shaping import BRANCH, FILE, HOME, LINE, SideFrame, shape, uses_others
 from ingestd.prepare.sqltypes import quote
 from ingestd.prepare.types import parse_schema, required, rest, spark_ddl
@@ -43,6 +43,7 @@ log = structlog.get_logger(__name__)
 SHARE_BYTES = 4 << 20  # less is not worth another task
 _SHRINKS = 2  # text to compressed columns, cautiously: decides how many files there will be
 _SHUFFLE_BYTES = 256 << 20
+_PARTITION_BYTES = 128 << 20  # read by one task at most: a worker holds a part of a file in memory
 _MOST_PASSES = 5
 
 Sides = Callable[["SparkSession"], Mapping[str, SideFrame]]
@@ -61,7 +62,7 @@ class Work:
     target: str  # folder for what is written, of this attempt alone
     names: tuple[str, ...]  # of all files, by their place in the request
     order: tuple[int, ...] = ()  # rank of each file: the highest is the newest
-    contents: Mapping[str, Unit] | None = None  # by path, where Spark itself reads the files
+    in_bucket: bool = False  # Spark itself reads the files, and writes there
     rejects: str = ""
     cores: int = 0
     sides: Sides | None = None
@@ -167,11 +168,8 @@ def read_rows(session: "SparkSession", work: Work, tolerated: int) -> "DataFrame
     """The frame of good rows and reports."""
     ddl = f"{_ddl(work)}, {REPORT} STRING"
     reading = _reading(work, tolerated)
-    if work.contents is not None:
-        left = {unit.index for unit in work.units}
-        contents = {path: unit for path, unit in work.contents.items() if unit.index in left}
-        frame = session.read.format("binaryFile").load(list(contents)).select("path", "content")
-        return frame.mapInArrow(ReadingContents(reading, contents), ddl)
+    if work.in_bucket:
+        return bucket.rows(session, reading, work.units, ddl)
     shares = share(work.units, tasks(work))
     reading = replace(reading, shares=shares)
     return session.range(0, len(shares), 1, len(shares)).mapInArrow(reading, ddl)
@@ -226,6 +224,9 @@ def _rows(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
     from pyspark.sql import functions as sql
 
     size = sum(unit.length for unit in work.units)
+    if work.in_bucket:  # a task's rows become one file, unless they are sent on
+        largest = min(max(work.layout.target_size * _SHRINKS, SHARE_BYTES), _PARTITION_BYTES)
+        session.conf.set("spark.sql.files.maxPartitionBytes", str(largest))
     if work.cores:
         session.conf.set("spark.sql.shuffle.partitions", str(max(tasks(work), -(-size // _SHUFFLE_BYTES))))
     if work.rejects:
@@ -242,7 +243,7 @@ def _rows(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
 
 def _on_this_disk(work: Work) -> bool:
     """Whether workers read and write where this process does."""
-    return work.contents is None and work.cores > 0
+    return not work.in_bucket and work.cores > 0
 
 
 def _kept_rows(session: "SparkSession", work: Work, tolerated: int, keys: Schema) -> _Rows:
@@ -332,6 +333,8 @@ def _complete(work: Work, reports: Sequence[Report]) -> None:
     silent = {(unit.index, unit.part) for unit in work.units} - {(item.index, item.part) for item in reports}
     if silent:
         raise Fatal(f"no report came for {len(silent)} file(s), e.g. {work.names[min(silent)[0]]}")
+    if short := bucket.short(work.units, reports):
+        raise Transient(f"Spark did not read all of {len(short)} file(s), e.g. {short[0]}")
 
 
 def _differ(left: Schema, right: Schema) -> bool:

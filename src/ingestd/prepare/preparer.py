@@ -26,20 +26,22 @@ from typing import Protocol
 
 import structlog
 
-from ingestd.model.errors import BadInput, Fatal, NotFound, PreconditionFailed, Transient
+from ingestd.model.errors import BadInput, NotFound, PreconditionFailed, Transient
 from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
 from ingestd.model.preparation import BadFile, Output, Prepared, PrepareRequest, Shaping
 from ingestd.ports import FileStore
-from ingestd.prepare import distinct, manifest, pipeline, planning
-from ingestd.prepare.fetch import PARALLEL, Scratch, fetch, no_room
+from ingestd.prepare import bucket, distinct, inflate, manifest, pipeline, planning
+from ingestd.prepare.fetch import PARALLEL, fetch
 from ingestd.prepare.masters import Files
 from ingestd.prepare.reading import Unit
+from ingestd.prepare.scratch import Scratch, no_room
 from ingestd.prepare.session import Spark
 from ingestd.prepare.types import rest
 
 log = structlog.get_logger(__name__)
 
-MOST_IN_MEMORY = 1 << 30  # of a file that Spark reads from the bucket
+MOST_IN_MEMORY = 1 << 30  # of a file that Spark reads from the bucket, and hands over as one
+_HEAD = 16  # bytes that tell whether a file is compressed
 
 
 class SideInputs(Protocol):
@@ -152,16 +154,11 @@ class SparkPreparer:
         return _prepared(request, made, outputs, rejected, gone)
 
     async def _in_the_bucket(self, request: PrepareRequest, sides: pipeline.Sides | None) -> Prepared:
-        if large := [file.ref.url for file in request.files if file.size > MOST_IN_MEMORY]:
-            raise Fatal(
-                f"{large[0]} has more than {MOST_IN_MEMORY:,} bytes, and Spark hands a bucket's file over as one: "
-                "split it, or let the daemon fetch files (spark.files: local)"
-            )
         gone = await self._replaced(request.files)
         present = [index for index in range(len(request.files)) if index not in gone]
-        missing = tuple(_missing(index) for index in sorted(gone))
+        unread = tuple(_missing(index) for index in sorted(gone))
         if not present:
-            return _nothing(request, missing)
+            return _nothing(request, unread)
         heads: list[bytes] = []
         if request.load.get("autodetect"):
             for index in present[:3]:
@@ -170,14 +167,18 @@ class SparkPreparer:
                 data = await self._store.fetch(file.ref, generation=file.generation, end=end) if end else b""
                 heads.append(planning.beginning(data or b"", file.size))
         read, constants = planning.read_plan(request, present, iter(heads))
-        units = tuple(
-            Unit(index, request.files[index].ref.url, length=request.files[index].size, constants=constants[index])
-            for index in present
-        )
+        units: list[Unit] = []
+        for index in present:
+            file = request.files[index]
+            unit = Unit(index, file.ref.url, length=file.size, constants=constants[index])
+            units.append(replace(unit, in_parts=read.cuttable and await self._plain_lines(file)))
+        unread += tuple(BadFile(unit.index, why) for unit in units if (why := _unreadable(unit)))
+        readable = tuple(unit for unit in units if not _unreadable(unit))
+        if not readable:
+            return _nothing(request, unread)
         run = request.folder / f"run-{uuid.uuid4().hex[:12]}"
-        work = planning.work_of(request, read, units, run.url, sides, self._where.cores)
-        work = replace(work, contents={unit.name: unit for unit in units})
-        made = await self._run(request, work)
+        work = planning.work_of(request, read, readable, run.url, sides, self._where.cores)
+        made = await self._run(request, replace(work, in_bucket=True))
         if changed := await self._replaced([request.files[index] for index in present]):
             raise Transient(f"{len(changed)} file(s) were replaced while Spark read them")
         outputs = await self._listed(made)
@@ -186,7 +187,14 @@ class SparkPreparer:
             ref = run / "rejected-00000.jsonl"
             await self._store.create(ref, "".join(line + "\n" for line in made.rejected).encode())
             rejected = (ref.url,)
-        return _prepared(request, made, outputs, rejected, missing)
+        return _prepared(request, made, outputs, rejected, unread)
+
+    async def _plain_lines(self, file: FileVersion) -> bool:
+        """Whether the file is large, and its lines lie in it as they are: then several tasks read it."""
+        if file.size <= 2 * planning.PART_BYTES or file.ref.name.endswith(bucket.CODECS):
+            return False
+        head = await self._store.fetch(file.ref, generation=file.generation, end=_HEAD)
+        return not inflate.compressed(head or b"")
 
     async def _run(self, request: PrepareRequest, work: pipeline.Work) -> pipeline.Made:
         return await self._spark.run(
@@ -248,6 +256,16 @@ class SparkPreparer:
 
 def _missing(index: int) -> BadFile:
     return BadFile(index, "the file is gone or was overwritten", missing=True)
+
+
+def _unreadable(unit: Unit) -> str:
+    """Why Spark cannot read this object from the bucket: others are not held up by it. Empty when it can."""
+    remedy = "let the daemon fetch files (spark.files: local)"
+    if bucket.unspeakable(ObjectRef.parse(unit.name).name):
+        return f"Spark cannot read an object with such a name from the bucket: rename it, or {remedy}"
+    if unit.length > MOST_IN_MEMORY and not unit.in_parts:
+        return f"Spark hands a file like this over as one, up to {MOST_IN_MEMORY:,} bytes: split it, or {remedy}"
+    return ""
 
 
 def _nothing(request: PrepareRequest, bad: tuple[BadFile, ...]) -> Prepared:

@@ -63,6 +63,7 @@ class Unit:
     length: int = 0
     part: int = 0
     followed: bool = False  # by another part of the file, whose lines are counted from here on
+    in_parts: bool = False  # where Spark itself reads the file: by several tasks, cut as Spark sees fit
     constants: tuple[Any, ...] = ()  # values of the columns that its path decides
 
 
@@ -77,6 +78,7 @@ class Report:
     bad: int = 0
     left: int = 0  # left out for having columns the table has not
     lines: int = 0  # of a part that another one follows
+    size: int = 0  # of a part that Spark has cut
     whole: bool = False  # unreadable, or unfit, as a whole
     why: str = ""
     line: int | None = None
@@ -109,27 +111,11 @@ class Reading:
     def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                worker = _Worker(self, f"{number}")
+                worker = Worker(self, f"{number}")
                 sliced = self.plan.options.source_format in (SourceFormat.PARQUET, SourceFormat.ORC)
                 for unit in self.shares[number]:
                     yield from worker.take(unit, _mapped(unit) if sliced else _bytes(unit))
                 yield from worker.finish()
-
-
-@dataclass(frozen=True, slots=True)
-class ReadingContents:
-    """The same for files that Spark itself brings (`binaryFile`): rows of path and content."""
-
-    reading: Reading
-    units: dict[str, Unit]
-
-    def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-        worker = _Worker(self.reading, "")
-        for batch in batches:
-            paths, contents = batch.column("path"), batch.column("content")
-            for row in range(batch.num_rows):
-                yield from worker.take(self.units[paths[row].as_py()], contents[row].as_py())
-        yield from worker.finish()
 
 
 def output_schema(plan: ReadPlan) -> "pa.Schema":
@@ -155,6 +141,10 @@ def _bytes(unit: Unit) -> bytes:
     return data
 
 
+def _report(unit: Unit) -> Report:
+    return Report(unit.index, unit.part, size=unit.length if unit.in_parts else 0)
+
+
 def _first_line(unit: Unit) -> int:
     """Rows of a later part come after those of the earlier ones: a row takes at least one byte."""
     return unit.start if unit.part else 0
@@ -174,7 +164,7 @@ def _told(unit: Unit, bad: Bad) -> str:
     return json.dumps(told, ensure_ascii=False)
 
 
-class _Worker:
+class Worker:
     """One share: files in, batches and reports out."""
 
     def __init__(self, reading: Reading, share: str) -> None:
@@ -244,12 +234,15 @@ class _Worker:
         firsts = [_first_line(unit) for unit, _ in waiting]
         lines = np.concatenate([np.arange(first, first + n) for first, n in zip(firsts, counts, strict=True)])
         yield from self._batches(table, files, pa.array(lines, pa.int64()))
-        yield self._reports(
-            [Report(unit.index, unit.part, n, n, lines=n) for (unit, _), n in zip(waiting, counts, strict=True)]
-        )
+        reports = []
+        for (unit, _), n in zip(waiting, counts, strict=True):
+            report = _report(unit)
+            report.rows = report.out = report.lines = n
+            reports.append(report)
+        yield self._reports(reports)
 
     def _single(self, unit: Unit, data: bytes | memoryview, *, plain: bool = False) -> Iterator["pa.RecordBatch"]:
-        report = Report(unit.index, unit.part)
+        report = _report(unit)
         held: list[pa.Table] = []
         holding = 0
         unknown: Schema = ()

@@ -9,10 +9,10 @@ from ingestd.ports import FileStore
 from ingestd.prepare.classic import ClassicEngine
 from ingestd.prepare.connect import ConnectEngine
 from ingestd.prepare.engine import Engine
-from ingestd.prepare.fetch import Scratch
 from ingestd.prepare.java import find_java, runnable_home
 from ingestd.prepare.masters import Kind, configuration, master
 from ingestd.prepare.preparer import SideInputs, SparkPreparer, Where
+from ingestd.prepare.scratch import Scratch
 from ingestd.prepare.session import Spark
 from ingestd.prepare.startup import Startup
 from ingestd.prepare.statements import SparkStatements

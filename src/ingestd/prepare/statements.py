@@ -17,11 +17,11 @@ from ingestd.model.preparation import FileLayout, Output, Prepared, PrepareReque
 from ingestd.ports import FileStore
 from ingestd.prepare import pipeline
 from ingestd.prepare.failures import explain
-from ingestd.prepare.fetch import Scratch
 from ingestd.prepare.output import Format
 from ingestd.prepare.preparer import SparkPreparer, Where
 from ingestd.prepare.quarantine import Verdict
 from ingestd.prepare.reading import REPORT
+from ingestd.prepare.scratch import Scratch
 from ingestd.prepare.session import Spark
 from ingestd.prepare.shaping import FILE, HOME, LINE
 

@@ -14,6 +14,7 @@ from tests.unit.localcloud.bigquery.files.support import schema
 
 from ingestd.localcloud.cloud import LocalCloud
 from ingestd.model.preparation import BadData, Branch, Shaping
+from ingestd.prepare import pipeline, planning
 from ingestd.prepare.masters import Files
 from ingestd.prepare.preparer import SparkPreparer, Where
 from ingestd.prepare.start import spark_for
@@ -70,6 +71,49 @@ async def main(folder: Path) -> None:
             split = await batches.prepare(files[:6], COLUMNS, shaping=shaping)
             assert [(output.branch, output.rows) for output in split.outputs] == [(-1, 1), (0, 1)]
             assert await batches.loaded(split, 0) == [(4, "ä", ["x"])]
+            await large_files(batches)
+            await names_that_spark_has_its_own_idea_of(batches)
+
+
+async def large_files(batches: Batches) -> None:
+    """Files of lines are cut by Spark, and nobody can tell afterwards."""
+    planning.PART_BYTES, pipeline._PARTITION_BYTES = 1000, 20_000
+    rows = [{"id": n, "name": "ü" * (n % 50)} for n in range(3000)]
+    bad = lines(rows[:2500]) + b'{"id": "none"}\n' + lines(rows[2500:])
+    contents = {
+        "large/a b+ü.json": b"\xef\xbb\xbf" + lines(rows),
+        "large/no-end.json": b"\n" + lines(rows[:2000]).rstrip(b"\n"),
+        "large/windows.json": lines(rows).replace(b"\n", b"\r\n"),
+        "large/packed.json": gzip.compress(lines(rows), 0),
+        "large/bad.json": bad,
+    }
+    files = await batches.put_all(contents)
+    prepared = await batches.prepare(files, COLUMNS)
+    assert [(item.index, item.line, item.column) for item in prepared.bad] == [(4, 2501, "id")]
+    assert prepared.rows_per_file == {0: 3000, 1: 2000, 2: 3000, 3: 3000}
+    assert sum(len(output.uris) for output in prepared.outputs) > len(files), "they were not cut"
+    assert await batches.loaded(prepared) == await batches.direct(files[:4], COLUMNS)
+    newest = await batches.prepare(files[:2], COLUMNS, shaping=Shaping(unique_columns=("name",)))
+    last = {row["name"]: row["id"] for row in rows[:2000]}  # by name: the later of two files is the newest
+    assert {name: number for number, name, _ in await batches.loaded(newest)} == last
+    table = "id,name\n" + "".join(f'{n},"a ""{n}"" b"\n' for n in range(3000))
+    files = [await batches.put("large/a.csv", table.encode())]
+    load = {"sourceFormat": "CSV", "skipLeadingRows": 1}
+    columns = schema("id INT64 REQUIRED", "name STRING")
+    prepared = await batches.prepare(files, columns, load)
+    assert await batches.loaded(prepared) == await batches.direct(files, columns, load)
+
+
+async def names_that_spark_has_its_own_idea_of(batches: Batches) -> None:
+    """A pattern's characters are a name's, and a name that Hadoop cannot spell holds up no other file."""
+    names = ["odd/a[1].json", "odd/{b,c}.json", "odd/d*.json", "odd/e?.json", "odd/f%20g.json", "odd//h.json"]
+    files = await batches.put_all({name: lines([{"id": n}]) for n, name in enumerate(names)})
+    prepared = await batches.prepare(files, COLUMNS)
+    assert prepared.rows_per_file == dict.fromkeys(range(5), 1)
+    assert await batches.loaded(prepared) == await batches.direct(files[:5], COLUMNS)
+    ((index, why),) = [(item.index, item.why) for item in prepared.bad]
+    assert index == 5
+    assert "rename it" in why
 
 
 if __name__ == "__main__":
