@@ -216,3 +216,18 @@ async def test_of_files_whose_bad_rows_are_set_aside_the_good_ones_are_compared(
     assert marked == [225 - 51]
     assert prepared.rows_left_out == {"duplicate": 225 - 51, "bad": 1}
     assert len(prepared.rejected) == 1
+
+
+async def test_rows_that_take_far_more_room_than_their_files_are_not_kept(
+    spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distinct, "WORTH_BYTES", 0)
+    marked = []
+    monkeypatch.setattr(distinct, "mark", lambda *given: marked.append(given))
+    batches = Batches(spark, tmp_path)
+    wide = schema("id INT64", *(f"c{number} INT64" for number in range(200)))
+    files = [await batches.put(f"{n}.json", lines([{"id": i % 70} for i in range(1500)])) for n in range(2)]
+    prepared = await batches.prepare(files, wide, shaping=Shaping(unique_columns=("id",)))
+    assert [row[0] for row in await batches.loaded(prepared)] == list(range(70))
+    assert prepared.rows_left_out == {"duplicate": 2930}
+    assert not marked

@@ -1,15 +1,18 @@
 """What the preparer promises the batch: an answer that lasts, nothing lost, nothing left behind."""
 
 import asyncio
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.spark.batches import Batches, lines
 from tests.unit.localcloud.bigquery.files.support import schema
 
-from ingestd.model.errors import BadInput, Fatal
+from ingestd.model.errors import BadInput, Fatal, Transient
 from ingestd.model.objects import ObjectRef
-from ingestd.model.preparation import FileLayout
+from ingestd.model.preparation import BadData, FileLayout
+from ingestd.prepare import pipeline
 from ingestd.prepare.session import Spark
 
 COLUMNS = schema("id INT64 REQUIRED", "name STRING", "tags STRING REPEATED")
@@ -129,3 +132,32 @@ async def test_a_bad_part_of_a_large_file_sets_all_of_the_file_aside(
     prepared = await batches.prepare(files, COLUMNS)
     assert [(bad.index, bad.line, bad.column) for bad in prepared.bad] == [(0, 1501, "id")]
     assert await batches.loaded(prepared) == await batches.direct(files[1:], COLUMNS)
+
+
+async def test_prepared_files_that_somebody_cleared_away_never_pass_for_a_batch_without_rows(
+    batches: Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = pipeline.prepare
+
+    def cleared(session: Any, work: Any) -> Any:
+        made = plain(session, work)
+        shutil.rmtree(made.target)
+        return made
+
+    files = [await batches.put("in/a.json", lines([{"id": 1}]))]
+    request = batches.request(files, COLUMNS)
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "prepare", cleared)
+        with pytest.raises(Transient, match="are gone"):
+            await batches.preparer.prepare(request)
+    assert await batches.names("staging/") == []
+    assert await batches.loaded(await batches.preparer.prepare(request)) == [(1, None, [])]
+
+
+async def test_a_bad_row_among_rows_whose_columns_are_detected_is_set_aside_alone(batches: Batches) -> None:
+    data = lines([{"id": 1, "name": "a"}]) + b"{broken\n" + lines([{"id": 2.5}])
+    files = [await batches.put("in/a.json", data)]
+    load = {"sourceFormat": "NEWLINE_DELIMITED_JSON", "autodetect": True}
+    prepared = await batches.prepare(files, (), load, bad_data=BadData.QUARANTINE_ROWS)
+    assert await batches.loaded(prepared) == [(1.0, "a"), (2.5, None)]
+    assert [(bad.line, bad.rows, bad.loaded) for bad in prepared.bad] == [(2, 1, True)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ingestd.batch.content import SetAside
 from ingestd.batch.prepared import PreparedLoading, batch_folder
-from ingestd.model.errors import Fatal
+from ingestd.model.errors import BadInput, Fatal
 from ingestd.model.preparation import BadData, Prepared, PrepareRequest
 
 TEMP_EXT = "temp_ext"
@@ -22,7 +22,10 @@ class SparkTransforming(PreparedLoading):
     async def _made(self, request: PrepareRequest) -> Prepared:
         assert self._parts.statements is not None
         assert self._record.success is not None
-        return await self._parts.statements.query(over_temp_ext(self._record.success.sql), request)
+        made = await self._parts.statements.query(over_temp_ext(self._record.success.sql), request)
+        if gone := [request.files[bad.index].ref.url for bad in made.bad if bad.missing]:
+            raise BadInput(f"{len(gone)} file(s) of the directory are gone or were overwritten, e.g. {gone[0]}")
+        return made
 
     async def _asked(self, attempt: int, wanted: list[int]) -> PrepareRequest:
         record = self._record

@@ -49,6 +49,7 @@ class ClientOptions:
     """Sizes and time limits of the connections; the defaults suit one daemon on two cores."""
 
     storage_threads: int = 16
+    transfer_threads: int = 16
     bigquery_threads: int = 8
     call_timeout: timedelta = timedelta(seconds=60)
     pull_timeout: timedelta = timedelta(seconds=20)
@@ -85,10 +86,12 @@ async def connect(
     async with AsyncExitStack() as stack:
         threads = {
             "storage": Threads("storage", options.storage_threads),
+            "transfers": Threads("transfers", options.transfer_threads),
             "bigquery": Threads("bigquery", options.bigquery_threads),
             "auth": Threads("auth", 2),
         }
-        storage_client = _storage_client(project, env.get("STORAGE_EMULATOR_HOST", ""), options.storage_threads)
+        at_once = options.storage_threads + options.transfer_threads
+        storage_client = _storage_client(project, env.get("STORAGE_EMULATOR_HOST", ""), at_once)
         stack.callback(storage_client.close)
         bigquery_client = _bigquery_client(project, env.get("BIGQUERY_EMULATOR_HOST", ""), options.bigquery_threads)
         stack.callback(bigquery_client.close)
@@ -99,7 +102,9 @@ async def connect(
         for pool in threads.values():  # last in, first out: threads end before the sessions they use
             stack.push_async_callback(pool.close)
         yield Clients(
-            store=GcsStore(storage_client, threads["storage"], retrier, timeout=seconds),
+            store=GcsStore(
+                storage_client, threads["storage"], retrier, timeout=seconds, transfers=threads["transfers"]
+            ),
             warehouse=BigQueryWarehouse(
                 bigquery_client,
                 threads["bigquery"],

@@ -29,9 +29,19 @@ T = TypeVar("T")
 
 
 class GcsStore:
-    def __init__(self, client: Client, threads: Threads, retrier: Retrier, *, timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        client: Client,
+        threads: Threads,
+        retrier: Retrier,
+        *,
+        timeout: float = 60.0,
+        transfers: Threads | None = None,
+    ) -> None:
+        """`transfers` move whole files: the lease of a record must not wait behind them."""
         self._client = client
         self._threads = threads
+        self._transfers = transfers or threads
         self._retrier = retrier
         self._timeout = timeout
 
@@ -113,7 +123,7 @@ class GcsStore:
                 return None
             return content
 
-        return await self._call("fetch", ref, download)
+        return await self._call("fetch", ref, download, self._transfers)
 
     async def upload(self, ref: ObjectRef, path: Path, *, content_type: str = "application/octet-stream") -> Generation:
         def send() -> Generation:
@@ -123,7 +133,7 @@ class GcsStore:
             )
             return Generation(int(blob.generation))
 
-        return await self._call("upload", ref, send)
+        return await self._call("upload", ref, send, self._transfers)
 
     async def delete(self, ref: ObjectRef, *, if_generation: Generation | None = None) -> bool:
         def remove() -> bool:
@@ -221,9 +231,9 @@ class GcsStore:
             if not token:
                 return
 
-    async def _call(self, operation: str, ref: ObjectRef, fn: Callable[[], T]) -> T:
+    async def _call(self, operation: str, ref: ObjectRef, fn: Callable[[], T], threads: Threads | None = None) -> T:
         def attempt() -> Awaitable[T]:
-            return self._threads.run(_translating, operation, ref, fn)
+            return (threads or self._threads).run(_translating, operation, ref, fn)
 
         return await self._retrier.call(attempt, f"storage.{operation}", resource=ref.url)
 

@@ -52,8 +52,9 @@ def _paths(names: Iterable[str]) -> list[str]:
 
 
 def unspeakable(name: str) -> bool:
-    """Whether Hadoop spells the object's name otherwise, and so reads another one, or none."""
-    return any(part in ("", ".", "..") for part in name.split("/"))
+    """Whether Spark passes over an object of this name, or spells it otherwise and so reads another one, or none."""
+    *folders, last = name.split("/")
+    return last.startswith(("_", ".")) or any(part in ("", ".", "..") for part in (*folders, last)) or "\\" in name
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ only to drop a few rows. Where the key is made of the files' own columns and the
 The verdict on every file is known after the first step, so that a batch that has to be read again is not written first.
 Whatever dies in between leaves files in the attempt's own scratch folder. A share that Spark runs twice replaces its
 file with the same content. Keys that are computed, ordered otherwise, filtered or joined before, or too many to look
-at, go Spark's way (`shaping`).
+at, go Spark's way (`shaping`), and so do rows that take too much room in scratch.
 """
 
 import os
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 WORTH_BYTES = 16 << 20  # a smaller batch is sorted sooner than a second job is started
+MOST_KEPT = 3  # times the files' size: rows with many empty columns take far more room than their text
+_FRAME = 1 << 20  # what Arrow adds, however few rows there are
 MOST_ROWS = 8_000_000  # the driver holds about 50 bytes of each
 MOST_KEY_BYTES = 256 << 20
 _TEXT = (SourceFormat.JSON, SourceFormat.CSV)
@@ -81,9 +83,11 @@ class Keeping:
             for number in batch.column(0).to_pylist():
                 reports = self._share(pa.RecordBatch.from_pydict({"id": [number]}), number)
                 # One row: thousands of files would take the driver longer to receive than to understand.
-                yield pa.RecordBatch.from_pydict({REPORT: ["\n".join(reports)]})
+                told = None if reports is None else "\n".join(reports)
+                yield pa.record_batch([pa.array([told], pa.string())], [REPORT])
 
-    def _share(self, wanted: "pa.RecordBatch", number: int) -> list[str]:
+    def _share(self, wanted: "pa.RecordBatch", number: int) -> list[str] | None:
+        """The reports on a share whose rows are kept; None when they take too much room."""
         import pyarrow as pa
 
         schema = output_schema(self.reading.plan)
@@ -91,11 +95,15 @@ class Keeping:
         reports: list[str] = []
         place = _rows(self.folder, number)
         draft = place.with_suffix(f".{os.getpid()}")
+        most = _FRAME + MOST_KEPT * sum(unit.length for unit in self.reading.shares[number])
         with pa.OSFile(str(draft), "wb") as target, pa.ipc.new_file(target, schema) as kept:
             for batch in self.reading(iter([wanted])):
                 told = batch.column(REPORT)
                 if told.null_count == len(told):
                     kept.write_batch(batch.select(schema.names))
+                    if target.tell() > most:
+                        draft.unlink()
+                        return None
                 else:
                     reports += told.to_pylist()
         draft.replace(place)

@@ -152,7 +152,7 @@ def _with_leaked(known: Verdict | None, verdict: Verdict) -> Verdict:
 def detect(session: "SparkSession", work: Work) -> Schema:
     """The columns of files whose table does not exist yet: whatever any of them has."""
     plan = replace(work.plan, drift=Drift.EVOLVE)
-    frame = read_rows(session, replace(work, plan=plan), work.plan.options.max_bad_records)
+    frame = read_rows(session, replace(work, plan=plan, rejects=""), work.plan.options.max_bad_records)
     found = [Report.parse(row[0]) for row in frame.where(f"{REPORT} IS NOT NULL").select(REPORT).collect()]
     verdict = judge(found, work.policy, work.plan.options.max_bad_records)
     if work.plan.detected:  # CSV has names and an order already
@@ -232,10 +232,14 @@ def _rows(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
     if work.rejects:
         Path(work.rejects).mkdir(parents=True)
     keys = distinct.keys_of(work.shaping, _columns(work))
-    if keys and _on_this_disk(work) and distinct.worthwhile(work.plan.options.source_format, work.units):
-        return _kept_rows(session, work, tolerated, keys)
+    worthwhile = keys and _on_this_disk(work) and distinct.worthwhile(work.plan.options.source_format, work.units)
+    if worthwhile and (kept := _kept_rows(session, work, tolerated, keys)) is not None:
+        return kept
     seen = Observation(f"read-{uuid.uuid4().hex[:8]}")
-    frame = read_rows(session, work, tolerated).observe(seen, sql.expr(f"collect_list({REPORT}) AS reports"))
+    frame = read_rows(session, work, tolerated)
+    if work.in_bucket and not work.shaping.unique_columns:  # rows stay in their task, which writes a file
+        frame = frame.coalesce(tasks(work))
+    frame = frame.observe(seen, sql.expr(f"collect_list({REPORT}) AS reports"))
     return _Rows(
         frame.where(f"{REPORT} IS NULL"), work.shaping, lambda: [Report.parse(text) for text in seen.get["reports"]]
     )
@@ -246,15 +250,20 @@ def _on_this_disk(work: Work) -> bool:
     return not work.in_bucket and work.cores > 0
 
 
-def _kept_rows(session: "SparkSession", work: Work, tolerated: int, keys: Schema) -> _Rows:
-    """The rows of a large batch, read into scratch and with one per key."""
+def _kept_rows(session: "SparkSession", work: Work, tolerated: int, keys: Schema) -> _Rows | None:
+    """The rows of a large batch, read into scratch and with one per key; None when they take too much room there."""
     folder = f"{work.target}-rows"
     Path(folder).mkdir(parents=True)
     shares = share(work.units, tasks(work))
     count = len(shares)
     reading = replace(_reading(work, tolerated), shares=shares)
     told = session.range(0, count, 1, count).mapInArrow(distinct.Keeping(reading, folder), f"{REPORT} STRING")
-    reports = [Report.parse(text) for row in told.collect() for text in row[0].splitlines()]
+    texts = [row[0] for row in told.collect()]
+    if None in texts:
+        shutil.rmtree(folder, ignore_errors=True)
+        log.info("prepare.too_wide_to_keep", most=distinct.MOST_KEPT)
+        return None
+    reports = [Report.parse(text) for told_of in texts for text in told_of.splitlines()]
     _complete(work, reports)
     verdict = judge(reports, work.policy, tolerated)
     dropped = None if _unsettled(work, verdict) else distinct.mark(folder, count, keys, work.order)
@@ -320,7 +329,8 @@ def _pass(session: "SparkSession", work: Work, tolerated: int, rows: _Rows) -> M
         relaxed=empty,
         left_out=left | ({"duplicate": rows.duplicates} if rows.duplicates else {}),
         rejects=work.rejects,
-        rejected=tuple(line for report in reports for line in report.rejected),
+        # By part: one that Spark read twice reports twice.
+        rejected=tuple(line for one in {(r.index, r.part): r for r in reports}.values() for line in one.rejected),
     )
 
 

@@ -19,13 +19,14 @@ which case the generations are looked at before and after.
 import asyncio
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 import structlog
 
+from ingestd.model.bounded import bounded
 from ingestd.model.errors import BadInput, NotFound, PreconditionFailed, Transient
 from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
 from ingestd.model.preparation import BadFile, Output, Prepared, PrepareRequest, Shaping
@@ -133,7 +134,8 @@ class SparkPreparer:
 
     async def _locally(self, request: PrepareRequest, sides: pipeline.Sides | None) -> Prepared:
         size = sum(file.size for file in request.files)
-        kept = size if request.shaping.unique_columns and size >= distinct.WORTH_BYTES else 0
+        unique = bool(request.shaping.unique_columns) and size >= distinct.WORTH_BYTES
+        kept = distinct.MOST_KEPT * size if unique else 0
         async with self._scratch.room(size, beside=kept) as folder:
             fetched = await fetch(self._store, request.files, folder)
             gone = tuple(_missing(index) for index in sorted(fetched.gone))
@@ -178,7 +180,12 @@ class SparkPreparer:
             return _nothing(request, unread)
         run = request.folder / f"run-{uuid.uuid4().hex[:12]}"
         work = planning.work_of(request, read, readable, run.url, sides, self._where.cores)
-        made = await self._run(request, replace(work, in_bucket=True))
+        try:
+            made = await self._run(request, replace(work, in_bucket=True))
+        except BadInput as error:  # Spark complains of a path that is not there: a file that went before it was listed
+            if not await self._replaced([request.files[unit.index] for unit in readable]):
+                raise
+            raise Transient(f"files were replaced or deleted before Spark read them: {error}") from error
         if changed := await self._replaced([request.files[index] for index in present]):
             raise Transient(f"{len(changed)} file(s) were replaced while Spark read them")
         outputs = await self._listed(made)
@@ -203,39 +210,33 @@ class SparkPreparer:
 
     async def _replaced(self, files: Sequence[FileVersion]) -> set[int]:
         """Which of the files are not there any more in their pinned generation."""
-        gone: set[int] = set()
-        waiting = iter(enumerate(files))
 
-        async def work() -> None:
-            for index, file in waiting:
-                info = await self._store.stat(file.ref)
-                if info is None or info.generation != file.generation:
-                    gone.add(index)
+        async def there(file: FileVersion) -> bool:
+            info = await self._store.stat(file.ref)
+            return info is not None and info.generation == file.generation
 
-        await asyncio.gather(*(work() for _ in range(PARALLEL)))
-        return gone
+        found = await bounded(files, there, PARALLEL)
+        return {index for index, present in enumerate(found) if not present}
 
     async def _upload(self, request: PrepareRequest, made: pipeline.Made) -> tuple[tuple[Output, ...], tuple[str, ...]]:
         run = request.folder / f"run-{uuid.uuid4().hex[:12]}"
-        slots = asyncio.Semaphore(PARALLEL)
 
-        async def send(path: Path, name: str) -> str:
-            async with slots:
-                ref = run / name
-                await self._store.upload(ref, path)
-                return ref.url
+        async def send(file: tuple[str, Path]) -> str:
+            ref = run / file[0]
+            await self._store.upload(ref, file[1])
+            return ref.url
 
-        found = pipeline.local_files(made.target, made.rows)
+        found = await asyncio.to_thread(pipeline.local_files, made.target, made.rows)
+        _all_there(made, found)
         outputs: list[Output] = []
         for branch, paths in sorted(found.items()):
             label = "rows" if branch < 0 else f"branch{branch}"
-            names = [f"{label}-{number:05d}{made.form.suffix}" for number in range(len(paths))]
-            urls = await asyncio.gather(*(send(path, name) for path, name in zip(paths, names, strict=True)))
+            named = [(f"{label}-{number:05d}{made.form.suffix}", path) for number, path in enumerate(paths)]
+            urls = await bounded(named, send, PARALLEL)
             size = sum(path.stat().st_size for path in paths)
             outputs.append(Output(branch, tuple(urls), made.rows[branch], size))
-        bad = pipeline.rejected_files(made)
-        rejected = await asyncio.gather(*(send(path, f"rejected-{n:05d}.jsonl") for n, path in enumerate(bad)))
-        return tuple(outputs), tuple(rejected)
+        bad = [(f"rejected-{number:05d}.jsonl", path) for number, path in enumerate(pipeline.rejected_files(made))]
+        return tuple(outputs), tuple(await bounded(bad, send, PARALLEL))
 
     async def _listed(self, made: pipeline.Made) -> tuple[Output, ...]:
         """What Spark wrote into the bucket."""
@@ -248,10 +249,20 @@ class SparkPreparer:
             branch = pipeline.branch_of(folders[-1] if folders else "")
             if name.startswith("part-") and made.rows.get(branch, 0):
                 found.setdefault(branch, []).append((info.ref.url, info.size))
+        _all_there(made, found)
         return tuple(
             Output(branch, tuple(url for url, _ in files), made.rows[branch], sum(size for _, size in files))
             for branch, files in sorted(found.items())
         )
+
+
+def _all_there(made: pipeline.Made, found: Collection[int]) -> None:
+    """Files that somebody cleared away must never pass for a batch without rows: its sources would be deleted.
+
+    Where only some of a target's files are gone, the load job counts fewer rows than were written.
+    """
+    if missing := [branch for branch, rows in made.rows.items() if rows and branch not in found]:
+        raise Transient(f"the prepared files of {len(missing)} target(s) in {made.target} are gone")
 
 
 def _missing(index: int) -> BadFile:

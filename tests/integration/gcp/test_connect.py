@@ -59,3 +59,23 @@ async def test_a_slow_service_does_not_stop_the_event_loop(cloud, bucket, fault)
             ticks += 1
         await calls
     assert ticks > 15
+
+
+async def test_a_small_write_does_not_wait_behind_large_files(cloud, bucket):
+    """A record's lease is renewed while batches are fetched, however many there are."""
+    options = ClientOptions(transfer_threads=1)
+    async with connect("test-project", options=options, environment=cloud.endpoints.environ()) as clients:
+        store = clients.store
+        ref = ObjectRef(bucket, "x")
+        generation = await store.create(ref, b"data")
+        busy = threading.Event()
+        moving = asyncio.create_task(store._transfers.run(busy.wait, 30))
+        fetching = asyncio.create_task(store.fetch(ref, generation=generation))
+        try:
+            async with asyncio.timeout(10):
+                assert await store.create(ref, b"more", if_generation=generation)
+            assert not fetching.done()
+        finally:
+            busy.set()
+            await moving
+        assert await fetching is None, "that generation was replaced"

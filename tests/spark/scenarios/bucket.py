@@ -6,6 +6,7 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from tests.spark.batches import Batches, lines
 from tests.spark.processes import QUICK
@@ -13,8 +14,9 @@ from tests.spark.scenarios.faults import running
 from tests.unit.localcloud.bigquery.files.support import schema
 
 from ingestd.localcloud.cloud import LocalCloud
+from ingestd.model.errors import Transient
 from ingestd.model.preparation import BadData, Branch, Shaping
-from ingestd.prepare import pipeline, planning
+from ingestd.prepare import bucket, pipeline, planning
 from ingestd.prepare.masters import Files
 from ingestd.prepare.preparer import SparkPreparer, Where
 from ingestd.prepare.start import spark_for
@@ -66,6 +68,7 @@ async def main(folder: Path) -> None:
             assert await batches.loaded(prepared) == await batches.direct(files[:6], COLUMNS)
             assert [(bad.index, bad.missing) for bad in prepared.bad] == [(6, False), (7, True)], prepared.bad
             assert len(prepared.rejected) == 1
+            assert [len(output.uris) for output in prepared.outputs] == [1], "few rows are one file"
             assert list(batches.scratch.folder.glob("batch-*")) == []
             shaping = Shaping(unique_columns=("name",), branches=(Branch("id = 4"),))
             split = await batches.prepare(files[:6], COLUMNS, shaping=shaping)
@@ -73,6 +76,7 @@ async def main(folder: Path) -> None:
             assert await batches.loaded(split, 0) == [(4, "ä", ["x"])]
             await large_files(batches)
             await names_that_spark_has_its_own_idea_of(batches)
+            await a_file_that_goes_before_it_is_read(batches)
 
 
 async def large_files(batches: Batches) -> None:
@@ -88,10 +92,19 @@ async def large_files(batches: Batches) -> None:
         "large/bad.json": bad,
     }
     files = await batches.put_all(contents)
+    tasks: list[int] = []
+    rows_of = bucket.rows
+
+    def counted(*given: Any) -> Any:
+        frame = rows_of(*given)
+        tasks.append(frame.rdd.getNumPartitions())
+        return frame
+
+    bucket.rows = counted
     prepared = await batches.prepare(files, COLUMNS)
+    assert tasks[0] > len(files), "they were not cut"
     assert [(item.index, item.line, item.column) for item in prepared.bad] == [(4, 2501, "id")]
     assert prepared.rows_per_file == {0: 3000, 1: 2000, 2: 3000, 3: 3000}
-    assert sum(len(output.uris) for output in prepared.outputs) > len(files), "they were not cut"
     assert await batches.loaded(prepared) == await batches.direct(files[:4], COLUMNS)
     newest = await batches.prepare(files[:2], COLUMNS, shaping=Shaping(unique_columns=("name",)))
     last = {row["name"]: row["id"] for row in rows[:2000]}  # by name: the later of two files is the newest
@@ -106,14 +119,35 @@ async def large_files(batches: Batches) -> None:
 
 async def names_that_spark_has_its_own_idea_of(batches: Batches) -> None:
     """A pattern's characters are a name's, and a name that Hadoop cannot spell holds up no other file."""
-    names = ["odd/a[1].json", "odd/{b,c}.json", "odd/d*.json", "odd/e?.json", "odd/f%20g.json", "odd//h.json"]
-    files = await batches.put_all({name: lines([{"id": n}]) for n, name in enumerate(names)})
+    names = ["a[1].json", "{b,c}.json", "d*.json", "dx.json", "e?.json", "f%20g.json", "h#i:j.json"]
+    hidden = ["_k.json", ".l.json", "m\\n.json", "/o.json"]
+    files = await batches.put_all({f"odd/{name}": lines([{"id": n}]) for n, name in enumerate(names + hidden)})
     prepared = await batches.prepare(files, COLUMNS)
-    assert prepared.rows_per_file == dict.fromkeys(range(5), 1)
-    assert await batches.loaded(prepared) == await batches.direct(files[:5], COLUMNS)
-    ((index, why),) = [(item.index, item.why) for item in prepared.bad]
-    assert index == 5
-    assert "rename it" in why
+    assert prepared.rows_per_file == dict.fromkeys(range(len(names)), 1)
+    assert await batches.loaded(prepared) == [(n, None, []) for n in range(len(names))]
+    assert [item.index for item in prepared.bad] == list(range(len(names), len(files)))
+    assert all("rename it" in item.why and not item.missing for item in prepared.bad)
+
+
+async def a_file_that_goes_before_it_is_read(batches: Batches) -> None:
+    files = await batches.put_all({"goes/a.json": lines([{"id": 1}]), "goes/b.json": lines([{"id": 2}])})
+    run = batches.preparer._run
+
+    async def late(*given: Any) -> Any:
+        await batches.store.delete(files[0].ref)
+        return await run(*given)
+
+    batches.preparer._run = late  # type: ignore[method-assign]
+    try:
+        await batches.prepare(files, COLUMNS)
+    except Transient as error:
+        assert "deleted before Spark read them" in str(error)
+    else:
+        raise AssertionError("nobody noticed")
+    batches.preparer._run = run  # type: ignore[method-assign]
+    prepared = await batches.prepare(files, COLUMNS)
+    assert [item.missing for item in prepared.bad] == [True]
+    assert await batches.loaded(prepared) == [(2, None, [])]
 
 
 if __name__ == "__main__":
