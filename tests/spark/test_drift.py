@@ -1,9 +1,12 @@
 """Columns that the data has and the table has not: types from every value of the batch, and what each policy does."""
 
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -161,3 +164,26 @@ async def test_a_table_evolves_with_what_a_rule_computes(spark: Spark, tmp_path:
         (3, 0.5, 1.0, None),
     ]
     assert json.dumps(prepared.rows_left_out) == '{"criteria": 2}'
+
+
+async def test_a_column_that_no_expression_looks_at_has_the_tables_type_in_files_that_describe_themselves(
+    spark: Spark, tmp_path: Path
+) -> None:
+    """One file with another type is a bad file; the others, and an expression's own conversion, go on."""
+    batches = Batches(spark, tmp_path)
+    tables = [
+        pa.table({"id": [1], "extra": ["e"], "at": ["01.02.2024"]}),
+        pa.table({"id": ["zzz"], "extra": ["e"], "at": ["01.02.2024"]}),
+    ]
+    files = [await batches.put(f"in/{n}.parquet", _parquet(table)) for n, table in enumerate(tables)]
+    transform = {"name": "UPPER(t.extra)", "at": "PARSE_DATE('%d.%m.%Y', t.at)"}
+    columns = (ID, NAME, Field("at", Type.DATE))
+    prepared = await batches.prepare(files, columns, {"sourceFormat": "PARQUET"}, shaping=Shaping(transform=transform))
+    assert [(bad.index, bad.column) for bad in prepared.bad] == [(1, "id")]
+    assert await batches.loaded(prepared) == [(1, "E", date(2024, 2, 1))]
+
+
+def _parquet(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return sink.getvalue().to_pybytes()

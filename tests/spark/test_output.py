@@ -1,5 +1,8 @@
 """Prepared files: few, well sized, in a format that carries every column."""
 
+import gzip
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +11,7 @@ import pytest
 from tests.spark.batches import Batches, lines
 from tests.unit.localcloud.bigquery.files.support import schema
 
+from ingestd.formats.types import Field, Type
 from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import BadData, BadFile, FileLayout, Output, Prepared, Shaping
 from ingestd.prepare import manifest, pipeline
@@ -34,7 +38,7 @@ async def test_parquet_files_say_which_columns_are_required_and_which_are_lists(
     assert file.schema.column(1).logical_type.type == "TIMESTAMP"
     assert file.schema.column(2).logical_type.to_json().count('"isAdjustedToUTC":false') == 1
     assert file.metadata.row_group(0).column(0).compression == "ZSTD"
-    assert prepared.load_options == {"parquetOptions": {"enableListInference": True}}
+    assert prepared.load_options["parquetOptions"] == {"enableListInference": True}
     assert await batches.loaded(prepared) == await batches.direct(files, columns)
 
 
@@ -74,6 +78,44 @@ def _work(sizes: list[int], cores: int, target: int = 256 << 20) -> Any:
 )
 def test_tasks_use_the_cores_and_leave_files_of_some_size(sizes: list[int], cores: int, count: int) -> None:
     assert pipeline.tasks(_work(sizes, cores)) == count
+
+
+async def test_numbers_that_a_double_would_round_are_text_in_json(batches: Batches) -> None:
+    columns = schema("id INT64", "t TIME")
+    ids = [2**53 - 1, -(2**53) + 1, 2**53 + 1, -(2**63)]
+    files = [await batches.put("in/a.json", lines([{"id": one, "t": "10:00:00"} for one in ids]))]
+    prepared = await batches.prepare(files, columns)
+    data, _ = await batches.store.read(ObjectRef.parse(prepared.outputs[0].uris[0]))
+    written = [json.loads(line)["id"] for line in gzip.decompress(data).splitlines()]
+    assert written == [ids[0], ids[1], str(ids[2]), str(ids[3])]
+    assert [row[0] for row in await batches.loaded(prepared)] == sorted(ids)
+
+
+async def test_columns_of_any_name_arrive(batches: Batches) -> None:
+    names = ["order id", "größe", "a-b", "percent%", "x=y"]
+    columns = tuple(Field(name, Type.STRING) for name in names)
+    rows = [dict.fromkeys(names, "v")]
+    files = [await batches.put("in/a.json", lines(rows))]
+    prepared = await batches.prepare(files, columns)
+    assert prepared.format == "PARQUET"
+    assert await batches.loaded(prepared) == [("v", "v", "v", "v", "v")]
+
+
+@pytest.mark.parametrize("transform", [{}, {"ssn": "UPPER(t.ssn)"}])
+async def test_what_is_said_of_a_column_besides_its_type_goes_with_it(
+    batches: Batches, transform: dict[str, str]
+) -> None:
+    """Who may read a column is part of a table that a load makes, or replaces."""
+    tags = {"policyTags": {"names": ["projects/p/locations/us/taxonomies/1/policyTags/2"]}}
+    fields = [{"name": "n", "type": "NUMERIC", "roundingMode": "ROUND_HALF_EVEN", "mode": "NULLABLE"}]
+    columns = (
+        {"name": "ssn", "type": "STRING", "mode": "NULLABLE", "collation": "und:ci", **tags},
+        {"name": "r", "type": "RECORD", "mode": "NULLABLE", "fields": fields},
+    )
+    files = [await batches.put("in/a.json", lines([{"ssn": "x", "r": {"n": "1.5"}}]))]
+    request = batches.request(files, (), shaping=Shaping(transform=transform))
+    prepared = await batches.preparer.prepare(replace(request, schema=columns))
+    assert prepared.schema == columns
 
 
 def test_shares_are_balanced_and_lose_nothing() -> None:

@@ -41,6 +41,7 @@ _FAST = {
     "parquet.column.statistics.enabled": "false",
     "parquet.size.statistics.enabled": "false",
 }
+_EXACT_IN_DOUBLE = 1 << 53  # whoever reads JSON's numbers as doubles rounds larger ones
 _RANGE = re.compile(r"\[(.*), (.*)\)")
 
 
@@ -58,7 +59,8 @@ class Format:
         """What a load of such files needs to be told."""
         if self.name == NDJSON:
             return {}
-        return {"parquetOptions": {"enableListInference": True}}
+        # Without the map, BigQuery takes a name with a blank or an umlaut in a file for another one.
+        return {"parquetOptions": {"enableListInference": True}, "columnNameCharacterMap": "V2"}
 
 
 def choose(layout: FileLayout, schema: Schema) -> Format:
@@ -189,6 +191,8 @@ def _scalar(field: Field, value: Any) -> Any:
             return _range(field, value)
         case Type.BYTES:
             return base64.b64encode(value).decode()
+        case Type.INT64:
+            return value if abs(value) < _EXACT_IN_DOUBLE else str(value)
         case Type.NUMERIC:
             return f"{value:f}"
         case Type.FLOAT64:

@@ -30,7 +30,7 @@ from ingestd.prepare import bucket, distinct, output
 from ingestd.prepare.quarantine import Verdict, judge, refusal
 from ingestd.prepare.readers import ReadPlan
 from ingestd.prepare.reading import HOLD_BYTES, REPORT, Reading, Report, Unit
-from ingestd.prepare.shaping import BRANCH, FILE, HOME, LINE, SideFrame, shape, uses_others
+from ingestd.prepare.shaping import BRANCH, FILE, HOME, LINE, SideFrame, looked_at, shape, uses_others
 from ingestd.prepare.sqltypes import quote
 from ingestd.prepare.types import parse_schema, required, rest, spark_ddl
 from ingestd.prepare.unknown import agree, extended, missing_from
@@ -93,7 +93,7 @@ def prepare(session: "SparkSession", work: Work) -> Made:
     known_bad: Verdict | None = None
     destination = work.destination
     if not work.plan.schema and destination:
-        work = replace(work, plan=replace(work.plan, schema=detect(session, work)))
+        work = replace(work, plan=replace(work.plan, schema=_as_in_the_table(detect(session, work), work)))
     elif not work.plan.schema:
         added = detect(session, work)
     elif work.plan.drift is Drift.EVOLVE and uses_others(work.shaping, [item.name for item in _columns(work)]):
@@ -162,6 +162,16 @@ def detect(session: "SparkSession", work: Work) -> Schema:
         reason = f": {work.names[verdict.bad[0].index]}: {verdict.bad[0].why}" if verdict.bad else ""
         raise BadInput(f"no columns could be detected in the batch's files{reason}")
     return verdict.unknown
+
+
+def _as_in_the_table(found: Schema, work: Work) -> Schema:
+    """Columns of files that describe themselves: as the table has them, unless an expression looks at the files' own.
+
+    So a file whose column is of another type is a bad file, and not a reason to read all of them as text.
+    """
+    table = {item.name.lower(): item for item in work.destination}
+    computed = {name.lower() for name in work.shaping.transform} | looked_at(work.shaping)
+    return tuple(item if (name := item.name.lower()) in computed else table.get(name, item) for item in found)
 
 
 def read_rows(session: "SparkSession", work: Work, tolerated: int) -> "DataFrame":

@@ -37,7 +37,7 @@ from ingestd.prepare.masters import Files
 from ingestd.prepare.reading import Unit
 from ingestd.prepare.scratch import Scratch, no_room
 from ingestd.prepare.session import Spark
-from ingestd.prepare.types import rest
+from ingestd.prepare.types import described, rest
 
 log = structlog.get_logger(__name__)
 
@@ -299,7 +299,7 @@ def _prepared(
     return Prepared(
         attempt=request.attempt,
         format=made.form.name,
-        schema=rest(made.schema),
+        schema=described(rest(made.schema), request.schema),
         outputs=outputs,
         bad=tuple(sorted((*verdict.bad, *gone), key=lambda item: item.index)),
         added=rest(made.added),

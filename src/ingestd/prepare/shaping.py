@@ -146,6 +146,15 @@ def uses_others(shaping: Shaping, known: Collection[str]) -> bool:
         return False  # told by whoever translates it
 
 
+def looked_at(shaping: Shaping) -> set[str]:
+    """The names, in lower case, of all columns that an expression may look at."""
+    try:
+        texts = [_plain(text) for text in _texts(shaping) if text]
+        return {name.lower() for text in texts for parts in columns_of(text) for name in parts[:2]}
+    except (ExpressionError, BadInput):
+        return set()  # told by whoever translates it
+
+
 def _own_names(text: str, alias: str, sides: Collection[str]) -> set[str]:
     """The batch's columns that an expression names; a bare name may be a side input's as well."""
     found = set()

@@ -58,6 +58,17 @@ def rest(schema: Schema) -> tuple[dict[str, Any], ...]:
     return tuple(field.rest() for field in schema)
 
 
+def described(columns: Iterable[Mapping[str, Any]], before: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """The columns with what was said of them besides name and type: policy tags, collation, rounding."""
+    given = {str(column["name"]).lower(): column for column in before}
+    found = []
+    for column in columns:
+        old = given.get(str(column["name"]).lower(), {})
+        members = described(column.get("fields") or (), old.get("fields") or ())
+        found.append({**old, **column, **({"fields": list(members)} if members else {})})
+    return tuple(found)
+
+
 def spark_ddl(schema: Schema) -> str:
     """The columns as Spark's SQL names them."""
     return ", ".join(f"{sqltypes.quote(item.name)} {spark_type(item)}" for item in schema)
