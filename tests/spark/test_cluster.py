@@ -12,24 +12,20 @@ from tests.e2e.spark.orders import EXPECTED, TABLE, calls, set_up, upload
 from tests.e2e.windows.test_windows import settled
 from tests.spark.own_process import run_scenario
 from tests.spark.processes import QUICK, Cluster, children, kill_group, standalone_cluster
+from tests.spark.scenarios.bucket import connector
 
 __all__ = ["fork_server", "new_world", "world"]
 
 pytestmark = [pytest.mark.xdist_group("spark-cluster"), pytest.mark.timeout(400)]
 
 START = 120.0  # for JVMs on a busy machine
-SPARK: dict[str, Any] = {
-    "files": "local",  # a disk that all of them see
-    "warm_up": False,
-    "heartbeat": "250ms",
-    "conf": {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": QUICK,
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": QUICK,
-        "spark.sql.shuffle.partitions": "4",
-    },
+CONF = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": QUICK,
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": QUICK,
+    "spark.sql.shuffle.partitions": "4",
 }
 
 
@@ -57,8 +53,11 @@ def test_a_worker_killed_in_the_middle_of_a_job_changes_no_row(cluster: Cluster)
 def test_a_worker_killed_under_a_batch_of_the_daemon_neither_loses_nor_doubles_a_row(
     cluster: Cluster, world: World
 ) -> None:
+    """Its workers read the bucket and write to it themselves, as on any cluster."""
     set_up(world)
-    daemon = world.start(spark={"master": cluster.url, **SPARK}, logging={"level": "debug"})
+    spark: dict[str, Any] = {"master": cluster.url, "warm_up": False, "heartbeat": "250ms"}
+    spark["conf"] = CONF | connector(world.cloud.endpoints.environ()["STORAGE_EMULATOR_HOST"])
+    daemon = world.start(spark=spark, logging={"level": "debug"})
     eventually(lambda: daemon.said("spark.ready"), "Spark is not ready", START)
     upload(world, padding=25_000)  # enough for a task on each worker
     victim = living(cluster)[0]
