@@ -1,7 +1,10 @@
 """What the preparer promises the batch: an answer that lasts, nothing lost, nothing left behind."""
 
 import asyncio
+import os
 import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +12,12 @@ import pytest
 from tests.spark.batches import Batches, lines
 from tests.unit.localcloud.bigquery.files.support import schema
 
-from ingestd.model.errors import BadInput, Fatal, Transient
+from ingestd.model.errors import BadInput, Fatal, Throttled, Transient
 from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import BadData, FileLayout
 from ingestd.prepare import pipeline
+from ingestd.prepare.preparer import SparkPreparer, Where
+from ingestd.prepare.scratch import Scratch
 from ingestd.prepare.session import Spark
 
 COLUMNS = schema("id INT64 REQUIRED", "name STRING", "tags STRING REPEATED")
@@ -161,3 +166,32 @@ async def test_a_bad_row_among_rows_whose_columns_are_detected_is_set_aside_alon
     prepared = await batches.prepare(files, (), load, bad_data=BadData.QUARANTINE_ROWS)
     assert await batches.loaded(prepared) == [(1.0, "a"), (2.5, None)]
     assert [(bad.line, bad.rows, bad.loaded) for bad in prepared.bad] == [(2, 1, True)]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of eight megabytes, which really is full when it is."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("only root may make a small disk")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+async def test_a_disk_that_is_full_while_spark_writes_holds_the_batch_up_and_costs_it_nothing(
+    batches: Batches, spark: Spark, small_disk: Path
+) -> None:
+    rows = [{"id": n, "name": os.urandom(500).hex()} for n in range(5000)]
+    files = [await batches.put("in/a.json", lines(rows))]  # of five megabytes: once there is room for, and not twice
+    batches.preparer = SparkPreparer(spark, batches.store, Scratch(small_disk, 1 << 30), Where(cores=2))
+    plain = FileLayout(format="NEWLINE_DELIMITED_JSON", compression="NONE")
+    request = batches.request(files, COLUMNS, layout=plain)
+    with pytest.raises(Throttled, match="No space left"):
+        await batches.preparer.prepare(request)
+    assert list(small_disk.glob("batch-*")) == []
+    assert await batches.names("staging/") == []
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    prepared = await batches.preparer.prepare(request)
+    assert await batches.loaded(prepared) == await batches.direct(files, COLUMNS)

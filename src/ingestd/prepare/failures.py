@@ -39,6 +39,7 @@ _NO_ROOM = ("No space left on device", "Disk quota exceeded")
 _OTHER_PYTHON = ("ModuleNotFoundError: No module named 'ingestd", "[PYTHON_VERSION_MISMATCH]")
 _PYTHON_STACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)*")
 _CHANNEL = re.compile(r'<_\w+ of RPC that terminated with:\s*status = StatusCode\.(\w+)\s*details = "(.*)"')
+_CAUSE = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
 _STACKS = ("\n\tat ", "\nDriver stacktrace", "\nJVM stacktrace")
 _LONGEST = 2000
 
@@ -97,9 +98,12 @@ def explain(error: BaseException) -> str:
             text = str(error)
         except Exception:  # noqa: BLE001 - PySpark asks the JVM for parts of the text, which may be gone
             text = type(error).__name__
+    causes = _CAUSE.findall(getattr(error, "_stackTrace", None) or text)
     for mark in _STACKS:
         text = text.partition(mark)[0]
     text = _PYTHON_STACK.sub("", text)
+    if causes and causes[-1] not in text:  # the first of all, which the message of the last seldom tells
+        text = f"{text} ({causes[-1]})"
     if channel := _CHANNEL.search(text):  # gRPC says the same twice, at length
         text = f"{channel[1]}: {channel[2]}"
     return " ".join(text.split())[:_LONGEST] or type(error).__name__

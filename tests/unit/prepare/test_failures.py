@@ -3,8 +3,9 @@
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkValueError
+from pyspark.errors.exceptions.captured import UnknownException
 
-from ingestd.model.errors import BadInput, Transient
+from ingestd.model.errors import BadInput, Throttled, Transient
 from ingestd.prepare.failures import SessionLost, translate
 
 
@@ -46,3 +47,19 @@ def test_what_went_wrong_while_something_else_was_handled_speaks_for_itself() ->
             raise KeyError("a bug of ours")  # noqa: B904
     except KeyError as error:
         assert not isinstance(translate(error), SessionLost)
+
+
+def test_the_first_cause_is_told_and_decides() -> None:
+    """Spark's own message says that a task failed; why stands at the end of Java's stack."""
+
+    def raised(cause: str) -> Exception:
+        error = UnknownException.__new__(UnknownException)  # which otherwise asks the JVM
+        error._desc = "[TASK_WRITE_FAILED] Task failed while writing rows."
+        error._stackTrace = f"Failed\n\tat x.Y\nCaused by: FSError: x\n\tat x.Z\nCaused by: {cause}\n\t... 32 more"
+        error._cause = error._origin = None
+        return error
+
+    full = translate(raised("IOException: No space left on device"))
+    assert isinstance(full, Throttled)
+    assert str(full).endswith("Task failed while writing rows. (IOException: No space left on device)")
+    assert isinstance(translate(raised("IOException: Stream closed")), Transient)
