@@ -2,11 +2,14 @@
 
 import base64
 import bz2
+import codecs
 import datetime as dt
 import gzip
 import io
 import json
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,7 @@ from hypothesis import strategies as st
 from tests.spark.reads import direct, read
 from tests.unit.localcloud.bigquery.files.support import schema
 
+from ingestd.formats.options import LoadOptions
 from ingestd.model.preparation import BadData, Drift
 from ingestd.prepare import readers, reading
 
@@ -327,6 +331,57 @@ def test_a_bad_csv_record_is_told_with_line_and_column(
     report = read(tmp_path, {"f.csv": text.encode()}, SIMPLE, CSV).reports[0]
     assert (report.line, report.column, report.schema) == (line, column, is_schema)
     assert report.out == 0
+
+
+@pytest.fixture
+def measured() -> Iterator[list[int]]:
+    """How much goes through the encoding `measured`, which is UTF-8, call by call."""
+    sizes: list[int] = []
+
+    def encode(text: str, errors: str = "strict") -> tuple[bytes, int]:
+        sizes.append(len(text))
+        return codecs.utf_8_encode(text, errors)
+
+    def decode(data: Any, errors: str = "strict") -> tuple[str, int]:
+        sizes.append(len(data))
+        return codecs.utf_8_decode(data, errors, True)
+
+    def find(name: str) -> codecs.CodecInfo | None:
+        return codecs.CodecInfo(encode, decode, name=name) if name == "measured" else None
+
+    codecs.register(find)
+    yield sizes
+    codecs.unregister(find)
+
+
+@pytest.mark.parametrize("row", ["x,é,\n", 'x,"é",\n'])
+def test_bad_csv_records_cost_no_look_at_all_that_stands_before_them(row: str, measured: list[int]) -> None:
+    data = (row * 1000).encode()
+    options = replace(LoadOptions.from_rest(CSV), encoding="measured")
+    found = readers.reader(readers.ReadPlan(SIMPLE, options)).read(data, "f.csv")
+    bad = [item for item in found if isinstance(item, readers.Bad)]
+    assert [item.line for item in bad] == list(range(1, 1001))
+    assert f"starting at location {999 * len(row.encode())} " in bad[-1].why
+    assert sum(measured) < 5 * len(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "row"),
+    [
+        (b"\xef\xbb\xbf1,a,\nx,b,\n3,c,\n", {}, "x,b,"),
+        (b"1,\xff\xff\xff,\nx,b,\n3,c,\n", {}, "x,b,"),
+        (b'1,a,\nx,"b\r\nc",\r\n', {"allowQuotedNewlines": True}, 'x,"b\r\nc",'),
+        (b"1,a,\rx,b,\r3,c,\r", {}, "x,b,"),
+        (b"1,a,\nx,b,", {}, "x,b,"),
+    ],
+    ids=["mark", "no text", "quoted newline", "returns", "no newline"],
+)
+def test_a_bad_csv_record_is_kept_as_it_stands_in_its_file(
+    tmp_path: Path, data: bytes, options: dict[str, Any], row: str
+) -> None:
+    found = read(tmp_path, {"f.csv": data}, SIMPLE, CSV | options, BadData.QUARANTINE_ROWS)
+    (told,) = map(json.loads, found.reports[0].rejected)
+    assert (told["line"], told["row"]) == (2, row)
 
 
 def test_max_bad_records_tolerates_that_many(tmp_path: Path) -> None:

@@ -129,33 +129,85 @@ class Dialect:
             at += 1
 
 
+class Ruler:
+    """How many bytes and lines of a file lie before a character of its text.
+
+    Counted on from the place that was last asked for: records are told in their order, and each costs no more than what
+    lies between it and the one before.
+    """
+
+    def __init__(self, text: str, encoding: str) -> None:
+        self._text = text
+        self._encoding = encoding
+        self._at = self._bytes = self._lines = 0
+
+    def bytes_before(self, at: int) -> int:
+        self._move(at)
+        return self._bytes
+
+    def lines_before(self, at: int) -> int:
+        self._move(at)
+        return self._lines
+
+    def _move(self, at: int) -> None:
+        sign = 1 if at >= self._at else -1
+        between = self._text[min(at, self._at) : max(at, self._at)]
+        self._bytes += sign * len(between.encode(self._encoding, "replace"))
+        self._lines += sign * between.count("\n")
+        self._at = at
+
+
 class CsvPart(Part):
     """Consecutive records of one file; positions count bytes of the file as it is."""
 
-    bulky = False
-
-    def __init__(
-        self, file: SourceFile, records: list[tuple[int, Cells | Malformed]], text: str, encoding: str
-    ) -> None:
+    def __init__(self, file: SourceFile, text: str, end: int, ruler: Ruler) -> None:
         self.file = file
-        self._records = records
         self._text = text
-        self._encoding = encoding
+        self._end = end
+        self._ruler = ruler
+
+    @property
+    def bulky(self) -> bool:
+        return False
+
+    @cached_property
+    def records(self) -> list[tuple[int, Cells | Malformed]]:
+        """With the character of the file that each of them starts at."""
+        raise NotImplementedError
 
     @cached_property
     def rows(self) -> list[Any]:
-        return [cells for _, cells in self._records]
+        return [cells for _, cells in self.records]
 
     def locate(self, index: int) -> int:
-        return len(self._text[: self._records[index][0]].encode(self._encoding, "replace"))
+        return self._ruler.bytes_before(self.records[index][0])
+
+    def line(self, index: int) -> int:
+        """The number of the line that a record starts on."""
+        return 1 + self._ruler.lines_before(self.records[index][0])
+
+    def text(self, index: int) -> str:
+        """A record as it stands in the file."""
+        end = self.records[index + 1][0] if index + 1 < len(self.records) else self._end
+        return self._text[self.records[index][0] : end].rstrip("\r\n")
 
 
-class PlainCsvPart(Part):
+class QuotedCsvPart(CsvPart):
+    """Records of a file with quotes: only the tokenizer knows where one ends."""
+
+    def __init__(
+        self, file: SourceFile, text: str, end: int, ruler: Ruler, records: list[tuple[int, Cells | Malformed]]
+    ) -> None:
+        super().__init__(file, text, end, ruler)
+        self.records = records
+
+
+class PlainCsvPart(CsvPart):
     """Consecutive lines without quotes: records are parsed only when the bulk reader declines them."""
 
-    def __init__(self, file: SourceFile, piece: str, start: int, dialect: Dialect) -> None:
-        self.file = file
-        self.piece = piece
+    def __init__(self, file: SourceFile, text: str, start: int, end: int, ruler: Ruler, dialect: Dialect) -> None:
+        super().__init__(file, text, end, ruler)
+        self.piece = text[start:end]
         self.delimiter = dialect.delimiter
         self._start = start
         self._dialect = dialect
@@ -165,35 +217,29 @@ class PlainCsvPart(Part):
         return len(self.piece) >= BULK_BYTES
 
     @cached_property
-    def _records(self) -> list[tuple[int, Cells | Malformed]]:
-        return list(self._dialect.records(self.piece))
-
-    @cached_property
-    def rows(self) -> list[Any]:
-        return [cells for _, cells in self._records]
-
-    def locate(self, index: int) -> int:
-        return self._start + len(self.piece[: self._records[index][0]].encode(self._dialect.encoding, "replace"))
+    def records(self) -> list[tuple[int, Cells | Malformed]]:
+        return [(self._start + at, cells) for at, cells in self._dialect.records(self.piece)]
 
 
-def parts(file: SourceFile, text: str, dialect: Dialect, skip: int) -> Iterator[Part]:
+def parts(file: SourceFile, text: str, dialect: Dialect, skip: int) -> Iterator[CsvPart]:
     """The file in pieces, without the records to skip."""
     records = dialect.records(text)
     for _ in islice(records, skip):
         pass
-    if dialect.quote and dialect.quote in text:
-        while taken := list(islice(records, PIECE_RECORDS)):
-            yield CsvPart(file, taken, text, dialect.encoding)
-        return
+    ruler = Ruler(text, dialect.encoding)
     first = next(records, None)
+    if dialect.quote and dialect.quote in text:
+        while first is not None:
+            taken = [first, *islice(records, PIECE_RECORDS - 1)]
+            first = next(records, None)
+            yield QuotedCsvPart(file, text, len(text) if first is None else first[0], ruler, taken)
+        return
     at = len(text) if first is None else first[0]
-    start = len(text[:at].encode(dialect.encoding, "replace"))
     while at < len(text):
-        end = text.find("\n", at + PIECE_CHARACTERS)
-        piece = text[at:] if end < 0 else text[at : end + 1]
-        yield PlainCsvPart(file, piece, start, dialect)
-        at += len(piece)
-        start += len(piece.encode(dialect.encoding, "replace"))
+        newline = text.find("\n", at + PIECE_CHARACTERS)
+        end = len(text) if newline < 0 else newline + 1
+        yield PlainCsvPart(file, text, at, end, ruler, dialect)
+        at = end
 
 
 def refuse_nested(schema: Schema) -> None:

@@ -27,7 +27,7 @@ from ingestd.formats.detect import text_type
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.options import PLAIN, LoadOptions, SourceFormat
 from ingestd.formats.problems import json_value_text
-from ingestd.formats.rowload import BadRecordError, Part, SourceFile
+from ingestd.formats.rowload import BadRecordError, SourceFile
 from ingestd.formats.textfiles import newlines, without_bom
 from ingestd.formats.types import Field, Schema, Type
 from ingestd.model.preparation import Drift
@@ -282,7 +282,7 @@ class CsvReader:
         codec = delimited.CsvCodec(self._schema, self._options, self._order(text))
         skip = 0 if part else self._plan.skip
         for records in delimited.parts(SourceFile(name), text, self._dialect, skip):
-            yield from self._part(codec, records, data)
+            yield from self._part(codec, records)
 
     def _evidence(self, text: str, skip: int) -> Schema:
         """What every value says about its column's type; a column without values says nothing."""
@@ -305,7 +305,7 @@ class CsvReader:
                 return [names.get(item.name.lower()) for item in self._schema]
         return [None for _ in self._schema]
 
-    def _part(self, codec: delimited.CsvCodec, part: Part, data: bytes) -> Iterator[Item]:
+    def _part(self, codec: delimited.CsvCodec, part: delimited.CsvPart) -> Iterator[Item]:
         for quickly in (codec.bulk, lambda part: codec.table([part])):
             try:
                 if quickly != codec.bulk or part.bulky:
@@ -326,9 +326,9 @@ class CsvReader:
                     yield Left(1)
                     continue
                 malformed = message.startswith("Error detected while parsing")
-                yield self._bad(part, index, data, self._column(message), message, schema=not malformed)
+                yield _bad_record(part, index, self._column(message), message, schema=not malformed)
             except UnfitError as bad:
-                yield self._bad(part, index, data, bad.column, str(bad), schema=True)
+                yield _bad_record(part, index, bad.column, str(bad))
             else:
                 rows.append(row)
         if rows:
@@ -341,21 +341,9 @@ class CsvReader:
             return self._schema[int(found[1])].name
         return ""
 
-    def _bad(self, part: Part, index: int, data: bytes, column: str, why: str, *, schema: bool) -> Bad:
-        at = part.locate(index)
-        before = data[:at].decode(self._options.encoding, "replace")
-        line = 1 + before.count("\n") + (0 if "\n" in before else before.count("\r"))
-        return Bad(why, line, column, schema, self._text(part, index, data[at:]))
 
-    def _text(self, part: Part, index: int, rest: bytes) -> str:
-        """The record as it stands in the file: up to the next one, or to the end of its line."""
-        if index + 1 < len(part.rows):
-            return (
-                rest[: part.locate(index + 1) - part.locate(index)]
-                .decode(self._options.encoding, "replace")
-                .rstrip("\r\n")
-            )
-        return rest.decode(self._options.encoding, "replace").partition("\n")[0].rstrip("\r")
+def _bad_record(part: delimited.CsvPart, index: int, column: str, why: str, *, schema: bool = True) -> Bad:
+    return Bad(why, part.line(index), column, schema, part.text(index))
 
 
 @dataclass(frozen=True, slots=True)
