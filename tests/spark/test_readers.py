@@ -452,6 +452,21 @@ def test_new_columns_of_self_describing_files_follow_the_drift_policy(tmp_path: 
     assert [item["name"] for item in outcomes[Drift.EVOLVE].reports[0].unknown] == ["name"]
 
 
+@pytest.mark.parametrize("extra", [b"2,b,,more\n", b'2,"b",,more\n'])
+def test_extra_values_of_csv_follow_the_drift_policy(tmp_path: Path, extra: bytes) -> None:
+    contents = {"f.csv": b"1,a,\n" + extra}
+    outcomes = {drift: read(tmp_path, contents, SIMPLE, CSV, drift=drift) for drift in Drift}
+    found = {drift: (one.rows.num_rows, one.reports[0].bad, one.reports[0].left) for drift, one in outcomes.items()}
+    assert found == {
+        Drift.FREEZE: (0, 1, 0),
+        Drift.EVOLVE: (0, 1, 0),
+        Drift.DISCARD_VALUE: (2, 0, 0),
+        Drift.DISCARD_ROW: (1, 0, 1),
+    }
+    passed_over = direct(contents, SIMPLE, CSV | {"ignoreUnknownValues": True})
+    assert direct({"x.json": outcomes[Drift.DISCARD_VALUE].lines()}, SIMPLE, JSON) == passed_over
+
+
 def test_new_fields_of_json_follow_the_drift_policy(tmp_path: Path) -> None:
     known = schema("id INT64", "r STRUCT(x INT64)")
     contents = {

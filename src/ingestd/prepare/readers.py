@@ -271,7 +271,7 @@ class CsvReader:
         self._plan = plan
         self._schema = readable(plan.schema)
         self._dialect = delimited.Dialect(plan.options, plan.delimiter)
-        self._options = plan.options
+        self._options = replace(plan.options, ignore_unknown_values=plan.lenient)
         self._wide = has_wide(plan.schema)
 
     def read(self, data: bytes, name: str, part: int = 0) -> Iterator[Item]:
