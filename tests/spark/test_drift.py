@@ -137,6 +137,17 @@ async def test_a_table_evolves_with_its_data(spark: Spark, tmp_path: Path) -> No
     assert third["r"] == {"a": 2, "b": ["x"]}
 
 
+@pytest.mark.parametrize("name", ["", " ", "_ingestd_line", "_INGESTD_Report", "a.b"])
+async def test_a_file_with_a_column_no_table_can_have_holds_up_no_other(
+    spark: Spark, tmp_path: Path, name: str
+) -> None:
+    files = {"1.json": lines([{"id": 1, "new": 1}]), "2.json": lines([{"id": 2, name: 1}])}
+    prepared, loaded = await _prepared(spark, tmp_path, Drift.EVOLVE, files=files)
+    assert [(bad.index, bad.schema, bad.loaded) for bad in prepared.bad] == [(1, True, False)]
+    assert [row[0] for row in loaded] == [1]
+    assert [one["name"] for one in prepared.added] == ["new"]
+
+
 async def test_a_frozen_table_sets_such_files_aside(spark: Spark, tmp_path: Path) -> None:
     prepared, loaded = await _prepared(spark, tmp_path, Drift.FREEZE)
     assert [(bad.index, bad.schema) for bad in prepared.bad] == [(0, True), (1, True)]

@@ -42,7 +42,7 @@ from ingestd.prepare.readers import (
 )
 from ingestd.prepare.shaping import FILE, LINE
 from ingestd.prepare.types import carrier_schema, carry, rest
-from ingestd.prepare.unknown import agree
+from ingestd.prepare.unknown import agree, usable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -263,7 +263,7 @@ class Worker:
                     case Left():
                         report.left += item.rows
                     case Unknown():
-                        unknown = agree(unknown, item.fields)
+                        unknown = agree(unknown, usable(item.fields))
         except inflate.CorruptError as error:
             self._note(unit, Bad(str(error), whole=True), report)
         except BigQueryError as error:

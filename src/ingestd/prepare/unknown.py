@@ -11,7 +11,9 @@ from typing import Any
 
 from ingestd.formats.detect import fields_of, see_members
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Field, Mode, Schema, Type
+from ingestd.formats.types import Field, Mode, Schema, Type, schema_from_rest, schema_rest
+
+RESERVED = "_ingestd_"  # columns that rows have on their way
 
 
 def unknown_fields(rows: Iterable[dict[str, Any]], schema: Schema) -> Schema:
@@ -61,6 +63,16 @@ def missing_from(file: Schema, schema: Schema) -> Schema:
         for item in file
         if item.name.lower() not in known
     )
+
+
+def usable(fields: Schema) -> Schema:
+    """The new columns of a file; `BigQueryError`, which is that file's alone, when no table can have them."""
+    for item in fields:
+        if item.name.lower().startswith(RESERVED):
+            raise BigQueryError(
+                "invalid", f'Invalid field name "{item.name}". Names with {RESERVED} are ingestd\'s own.'
+            )
+    return schema_from_rest(schema_rest(fields))
 
 
 def agree(left: Schema, right: Schema, prefix: str = "") -> Schema:
