@@ -122,9 +122,12 @@ def _fit_struct(have: Field, array: "pa.Array", want: Field, path: str, names: _
         if known is None:
             arrays.append(_missing(item, len(array)))
         else:
-            # A member under a null record is null whatever its mode.
-            relaxed = replace(item, mode=Mode.NULLABLE) if array.null_count and item.mode is Mode.REQUIRED else item
-            arrays.append(_fit(*known, relaxed, f"{path}.{item.name}", names))
+            if array.null_count and item.mode is Mode.REQUIRED:
+                # A member under a null record is null whatever its mode; under any other it has to be there.
+                if pc.any(pc.and_(pc.is_valid(array), pc.is_null(known[1]))).as_py():
+                    raise UnreadableFileError(f"Required field {path}.{item.name} cannot be null.")
+                item = replace(item, mode=Mode.NULLABLE)
+            arrays.append(_fit(*known, item, f"{path}.{item.name}", names))
     if members:
         extra = next(iter(members.values()))[0].name
         raise UnreadableFileError(f"Provided Schema does not match Table. Cannot add fields (field: {path}.{extra})")

@@ -249,6 +249,20 @@ def test_columns_are_fitted_to_the_table(loads: Loads) -> None:
     assert loads.rows() == [(1.0, "x", [], Decimal("1.5"))]
 
 
+@pytest.mark.parametrize("write", [pq.write_table, orc.write_table])
+def test_a_null_record_excuses_its_own_members_and_no_others(loads: Loads, write: Any) -> None:
+    kind, table = pa.struct([("a", pa.int64()), ("b", pa.string())]), schema("r STRUCT(a INT64 REQUIRED, b STRING)")
+    format_ = "PARQUET" if write is pq.write_table else "ORC"
+    for uri, second in (("gs://b/good", {"a": 1}), ("gs://b/bad", {"b": "x"})):
+        out = pa.BufferOutputStream()
+        write(pa.table({"r": pa.array([None, second], kind)}), out)
+        loads.put(uri, out.getvalue().to_pybytes())
+    loads.load("gs://b/good", table, sourceFormat=format_)
+    assert loads.rows() == [({"a": 1, "b": None},), (None,)]
+    with pytest.raises(BigQueryError, match=r"Required field r\.a cannot be null"):
+        loads.load("gs://b/bad", table, sourceFormat=format_)
+
+
 def test_columns_the_table_lacks_are_refused_or_ignored(loads: Loads) -> None:
     loads.put("gs://b/f", parquet(pa.table({"a": [1], "b": [2]})))
     with pytest.raises(BigQueryError, match=r"Cannot add fields \(field: b\)"):
