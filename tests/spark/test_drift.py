@@ -15,7 +15,8 @@ from tests.spark.batches import Batches, lines
 from ingestd.formats.detect import detect_json
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.types import Field, Mode, Schema, Type
-from ingestd.model.preparation import Drift, Prepared, Shaping
+from ingestd.model.errors import BadInput
+from ingestd.model.preparation import BadData, Drift, Prepared, Shaping
 from ingestd.prepare.session import Spark
 from ingestd.prepare.unknown import agree, unknown_fields
 
@@ -146,6 +147,24 @@ async def test_a_file_with_a_column_no_table_can_have_holds_up_no_other(
     assert [(bad.index, bad.schema, bad.loaded) for bad in prepared.bad] == [(1, True, False)]
     assert [row[0] for row in loaded] == [1]
     assert [one["name"] for one in prepared.added] == ["new"]
+
+
+async def test_of_files_that_cannot_agree_on_a_new_column_the_first_decides(spark: Spark, tmp_path: Path) -> None:
+    files = {
+        "1.json": lines([{"id": 1, "new": 1}]),
+        "2.json": lines([{"id": 2, "new": {"a": 1}, "other": 1}]),
+        "3.json": lines([{"id": 3, "new": 0.5}]),
+    }
+    prepared, loaded = await _prepared(spark, tmp_path, Drift.EVOLVE, files=files)
+    assert [(bad.index, bad.schema, bad.line, bad.column) for bad in prepared.bad] == [(1, True, 1, "new")]
+    assert [(one["name"], one["type"]) for one in prepared.added] == [("new", "FLOAT")]
+    assert sorted((row[0], row[3]) for row in loaded) == [(1, 1.0), (3, 0.5)]
+
+
+async def test_a_batch_that_may_not_have_bad_files_names_those_that_cannot_agree(spark: Spark, tmp_path: Path) -> None:
+    files = {"1.json": lines([{"id": 1, "new": 1}]), "2.json": lines([{"id": 2, "new": {"a": 1}}])}
+    with pytest.raises(BadInput, match=r"2\.json line 1"):
+        await _prepared(spark, tmp_path, Drift.EVOLVE, files=files, bad_data=BadData.FAIL)
 
 
 async def test_a_frozen_table_sets_such_files_aside(spark: Spark, tmp_path: Path) -> None:

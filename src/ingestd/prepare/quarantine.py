@@ -59,10 +59,11 @@ def judge(reports: Iterable[Report], policy: BadData, tolerated: int = 0) -> Ver
 
 
 def _agreed(left: Schema, right: Schema) -> Schema:
+    """What files before this one have, and this one: where they cannot agree it is left out, and will not fit."""
     try:
         return agree(left, right)
-    except BigQueryError as error:
-        raise BadInput(f"the files do not agree on a new column: {error.message}") from None
+    except BigQueryError:
+        return left
 
 
 def _bad_file(index: int, parts: Sequence[Report], count: int, *, loaded: bool) -> BadFile:
