@@ -129,6 +129,40 @@ i NOT IN (7, 12)
 s IN ('', 'x')
 j IN UNNEST(a)
 j IN UNNEST([1, 2, 3])
+IF(k < 3, CAST('nan' AS FLOAT64), f) = 1000
+IF(k < 3, CAST('nan' AS FLOAT64), f) != 1000
+IF(k < 3, CAST('nan' AS FLOAT64), f) < 1000
+IF(k < 3, CAST('nan' AS FLOAT64), f) <= 1000
+IF(k < 3, CAST('nan' AS FLOAT64), f) > 1000
+IF(k < 3, CAST('nan' AS FLOAT64), f) >= 1000
+1000 < IF(k < 3, CAST('nan' AS FLOAT64), f)
+IF(k < 3, CAST('nan' AS FLOAT64), f) > g
+IF(k < 3, CAST('nan' AS FLOAT64), f) = IF(k < 3, CAST('nan' AS FLOAT64), f)
+IF(k < 3, CAST('nan' AS FLOAT64), f) != IF(k < 3, CAST('nan' AS FLOAT64), f)
+IF(k < 3, CAST('nan' AS FLOAT64), f) = NULL
+IF(k < 3, CAST('nan' AS FLOAT64), f) > f
+IF(k < 3, CAST('nan' AS FLOAT64), f) BETWEEN -5 AND 5
+IF(k < 3, CAST('nan' AS FLOAT64), f) NOT BETWEEN -5 AND 5
+g BETWEEN 0.1 AND IF(k < 3, CAST('nan' AS FLOAT64), f)
+IF(k < 3, CAST('nan' AS FLOAT64), f) BETWEEN 5 AND NULL
+IF(k < 3, CAST('nan' AS FLOAT64), f) IN (0.0, 1e15)
+IF(k < 3, CAST('nan' AS FLOAT64), f) IN (0, NULL)
+IF(k < 3, CAST('nan' AS FLOAT64), f) NOT IN (0, 2.5)
+IF(k < 3, CAST('nan' AS FLOAT64), f) IN (IF(k < 3, CAST('nan' AS FLOAT64), f), g)
+0 IN (IF(k < 3, CAST('nan' AS FLOAT64), f), i)
+IF(k < 3, CAST('nan' AS FLOAT64), f) IN UNNEST([IF(k < 3, CAST('nan' AS FLOAT64), f), 0.0])
+IF(k < 3, CAST('nan' AS FLOAT64), f) IN UNNEST([0.0, NULL])
+CASE IF(k < 3, CAST('nan' AS FLOAT64), f) WHEN IF(k < 3, CAST('nan' AS FLOAT64), f) THEN 1 ELSE 2 END
+NULLIF(IF(k < 3, CAST('nan' AS FLOAT64), f), IF(k < 3, CAST('nan' AS FLOAT64), f))
+NULLIF(IF(k < 3, CAST('nan' AS FLOAT64), f), 0)
+GREATEST(IF(k < 3, CAST('nan' AS FLOAT64), f), 1)
+LEAST(IF(k < 3, CAST('nan' AS FLOAT64), f), 1)
+IF(IF(k < 3, CAST('nan' AS FLOAT64), f) > 5, 'big', 'small')
+IF(k < 3, CAST('nan' AS FLOAT64), f) IS DISTINCT FROM IF(k < 3, CAST('nan' AS FLOAT64), f)
+ARRAY_INCLUDES([IF(k < 3, CAST('nan' AS FLOAT64), f)], IF(k < 3, CAST('nan' AS FLOAT64), f))
+RANGE_BUCKET(IF(k < 3, CAST('nan' AS FLOAT64), f), [0.0, 10.0])
+ARRAY_MIN([IF(k < 3, CAST('nan' AS FLOAT64), f), g])
+ARRAY_MAX([IF(k < 3, CAST('nan' AS FLOAT64), f), g])
 s LIKE '%o%'
 s LIKE 'a._*c$1'
 s NOT LIKE '%\\%%'

@@ -388,7 +388,7 @@ class Compiler:
         written = [self.compile(item, scope) for item in (node.this, node.args["low"], node.args["high"])]
         kind, (value, low, high) = self.common(written, "BETWEEN")
         operators.check_ordered(kind, "BETWEEN")
-        return Value(f"({value.sql} BETWEEN {low.sql} AND {high.sql})", BOOL)
+        return operators.between(value, low, high)
 
     def in_(self, node: exp.In, scope: Scope) -> Value:
         if node.args.get("query") is not None:
@@ -401,12 +401,12 @@ class Compiler:
                 raise ExpressionError("IN UNNEST takes an array")
             kind, (left, _) = self.common([value, Value("", array.type.element)], "IN UNNEST")
             right = coerce(array, array_of(kind)) or cast(array, array_of(kind))
-            found = fill("IF(@1 IS NULL, FALSE, IF(size(@1) = 0, FALSE, array_contains(@1, @0)))", left, right)
-            return Value(found, BOOL)
+            found = operators.contains("@1", "@0", kind)
+            return Value(fill(f"IF(@1 IS NULL, FALSE, IF(size(@1) = 0, FALSE, {found}))", left, right), BOOL)
         items = [self.compile(item, scope) for item in node.expressions]
         kind, (first, *rest) = self.common([value, *items], "IN")
         operators.check_comparable(kind, "IN")
-        return Value(f"({first.sql} IN ({', '.join(item.sql for item in rest)}))", BOOL)
+        return operators.among(first, rest)
 
     def is_(self, node: exp.Is, scope: Scope) -> Value:
         what = "NULL" if isinstance(node.expression, exp.Null) else str(node.expression.this).upper()

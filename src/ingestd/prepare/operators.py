@@ -1,5 +1,6 @@
 """Operators with GoogleSQL's result types, and aggregates over the elements of an array."""
 
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -120,13 +121,49 @@ def _compare(c: Common, op: str, left: Value, right: Value) -> Value:
     if "DISTINCT" in op:
         equal = f"({a.sql} <=> {b.sql})"
         return Value(equal if "NOT" in op else f"(NOT {equal})", BOOL)
-    sql = f"({a.sql} {'<>' if op == '!=' else op} {b.sql})"
-    if kind is FLOAT64 and not (left.literal or right.literal):
-        # To Spark a NaN equals itself and is the largest number; in GoogleSQL every comparison with it is false.
-        otherwise = "TRUE" if op == "!=" else "FALSE"
-        sql = fill(f"IF(isnan(@0) OR isnan(@1), IF(@0 IS NULL OR @1 IS NULL, NULL, {otherwise}), "
-                   f"(@0 {'<>' if op == '!=' else op} @1))", a, b)  # fmt: skip
-    return Value(sql, BOOL)
+    return Value(fill(comparison(op, "@0", "@1", (left, right)), a, b), BOOL)
+
+
+def comparison(op: str, a: str, b: str, compared: tuple[Value, Value]) -> str:
+    """The template that compares two arguments, by their places in it.
+
+    To Spark a NaN equals itself and is the largest number; in GoogleSQL every comparison with one is false, but for
+    `!=`. The plain comparison stays a condition of its own, so that Spark can still join by it.
+    """
+    plain = f"{a} {'<>' if op == '!=' else op} {b}"
+    sides = zip(((a, b), (b, a)), compared, strict=True)
+    numbers = " AND ".join(f"(NOT isnan({x}) OR {y} IS NULL)" for (x, y), value in sides if may_be_nan(value))
+    if not numbers:
+        return f"({plain})"
+    return f"({plain} OR NOT ({numbers}))" if op == "!=" else f"({plain} AND {numbers})"
+
+
+def may_be_nan(value: Value) -> bool:
+    """Integers and decimals have no NaN, and a constant shows what it is."""
+    known = isinstance(value.constant, int | float) and not math.isnan(value.constant)
+    return value.type is FLOAT64 and not known
+
+
+def between(value: Value, low: Value, high: Value) -> Value:
+    least, most = comparison(">=", "@0", "@1", (value, low)), comparison("<=", "@0", "@2", (value, high))
+    return Value(fill(f"({least} AND {most})", value, low, high), BOOL)
+
+
+def among(value: Value, items: Sequence[Value]) -> Value:
+    """IN of a list; numbers that are known stay together, since there may be many."""
+    if not may_be_nan(value):
+        return Value(f"({value.sql} IN ({', '.join(item.sql for item in items)}))", BOOL)
+    numbers = ", ".join(item.sql for item in items if not may_be_nan(item))
+    tests = [fill(f"(@0 IN ({numbers}) AND NOT isnan(@0))", value)] if numbers else []
+    tests += [fill(comparison("=", "@0", "@1", (value, item)), value, item) for item in items if may_be_nan(item)]
+    return Value(f"({' OR '.join(tests)})", BOOL)
+
+
+def contains(array: str, item: str, element: SqlType) -> str:
+    """The template that looks for an element in an array; a NaN is no element's equal."""
+    name = fresh("e")
+    numbers = f"filter({array}, {name} -> NOT isnan({name}))" if element is FLOAT64 else array
+    return f"array_contains({numbers}, {item})"
 
 
 def _concat(op: str, left: Value, right: Value) -> Value:
@@ -160,7 +197,9 @@ def aggregate(name: str, listed: Value, rest: Sequence[Value]) -> Value:
             return Value(f"CAST(size(filter({listed.sql}, {item} -> {item})) AS BIGINT)", INT64)
         case "MIN" | "MAX":
             check_ordered(element, name)
-            return Value(f"array_{name.lower()}({listed.sql})", element)
+            nan = f"exists(@0, {item} -> isnan({item}))"
+            found = f"array_{name.lower()}(@0)"
+            return Value(fill(f"IF({nan}, double('NaN'), {found})" if element is FLOAT64 else found, listed), element)
         case "SUM" if element in (INT64, FLOAT64):
             zero = "0L" if element is INT64 else "0D"
             fold = f"aggregate({present}, {zero}, ({total}, {item}) -> {total} + {item})"
@@ -182,4 +221,16 @@ def aggregate(name: str, listed: Value, rest: Sequence[Value]) -> Value:
     raise ExpressionError(f"{name} of {element} is not available on Spark")
 
 
-__all__ = ["OPERATORS", "aggregate", "arithmetic", "binary", "cast", "check_comparable", "check_ordered"]
+__all__ = [
+    "OPERATORS",
+    "aggregate",
+    "among",
+    "arithmetic",
+    "between",
+    "binary",
+    "cast",
+    "check_comparable",
+    "check_ordered",
+    "comparison",
+    "contains",
+]

@@ -4,7 +4,7 @@ from sqlglot import exp
 
 from ingestd.prepare.functions.dates import TIME_PARTS
 from ingestd.prepare.functions.registry import Call, function
-from ingestd.prepare.operators import aggregate, check_ordered
+from ingestd.prepare.operators import aggregate, check_ordered, contains
 from ingestd.prepare.sqltypes import BOOL, DATE, INT64, STRING, SqlType, array_of
 from ingestd.prepare.values import ExpressionError, Value, cast, fill, fresh
 
@@ -98,7 +98,7 @@ def includes(call: Call) -> Value:
     if isinstance(call.nodes[1], exp.Lambda):
         body = _lambda(call, call.nodes[1], element)
         return Value(f"(size(filter({value.sql}, {call.want(body, BOOL).sql})) > 0)", BOOL)
-    return Value(f"coalesce(array_contains({value.sql}, {call.typed(1, element).sql}), FALSE)", BOOL)
+    return Value(fill(f"coalesce({contains('@0', '@1', element)}, FALSE)", value, call.typed(1, element)), BOOL)
 
 
 def _lambda(call: Call, node: exp.Expr, element: SqlType) -> Value:

@@ -1,7 +1,7 @@
 """Conditional functions."""
 
 from ingestd.prepare.functions.registry import Call, define, function
-from ingestd.prepare.operators import check_comparable, check_ordered
+from ingestd.prepare.operators import check_comparable, check_ordered, comparison
 from ingestd.prepare.sqltypes import BOOL, INT64, STRING
 from ingestd.prepare.values import ExpressionError, Value, coerce, fill
 
@@ -24,7 +24,7 @@ def coalesce(call: Call) -> Value:
 def nullif(call: Call) -> Value:
     kind, (a, b) = call.compiler.common(call.values(2), "NULLIF")
     check_comparable(kind, "NULLIF")
-    return Value(fill("IF(@0 = @1, NULL, @0)", a, b), kind)
+    return Value(fill(f"IF({comparison('=', '@0', '@1', (a, b))}, NULL, @0)", a, b), kind)
 
 
 @function("NULLIFZERO", "ZEROIFNULL", safe=True)
@@ -69,7 +69,8 @@ def range_bucket(call: Call) -> Value:
     kind, (value, _) = call.compiler.common([point, Value("", bounds.type.element)], "RANGE_BUCKET")
     item = coerce(Value("_b", bounds.type.element, simple=True), kind)
     assert item is not None
-    template = f"IF(@0 IS NULL OR @1 IS NULL, NULL, CAST(size(filter(@1, _b -> {item.sql} <= @0)) AS BIGINT))"
+    missing = "@0 IS NULL OR @1 IS NULL" + (" OR isnan(@0)" if kind.kind == "FLOAT64" else "")
+    template = f"IF({missing}, NULL, CAST(size(filter(@1, _b -> {item.sql} <= @0)) AS BIGINT))"
     return Value(fill(template, value, bounds), INT64)
 
 

@@ -1,6 +1,7 @@
 """Expressions: names and types resolved as BigQuery resolves them, DuckDB SQL out."""
 # ruff: noqa: S608 - identifiers go through `quote`, values are bound or written by `literal`
 
+import math
 from typing import TYPE_CHECKING, NoReturn
 
 from ingestd.formats.errors import BigQueryError, not_implemented
@@ -344,7 +345,7 @@ class ExpressionCompiler:
         )
         if a is None or b is None or not comparable:
             self.fail(f"No matching signature for operator {op} for argument types: {left.type}, {right.type}", node)
-        return Expr(f"({a.sql} {'<>' if op == '!=' else op} {b.sql})", BOOL)
+        return Expr(comparison(op, a, b), BOOL)
 
     def _between(self, node: ast.Between, scope: Scope) -> Expr:
         value, low, high = (self.expr(item, scope) for item in (node.value, node.low, node.high))
@@ -355,8 +356,9 @@ class ExpressionCompiler:
                 f"No matching signature for operator BETWEEN for argument types: {value.type}, {low.type}, {high.type}",
                 node,
             )
-        a, b, c = (part.sql for part in parts if part is not None)
-        return Expr(f"({a} {'NOT ' if node.negated else ''}BETWEEN {b} AND {c})", BOOL)
+        a, b, c = (part for part in parts if part is not None)
+        inside = f"({comparison('>=', a, b)} AND {comparison('<=', a, c)})"
+        return Expr(f"(NOT {inside})" if node.negated else inside, BOOL)
 
     def _in(self, node: ast.In, scope: Scope) -> Expr:
         value = self.expr(node.value, scope)
@@ -388,15 +390,17 @@ class ExpressionCompiler:
                 self.fail(
                     f"No matching signature for operator IN UNNEST for argument types: {value.type}, {array.type}", node
                 )
-            return Expr(f"({negation}({left.sql} = ANY({right.sql})))", BOOL)
+            return Expr(f"({negation}({left.sql} = ANY({numbers_of(right)})))", BOOL)
         items = [self.expr(item, scope) for item in node.items]
         kind = supertype([value, *items])
         parts = [coerce(item, kind) if kind else None for item in (value, *items)]
         if any(part is None for part in parts):
             kinds = ", ".join(str(item.type) for item in (value, *items))
             self.fail(f"No matching signature for operator IN for argument types: {kinds}", node)
-        first, *rest = [part.sql for part in parts if part is not None]
-        return Expr(f"({first} {negation}IN ({', '.join(rest)}))", BOOL)
+        first, *rest = [part for part in parts if part is not None]
+        if may_be_nan(first):
+            return Expr(f"({negation}({' OR '.join(comparison('=', first, item) for item in rest)}))", BOOL)
+        return Expr(f"({first.sql} {negation}IN ({', '.join(item.sql for item in rest)}))", BOOL)
 
     def _like(self, node: ast.Like, scope: Scope) -> Expr:
         if node.array is not None:
@@ -536,6 +540,32 @@ class ExpressionCompiler:
 
     def _default(self, node: ast.Default, scope: Scope) -> Expr:
         self.fail("Unexpected keyword DEFAULT", node)
+
+
+def comparison(op: str, left: Expr, right: Expr) -> str:
+    """Two values of one type compared.
+
+    To DuckDB a NaN equals itself and is the largest number; in GoogleSQL every comparison with one is false, but for
+    `!=`. The plain comparison stays a condition of its own, so that DuckDB can still join by it.
+    """
+    plain = f"{left.sql} {'<>' if op == '!=' else op} {right.sql}"
+    sides = ((left, right), (right, left))
+    numbers = " AND ".join(f"(NOT isnan({x.sql}) OR {y.sql} IS NULL)" for x, y in sides if may_be_nan(x))
+    if not numbers:
+        return f"({plain})"
+    return f"({plain} OR NOT ({numbers}))" if op == "!=" else f"({plain} AND {numbers})"
+
+
+def may_be_nan(value: Expr) -> bool:
+    known = isinstance(value.value, int | float) and not math.isnan(value.value)
+    return value.type is FLOAT64 and not known
+
+
+def numbers_of(array: Expr) -> str:
+    """The array without its NaNs, which equal nothing."""
+    if array.type.element is not FLOAT64:
+        return array.sql
+    return f"list_filter({array.sql}, lambda _e: _e IS NULL OR NOT isnan(_e))"
 
 
 def implied_name(item: ast.Expression) -> str:

@@ -2,7 +2,7 @@
 
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.coercion import cast, string_sql
-from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
+from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler, numbers_of
 from ingestd.localcloud.bigquery.sql.library.dates import ADDABLE, TIME_PARTS
 from ingestd.localcloud.bigquery.sql.library.intervals import add
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, function, no_signature, want
@@ -114,7 +114,7 @@ def includes(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         body = _lambda(c, node.args[1], scope, element, BOOL)
         return Expr(f"(len(list_filter({value.sql}, {body.sql})) > 0)", BOOL)
     wanted = want(c, node, c.expr(node.args[1], scope), element)
-    return Expr(f"coalesce(list_contains({value.sql}, {wanted.sql}), FALSE)", BOOL)
+    return Expr(f"coalesce(list_contains({numbers_of(value)}, {wanted.sql}), FALSE)", BOOL)
 
 
 def _lambda(c: ExpressionCompiler, node: ast.Lambda, scope: Scope, element: SqlType, wanted: SqlType | None) -> Expr:
@@ -221,4 +221,8 @@ def fold(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     value, element = _array(c, node, arguments(c, node, scope, 1)[0])
     name = node.name.removeprefix("ARRAY_").lower()
     kind = FLOAT64 if name == "avg" and element is INT64 else element
-    return Expr(f"CAST(list_{name}({value.sql}) AS {kind.duckdb})", kind)
+    found = f"list_{name}({value.sql})"
+    if kind is FLOAT64 and name in ("min", "max"):  # any NaN makes the result NaN
+        nan = f"list_has_any(list_transform({value.sql}, lambda _e: isnan(_e)), [TRUE])"
+        found = f"CASE WHEN {nan} THEN CAST('nan' AS DOUBLE) ELSE {found} END"
+    return Expr(f"CAST({found} AS {kind.duckdb})", kind)

@@ -3,10 +3,10 @@
 from ingestd.formats.errors import not_implemented
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.coercion import coerce, string_sql
-from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
+from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler, comparison
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, define, function, want
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope
-from ingestd.localcloud.bigquery.sql.sqltypes import BOOL, INT64, STRING, SqlType
+from ingestd.localcloud.bigquery.sql.sqltypes import BOOL, FLOAT64, INT64, STRING, SqlType
 
 
 @function("IF")
@@ -27,7 +27,7 @@ def coalesce(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
 @function("NULLIF")
 def nullif(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     kind, (a, b) = c.common(arguments(c, node, scope, 2), "function NULLIF", node)
-    return Expr(f"nullif({a.sql}, {b.sql})", kind)
+    return Expr(f"(CASE WHEN {comparison('=', a, b)} THEN NULL ELSE {a.sql} END)", kind)
 
 
 @function("NULLIFZERO")
@@ -44,13 +44,16 @@ def zeroifnull(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
 
 @function("GREATEST", "LEAST")
 def extreme(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
-    """NULL when any argument is NULL, unlike DuckDB's."""
+    """NULL when any argument is NULL, and NaN when any is NaN, unlike DuckDB's."""
     kind, converted = c.common(arguments(c, node, scope, 1, 1000), f"function {node.name}", node)
     if kind.kind in ("STRUCT", "ARRAY", "JSON"):
         c.fail(f"No matching signature for function {node.name} for argument types: {kind}", node)
     listed = ", ".join(item.sql for item in converted)
     missing = " OR ".join(f"{item.sql} IS NULL" for item in converted)
-    return Expr(f"(CASE WHEN {missing} THEN NULL ELSE {node.name.lower()}({listed}) END)", kind)
+    special = f"WHEN {missing} THEN NULL"
+    if kind is FLOAT64:
+        special += f" WHEN {' OR '.join(f'isnan({item.sql})' for item in converted)} THEN CAST('nan' AS DOUBLE)"
+    return Expr(f"(CASE {special} ELSE {node.name.lower()}({listed}) END)", kind)
 
 
 @function("ERROR")
@@ -79,8 +82,9 @@ def range_bucket(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     kind, (value, _) = c.common([point, Expr("_e", bounds.type.element)], "function RANGE_BUCKET", node)
     item = coerce(Expr("_e", bounds.type.element), kind)
     assert item is not None
+    missing = f"{value.sql} IS NULL OR {bounds.sql} IS NULL" + (f" OR isnan({value.sql})" if kind is FLOAT64 else "")
     return Expr(
-        f"CASE WHEN {value.sql} IS NULL OR {bounds.sql} IS NULL THEN NULL ELSE "
+        f"CASE WHEN {missing} THEN NULL ELSE "
         f"CAST(len(list_filter({bounds.sql}, lambda _e: {item.sql} <= {value.sql})) AS BIGINT) END",
         INT64,
     )
