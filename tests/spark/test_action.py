@@ -172,3 +172,25 @@ async def test_a_row_that_cannot_be_read_is_told_even_where_the_statement_looks_
     assert isinstance(failed.value.cause, BadInput)
     tolerant = BatchRows({"sourceFormat": "NEWLINE_DELIMITED_JSON", "maxBadRecords": 1}, columns, tuple(urls))
     await act(replace(wide, rows=tolerant), SQL="SELECT id FROM batch WHERE id > 0", Dest=f"{dataset}.some")
+
+
+async def test_over_a_batch_without_rows_the_statement_runs_too(
+    context: ActionContext, bigquery_client: Any, dataset: str
+) -> None:
+    """Its criteria left none: there are no prepared files, and the batch's own are not what was loaded."""
+    empty = replace(context, rows=BatchRows({"sourceFormat": "PARQUET"}, COLUMNS, ()))
+    await act(empty, SQL="SELECT count(*) AS n, max(amount) AS most FROM batch", Dest=f"{dataset}.counted")
+    assert rows_of(bigquery_client, dataset, "counted") == [(0, None)]
+    assert await names(context, "staging/") == []
+
+
+async def test_files_are_read_in_the_order_of_the_columns_that_their_load_was_given(
+    context: ActionContext, bigquery_client: Any, bucket: str, dataset: str
+) -> None:
+    ref = ObjectRef(bucket, "in/legs.csv")
+    data = b"Berlin,de,7\n"
+    file = FileVersion(ref, await context.store.create(ref, data), len(data))
+    given = ({"name": "city", "type": "STRING"}, {"name": "country", "type": "STRING"}, {"name": "id", "type": "INT64"})
+    legs = replace(context, files=(file,), rows=BatchRows({"sourceFormat": "CSV"}, given))
+    await act(legs, SQL="SELECT id, country, city, amount FROM batch", Dest=f"{dataset}.legs")
+    assert [row[:3] for row in rows_of(bigquery_client, dataset, "legs")] == [(7, "de", "Berlin")]

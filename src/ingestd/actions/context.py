@@ -68,9 +68,9 @@ class BatchRows:
     load: Mapping[str, Any] = field(default_factory=dict)
     """BigQuery's JobConfigurationLoad of these files."""
     schema: tuple[Mapping[str, Any], ...] = ()
-    """Their columns; empty: the destination's."""
-    prepared: tuple[str, ...] = ()
-    """URIs of the prepared files; empty: the batch's own files are read."""
+    """Their columns, in their order; empty: the destination's."""
+    prepared: tuple[str, ...] | None = None
+    """URIs of the prepared files, of which a batch without rows has none; None: the batch's own files are read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ What is there at each step, and what a death after it means when the action is r
 Rows of a table go through one load job, so they appear at once or not at all.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,19 +28,24 @@ from ingestd.model.objects import FileVersion, ObjectRef
 from ingestd.model.preparation import BadData, FileLayout, Prepared, PrepareRequest
 from ingestd.rules.actions import SparkRequest
 
+_EMPTY = {"sourceFormat": "NEWLINE_DELIMITED_JSON"}
+
 
 async def run(ctx: ActionContext, step: Step, request: SparkRequest) -> Outcome:
     if ctx.spark is None:
         raise Fatal("spark: this daemon has no Spark")
     sql = await statement(ctx, step, request)
     folder = ctx.settings.staging / ctx.event_id / f"spark-{step.number:05d}{ctx.again}"
+    rows = ctx.rows
+    files = await _own_files(ctx) if rows.prepared is None else await _prepared_files(ctx, rows.prepared)
     work = PrepareRequest(
         batch=ctx.event_id,
         attempt=1,
         folder=folder,
-        files=await _files(ctx),
-        load={**ctx.rows.load, "schema": {}},
-        schema=ctx.rows.schema or await _destination_schema(ctx),
+        files=files or (await _without_rows(ctx, folder),),
+        load={**rows.load, "schema": {}} if files else _EMPTY,
+        schema=rows.schema if rows.prepared is not None else await _destination_schema(ctx),
+        source_schema=rows.schema if rows.prepared is None else (),
         bad_data=BadData.QUARANTINE_ROWS,
         layout=_layout(request),
     )
@@ -100,19 +106,26 @@ async def _into_files(ctx: ActionContext, step: Step, request: SparkRequest, res
     return Outcome({"URLs": urls, "Rows": rows}, details={"rows": rows, "files": len(urls), "dest": base.url})
 
 
-async def _files(ctx: ActionContext) -> tuple[FileVersion, ...]:
-    if not ctx.rows.prepared:
-        if not ctx.files:
-            raise BadInput("spark: there is no batch to read; this action belongs to a rule's OnSuccess")
-        return ctx.files
+async def _own_files(ctx: ActionContext) -> tuple[FileVersion, ...]:
+    if not ctx.files:
+        raise BadInput("spark: there is no batch to read; this action belongs to a rule's OnSuccess")
+    return ctx.files
 
+
+async def _prepared_files(ctx: ActionContext, uris: Sequence[str]) -> tuple[FileVersion, ...]:
     async def pinned(uri: str) -> FileVersion:
         info = await ctx.store.stat(ObjectRef.parse(uri))
         if info is None:
             raise NotFound(f"{uri}, a prepared file of the batch, is gone")
         return FileVersion(info.ref, info.generation, info.size, info.created, info.crc32c)
 
-    return tuple(await bounded(ctx.rows.prepared, pinned, ctx.settings.max_concurrency))
+    return tuple(await bounded(uris, pinned, ctx.settings.max_concurrency))
+
+
+async def _without_rows(ctx: ActionContext, folder: ObjectRef) -> FileVersion:
+    """An empty file: over a batch without rows the statement runs, too, and counts none."""
+    ref = folder / "no-rows.json"
+    return FileVersion(ref, await ctx.store.create(ref, b""), 0)
 
 
 async def _destination_schema(ctx: ActionContext) -> tuple[dict[str, Any], ...]:

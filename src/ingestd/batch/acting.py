@@ -14,10 +14,12 @@ from ingestd.batch.expiring import Expiries
 from ingestd.batch.journal import Held, Journal
 from ingestd.batch.quarantine import Quarantine
 from ingestd.batch.record import Kind, Record, StepOutcome
+from ingestd.batch.rule import rule_of
 from ingestd.batch.variables import batch_variables
 from ingestd.model.errors import Fatal, IngestError
 from ingestd.model.jobs import JobState
 from ingestd.model.objects import FileVersion
+from ingestd.model.preparation import Drift
 from ingestd.ports import ObjectStore, Publisher, SparkSql, Warehouse
 from ingestd.settings import Settings
 from ingestd.warehouse.jobs import JobRunner
@@ -125,7 +127,7 @@ class PostActions:
             files=files,
             values=self._values(record, files),
             spark=self._spark,
-            rows=_rows(record),
+            rows=rows_of(record),
         )
 
     def _values(self, record: Record, files: tuple[FileVersion, ...]) -> dict[str, Any]:
@@ -136,15 +138,29 @@ class PostActions:
         return places | batch_variables(record, files, self._settings)
 
 
-def _rows(record: Record) -> BatchRows:
+def rows_of(record: Record) -> BatchRows:
     """Prepared files lie in staging until the batch ends; a batch without them is read from its own files."""
     pinned = record.progress.pinned
     if pinned is None:
-        return BatchRows(load=record.load)
+        return _own_rows(record) if record.kind is Kind.LOAD else BatchRows()
     prepared = pinned.prepared
     load = {"sourceFormat": prepared.format, **prepared.load_options}
     uris = tuple(uri for output in prepared.outputs for uri in output.uris)
     return BatchRows(load, prepared.schema, uris)
+
+
+def _own_rows(record: Record) -> BatchRows:
+    """The files as their load has read them: by the rule's columns, and without what it passed over.
+
+    Columns that the table got by this batch are known by the table alone; CSV has no names, so its columns are those
+    that the load was given.
+    """
+    load, drift = record.load, rule_of(record).dest.drift
+    given = tuple((load.get("schema") or {}).get("fields") or ())
+    if drift is Drift.EVOLVE and load.get("sourceFormat") != "CSV":
+        given = ()
+    passed_over = {"ignoreUnknownValues": True} if drift in (Drift.DISCARD_VALUE, Drift.EVOLVE) else {}
+    return BatchRows({**load, **passed_over}, given)
 
 
 def _plan(record: Record) -> Plan:

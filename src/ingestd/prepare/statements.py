@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ingestd.formats.types import Schema
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import FileLayout, Output, Prepared, PrepareRequest
@@ -24,6 +25,8 @@ from ingestd.prepare.reading import REPORT
 from ingestd.prepare.scratch import Scratch
 from ingestd.prepare.session import Spark
 from ingestd.prepare.shaping import FILE, HOME, LINE
+from ingestd.prepare.sqltypes import quote
+from ingestd.prepare.types import spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -147,7 +150,8 @@ def execute(session: "SparkSession", work: pipeline.Work, statement: str) -> pip
         work = replace(work, plan=replace(work.plan, schema=pipeline.detect(session, work)))
     tolerated = work.plan.options.max_bad_records
     frame = pipeline.read_rows(session, work, tolerated)
-    frame.where(_TOLD.format(bad=_BAD, tolerated=tolerated)).drop(FILE, LINE, REPORT).createOrReplaceTempView(VIEW)
+    frame = frame.where(_TOLD.format(bad=_BAD, tolerated=tolerated)).drop(FILE, LINE, REPORT)
+    frame.selectExpr("*", *_absent(work.destination, frame.columns)).createOrReplaceTempView(VIEW)
     result = session.sql(statement)
     if not result.columns:
         raise BadInput("the statement of a `spark` action returns no rows; give a SELECT")
@@ -164,6 +168,16 @@ def execute(session: "SparkSession", work: pipeline.Work, statement: str) -> pip
             raise told from None
         raise
     return pipeline.Made(target, form, (), Verdict(), {HOME: counted.get["rows"]})
+
+
+def _absent(destination: Schema, columns: Sequence[str]) -> list[str]:
+    """The table's columns that the files have not, as the table has them: NULL."""
+    there = {name.lower() for name in columns}
+    return [
+        f"CAST(NULL AS {spark_type(item)}) AS {quote(item.name)}"
+        for item in destination
+        if item.name.lower() not in there
+    ]
 
 
 def _unreadable(text: str, names: Sequence[str]) -> BadInput | None:

@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 from tests.unit.batch.test_record import files, record
 
+from ingestd.batch.acting import rows_of
 from ingestd.batch.content import Fate, Load, Progress, SetAside
 from ingestd.batch.driving import abandoned, submitted_jobs
 from ingestd.batch.landing import landing_table, lands_apart
@@ -183,3 +184,34 @@ def test_every_job_of_a_batch_has_its_task_dropped() -> None:
     apart = replace(apart, progress=Progress(jobs=2, publishing=2))
     names = [job.job_id for job in submitted_jobs(apart)]
     assert len(names) == len(set(names)) == 2 + 2 * 4
+
+
+GIVEN = [{"name": "b", "type": "STRING"}, {"name": "a", "type": "STRING"}]
+
+
+@pytest.mark.parametrize(
+    ("dest", "source", "lenient", "columns"),
+    [
+        ({}, "CSV", False, True),
+        ({"IgnoreUnknownValues": True}, "NEWLINE_DELIMITED_JSON", True, True),
+        ({"Schema": {"Drift": "discard_value"}}, "PARQUET", True, True),
+        ({"AllowFieldAddition": True}, "PARQUET", True, False),
+        ({"AllowFieldAddition": True}, "CSV", True, True),
+    ],
+)
+def test_actions_read_files_as_their_load_has_read_them(
+    dest: dict[str, Any], source: str, lenient: bool, columns: bool
+) -> None:
+    batch = ruled(dest)
+    batch = replace(batch, load={**batch.load, "sourceFormat": source, "schema": {"fields": GIVEN}})
+    rows = rows_of(batch)
+    assert rows.prepared is None
+    assert bool(rows.load.get("ignoreUnknownValues")) is lenient
+    assert list(rows.schema) == (GIVEN if columns else [])
+
+
+def test_a_prepared_batch_without_rows_has_no_files_for_its_actions() -> None:
+    batch = ruled(UNIQUE)
+    prepared = Prepared(1, "PARQUET", ({"name": "id", "type": "INTEGER"},), ())
+    rows = rows_of(replace(batch, progress=replace(batch.progress, pinned=Pinned(prepared))))
+    assert rows.prepared == ()
