@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.cloud import bigquery
 from tests.unit.actions.conftest import MemoryProgress
 
 from ingestd.actions.context import ActionContext, ActionSettings, BatchRows
@@ -194,3 +195,33 @@ async def test_files_are_read_in_the_order_of_the_columns_that_their_load_was_gi
     legs = replace(context, files=(file,), rows=BatchRows({"sourceFormat": "CSV"}, given))
     await act(legs, SQL="SELECT id, country, city, amount FROM batch", Dest=f"{dataset}.legs")
     assert [row[:3] for row in rows_of(bigquery_client, dataset, "legs")] == [(7, "de", "Berlin")]
+
+
+@pytest.mark.parametrize("kind", ["CSV", "NEWLINE_DELIMITED_JSON"])
+async def test_text_files_lose_nothing_on_their_way_into_another_table(
+    context: ActionContext, bigquery_client: Any, bucket: str, dataset: str, kind: str
+) -> None:
+    """Microseconds, quotes, backslashes, line ends, spaces around, bytes, and what is empty but not NULL."""
+    kinds = {"n": "INTEGER", "at": "TIMESTAMP", "dt": "DATETIME", "s": "STRING", "y": "BYTES", "x": "FLOAT"}
+    columns = tuple({"name": name, "type": kind} for name, kind in kinds.items())
+    texts = ['say "hi", \\ ok', "two\r\nlines", "one\rline", " pad ", "", "back\\", '"', '\\"', "NULL", None]
+    moment = {"at": "2026-01-01T00:00:00.123456Z", "dt": "2026-01-01T00:00:00.654321", "y": "//8=", "x": "NaN"}
+    rows = [{"n": n, "s": text} | (moment if n else {}) for n, text in enumerate(texts)]
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    ref = ObjectRef(bucket, "in/texts.json")
+    file = FileVersion(ref, await context.store.create(ref, data), len(data))
+    batch = replace(context, files=(file,), rows=BatchRows({"sourceFormat": "NEWLINE_DELIMITED_JSON"}, columns))
+    statement = "SELECT n, at, dt, s, y, x FROM batch ORDER BY n"
+    await act(batch, SQL=statement, DestURL=f"gs://{bucket}/out", Format=kind)
+    (name,) = await names(context, "out/")
+    load = {"skipLeadingRows": 1, "allowQuotedNewlines": True} if kind == "CSV" else {}
+    target = f"{bigquery_client.project}.{dataset}.texts"
+    configuration = {"load": {"sourceFormat": kind, "schema": {"fields": list(columns)}, **load}}
+    job = bigquery.LoadJobConfig.from_api_repr(configuration)
+    bigquery_client.load_table_from_uri(f"gs://{bucket}/{name}", target, job_config=job).result()
+    loaded = rows_of(bigquery_client, dataset, "texts")
+    assert [row[3] for row in loaded] == texts
+    assert loaded[0][1:3] == (None, None)
+    assert [(row[1].microsecond, row[2].microsecond, row[4], repr(row[5])) for row in loaded[1:]] == [
+        (123456, 654321, b"\xff\xff", "nan")
+    ] * (len(texts) - 1)

@@ -30,6 +30,7 @@ from ingestd.prepare.types import spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructField
 
 VIEW = "batch"
 # The batch's files were loaded, so they can be read. If one cannot any more, or has more bad rows than its load allows,
@@ -81,6 +82,16 @@ _CODECS = {
     "ORC": {"none": "none", "snappy": "snappy", "gzip": "zlib", "zstd": "zstd"},
     "NEWLINE_DELIMITED_JSON": {"none": "none", "gzip": "gzip"},
     "CSV": {"none": "none", "gzip": "gzip"},
+}
+# Spark's text has milliseconds, and its CSV is trimmed and escaped with backslashes, which BigQuery does not know.
+_MICROSECONDS = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_WRITING = {
+    "NEWLINE_DELIMITED_JSON": _MICROSECONDS,
+    "CSV": _MICROSECONDS
+    | {"header": "true", "escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"},
 }
 
 
@@ -157,10 +168,10 @@ def execute(session: "SparkSession", work: pipeline.Work, statement: str) -> pip
         raise BadInput("the statement of a `spark` action returns no rows; give a SELECT")
     target = f"{work.target}/{uuid.uuid4().hex[:8]}"
     counted = Observation(f"result-{uuid.uuid4().hex[:8]}")
-    writer = result.observe(counted, sql.count(sql.lit(1)).alias("rows")).write.mode("error").format(form.writer)
-    writer = writer.option("compression", form.codec)
     if form.name == "CSV":
-        writer = writer.option("header", "true")
+        result = result.selectExpr(*map(_in_csv, result.schema))
+    writer = result.observe(counted, sql.count(sql.lit(1)).alias("rows")).write.mode("error").format(form.writer)
+    writer = writer.options(compression=form.codec, **_WRITING.get(form.name, {}))
     try:
         writer.save(target)
     except Exception as error:
@@ -168,6 +179,12 @@ def execute(session: "SparkSession", work: pipeline.Work, statement: str) -> pip
             raise told from None
         raise
     return pipeline.Made(target, form, (), Verdict(), {HOME: counted.get["rows"]})
+
+
+def _in_csv(column: "StructField") -> str:
+    """A column of a CSV file: BYTES as BigQuery writes and reads them there, in base64."""
+    name = quote(column.name)
+    return f"base64({name}) AS {name}" if column.dataType.typeName() == "binary" else name
 
 
 def _absent(destination: Schema, columns: Sequence[str]) -> list[str]:
