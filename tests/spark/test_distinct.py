@@ -76,11 +76,15 @@ numbers = count()
     keys=st.sampled_from([("id",), ("name",), ("id", "name"), ("day",)]),
     chance=st.randoms(use_true_random=False),
     shares=st.integers(1, 3),
+    keyless=st.booleans(),
 )
 def test_the_last_row_of_the_newest_file_is_the_one_that_is_kept(
-    tmp_path: Path, files: list[list[dict[str, Any]]], keys: tuple[str, ...], chance: Any, shares: int
+    tmp_path: Path, files: list[list[dict[str, Any]]], keys: tuple[str, ...], chance: Any, shares: int, keyless: bool
 ) -> None:
-    """Also when a large file was cut into parts that different workers read, in any order."""
+    """Also when a large file was cut into parts that different workers read, in any order.
+
+    Where rows without a key are kept, all of them are.
+    """
     folder = tmp_path / f"{next(numbers)}"
     folder.mkdir()
     order = list(range(len(files)))
@@ -107,9 +111,10 @@ def test_the_last_row_of_the_newest_file_is_the_one_that_is_kept(
     before = [row for batch in Kept(str(folder), marked=False)(iter([wanted])) for row in batch.to_pylist()]
     newest: dict[Any, dict[str, Any]] = {}
     for row in sorted(before, key=lambda row: (order[row[FILE]], row[LINE])):
-        newest[tuple(row[key] for key in keys)] = row
+        key = tuple(row[name] for name in keys)
+        newest[(row[FILE], row[LINE]) if keyless and None in key else key] = row
     kinds = {item.name: item for item in columns}
-    dropped = mark(str(folder), shares, [kinds[key] for key in keys], order)
+    dropped = mark(str(folder), shares, [kinds[key] for key in keys], order, keyless)
     after = [row for batch in Kept(str(folder), marked=True)(iter([wanted])) for row in batch.to_pylist()]
     plain = [{name: value for name, value in row.items() if name in kinds} for row in newest.values()]
     assert sorted(map(repr, after)) == sorted(map(repr, plain))

@@ -54,6 +54,14 @@ def test_one_whole_row_per_key_is_the_newest_and_null_keys_are_one(frame: "DataF
     assert left == {"duplicate": 2}
 
 
+def test_of_an_upsert_every_row_without_a_key_is_kept(frame: "DataFrame") -> None:
+    found, left = rows(frame, Shaping(unique_columns=("id",), keep_keyless=True), "id", "v")
+    assert found == [(1, "b"), (2, "c"), (3, "zz"), (None, "d"), (None, "e")]
+    assert left == {"duplicate": 1}
+    found, _ = rows(frame, Shaping(unique_columns=("v", "info.key"), keep_keyless=True), "v")
+    assert found == [("a",), ("b",), ("c",), ("d",), ("e",), ("zz",)]
+
+
 def test_the_newest_file_is_the_one_of_the_highest_rank(frame: "DataFrame") -> None:
     found, _ = rows(frame, Shaping(unique_columns=("t.id",)), "id", "v", file_order=(1, 0))
     assert found == [(1, "a"), (2, "c"), (3, "zz"), (None, "e")]

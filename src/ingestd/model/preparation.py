@@ -66,6 +66,7 @@ class Shaping:
     transform: Mapping[str, str] = field(default_factory=dict)  # column → GoogleSQL over alias and side inputs
     criteria: str = ""  # GoogleSQL; only such rows are kept
     unique_columns: tuple[str, ...] = ()
+    keep_keyless: bool = False  # rows with a NULL in their key are all kept: in an upsert it equals nothing
     order_by: tuple[str, ...] = ()  # GoogleSQL `expr [ASC|DESC]`: the first row per key wins; empty: the newest file
     branches: tuple[Branch, ...] = ()
     every_branch: bool = False  # a row goes to every branch it fits, not to the first alone

@@ -137,7 +137,9 @@ class Kept:
                     yield rows
 
 
-def mark(folder: str, shares: int, keys: Sequence[Field], order: Sequence[int]) -> int | None:
+def mark(
+    folder: str, shares: int, keys: Sequence[Field], order: Sequence[int], keep_keyless: bool = False
+) -> int | None:
     """Marks in each share the rows to keep, and tells how many are not; None when there are too many to look at.
 
     The newest row wins: the last one of the file that `order` ranks highest, as Spark's way has it.
@@ -163,11 +165,24 @@ def mark(folder: str, shares: int, keys: Sequence[Field], order: Sequence[int]) 
     winners = sorted_rows[last]
     marks = np.zeros(rows, bool)
     marks[winners if oldest_first is None else oldest_first[winners]] = True
+    if keep_keyless:
+        marks |= _keyless(tables, keys)
     at = 0
     for number, count in enumerate(counts):
         np.save(_marks(folder, number), marks[at : at + count])
         at += count
-    return rows - int(last.sum())
+    return rows - int(marks.sum())
+
+
+def _keyless(tables: Sequence["pa.Table"], keys: Sequence[Field]) -> "NDArray[np.bool_]":
+    """Which rows have a NULL in their key."""
+    import numpy as np
+
+    found = [np.zeros(0, bool)]
+    for table in tables:
+        nulls = [table.column(2 + place).is_null().to_numpy() for place in range(len(keys))]
+        found.append(np.logical_or.reduce(nulls))
+    return np.concatenate(found)
 
 
 def _codes(tables: Sequence["pa.Table"], keys: Sequence[Field]) -> "NDArray[np.int64] | None":

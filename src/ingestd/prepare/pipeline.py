@@ -276,7 +276,9 @@ def _kept_rows(session: "SparkSession", work: Work, tolerated: int, keys: Schema
     reports = [Report.parse(text) for told_of in texts for text in told_of.splitlines()]
     _complete(work, reports)
     verdict = judge(reports, work.policy, tolerated)
-    dropped = None if _unsettled(work, verdict) else distinct.mark(folder, count, keys, work.order)
+    dropped = (
+        None if _unsettled(work, verdict) else distinct.mark(folder, count, keys, work.order, work.shaping.keep_keyless)
+    )
     ddl, shaping = _ddl(work), work.shaping
     if dropped is not None:
         ddl, shaping = spark_ddl(_columns(work)), replace(shaping, unique_columns=())

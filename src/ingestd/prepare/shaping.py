@@ -229,13 +229,14 @@ class _Shaping:
         On a cluster Spark knows that only the first row of a window is wanted, and each task passes on one row per
         key; on one machine (see `masters`) it sorts once instead. Either costs no more than `dropDuplicates`.
         """
-        keys = ", ".join(_key(text, self.output) for text in self.shaping.unique_columns)
+        keys = [_key(text, self.output) for text in self.shaping.unique_columns]
         order = [_order(text, self.output) for text in self.shaping.order_by]
         order += [f"{_ranked(self.file_order)} DESC", f"{LINE} DESC"]
         if self.shaping.criteria or self.shaping.side_inputs:
             self.count("kept")
-        place = f"row_number() OVER (PARTITION BY {keys} ORDER BY {', '.join(order)})"
-        self.frame = self.frame.selectExpr("*", f"{place} AS {_PLACE}").where(f"{_PLACE} = 1")
+        place = f"row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY {', '.join(order)})"
+        kept = [f"{_PLACE} = 1", *(f"{key} IS NULL" for key in keys if self.shaping.keep_keyless)]
+        self.frame = self.frame.selectExpr("*", f"{place} AS {_PLACE}").where(" OR ".join(kept))
 
     def split(self) -> None:
         tests = [

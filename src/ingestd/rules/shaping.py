@@ -39,6 +39,7 @@ def shaping_of(dest: Dest, values: Mapping[str, Any] | Scope) -> Shaping:
         transform={name: filler.sql(f"Dest.Transform.{name}", text) for name, text in dest.transform.items()},
         criteria=filler.sql("Dest.Transient.Criteria", (staging and staging.criteria) or ""),
         unique_columns=dest.unique_keys,
+        keep_keyless=dest.merge is not None,
         order_by=tuple(filler.sql("Dest.OrderBy", text) for text in dest.order_by),
         parameters=filler.parameters,
     )

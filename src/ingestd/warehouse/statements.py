@@ -307,8 +307,11 @@ class _Rows:
         shaped = f"(\n{_indented(f'SELECT{chr(10)}  {listed}{chr(10)}{self._source()}')}\n) AS {self._alias}"
         if not self._shaping.unique_columns:
             return shaped
-        window = f"PARTITION BY {', '.join(self._keys())}\n  ORDER BY {', '.join(self._order())}"
-        select = f"SELECT *\nFROM {shaped}\nWHERE TRUE\nQUALIFY ROW_NUMBER() OVER (\n  {window}\n) = 1"
+        keys = self._keys()
+        groups = ", ".join(key if comparable else f"TO_JSON_STRING({key})" for key, comparable in keys)
+        window = f"PARTITION BY {groups}\n  ORDER BY {', '.join(self._order())}"
+        keyless = "".join(f" OR {key} IS NULL" for key, _ in keys if self._shaping.keep_keyless)
+        select = f"SELECT *\nFROM {shaped}\nWHERE TRUE\nQUALIFY ROW_NUMBER() OVER (\n  {window}\n) = 1{keyless}"
         return f"(\n{_indented(select)}\n) AS {self._alias}"
 
     def _source(self) -> str:
@@ -363,19 +366,20 @@ class _Rows:
         words = {word.lower() for text in later for word in re.findall(r"\w+", text)}
         return all(name.lower() in words for name in computed)
 
-    def _keys(self) -> list[str]:
+    def _keys(self) -> list[tuple[str, bool]]:
+        """What makes the key, and whether BigQuery can group by it."""
         found = []
         for key in self._shaping.unique_columns:
             path = key.removeprefix(f"{self._alias}.")
             if not _PATH.fullmatch(path):
-                found.append(f"({_text(key)})")
+                found.append((f"({_text(key)})", True))
                 continue
             first, *rest = path.split(".")
             names = {name.lower(): name for name in self._names()}
             column = _known(names, first, "UniqueColumns")
             expression = ".".join([f"{self._alias}.{quoted(column)}", *(quoted(name) for name in rest)])
             landed = self._landed.get(column.lower()) if not rest and column.lower() not in self._transform else None
-            found.append(expression if landed is None or groupable(landed) else f"TO_JSON_STRING({expression})")
+            found.append((expression, landed is None or groupable(landed)))
         return found
 
     def _order(self) -> list[str]:

@@ -103,7 +103,9 @@ Dest:
     parameters: dict[str, object] = {"EventID": 77}
     assert upsert_conditions(dest, VALUES, parameters) == ("dest.batch <> @EventID", "t.gone = @App")
     assert parameters == {"EventID": 77, "App": VALUES["App"]}
-    assert shaping_of(dest, VALUES).unique_columns == ("id",)
+    found = shaping_of(dest, VALUES)
+    assert found.unique_columns == ("id",)
+    assert found.keep_keyless
 
 
 def test_the_last_name_of_a_nested_cluster_column_stands_for_the_whole() -> None:

@@ -447,6 +447,15 @@ def test_upserts(tables: Tables, upsert: UpsertPlan, found: list[tuple[Any, ...]
     assert [tuple(row.values()) for row in tables.rows("d.t", "id")] == found
 
 
+def test_a_row_without_a_key_is_always_added(tables: Tables) -> None:
+    stored = [{"id": None, "type_id": 1, "name": "there"}]
+    batch = [{"id": None, "type_id": 1, "name": name} for name in "abb"] + [{"id": 1, "type_id": None, "name": "c"}] * 2
+    landed, target = tables.make("temp.t", SCHEMA, batch), tables.make("d.t", SCHEMA, stored)
+    shaping = Shaping(unique_columns=("id", "type_id"), keep_keyless=True)
+    tables.publish(Publication(landed, target, shaping, upsert=UpsertPlan(Upsert(keys=("id", "type_id")))))
+    assert [row["name"] for row in tables.rows("d.t", "name")] == ["a", "b", "b", "c", "c", "there"]
+
+
 def test_an_upsert_may_look_at_what_it_does_not_store(tables: Tables) -> None:
     landed = tables.make("temp.t", "id INTEGER, name STRING, gone BOOLEAN", [{"id": 1, "gone": True}, {"id": 2}])
     target = tables.make("d.t", "id INTEGER, name STRING", [{"id": 1}])
