@@ -172,6 +172,12 @@ def test_a_table_that_evolves_gets_what_is_computed(frame: "DataFrame") -> None:
     assert sorted(row[1] or 0 for row in made.frame.collect()) == [0, 2, 3, 4]
 
 
+def test_what_an_upserts_conditions_name_comes_along(frame: "DataFrame") -> None:
+    shaping = Shaping(transform={"gone": "id = 1"}, conditions=("t.gone OR dest.x < t.x", "NOT EXISTS(SELECT t.gone)"))
+    made = shape(frame, shaping, source=SOURCE, destination=SOURCE[:1])
+    assert [one["name"] for one in made.schema] == ["id", "x", "gone"]
+
+
 @pytest.mark.parametrize(
     ("shaping", "destination", "why"),
     [

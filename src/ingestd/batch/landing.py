@@ -154,7 +154,9 @@ class Landing:
         if _replaces_schema(record) and destination(record).decorator is None:
             return None
         dest = rule_of(record).dest
-        if (transient is not None or dest.transforms) and landed_like(dest, record.load) is LandedLike.LOAD:
+        if (transient is not None or dest.transforms or dest.merge) and landed_like(
+            dest, record.load
+        ) is LandedLike.LOAD:
             return None
         return await warehouse.table(destination(record).partition(None))
 

@@ -130,7 +130,7 @@ def prepare(session: "SparkSession", work: Work) -> Made:
         if made is not None and not _unsettled(work, verdict):
             bad = tuple(sorted((*known_bad.bad, *verdict.bad), key=lambda item: item.index))
             new = added if destination or work.plan.schema else ()
-            if destination:  # columns that only a transformation makes
+            if destination and work.plan.drift is Drift.EVOLVE:  # columns that only a transformation makes
                 new = agree(new, missing_from(made.schema, extended(destination, added)))
             return replace(made, verdict=replace(verdict, bad=bad), added=new, passes=number)
         log.info("prepare.again", without=len(without), columns=[item.name for item in added], strict=verdict.strict)

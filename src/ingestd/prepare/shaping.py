@@ -24,7 +24,7 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from ingestd.model.errors import BadInput, Fatal
-from ingestd.model.preparation import Shaping, Unmatched
+from ingestd.model.preparation import Shaping, Unmatched, named_in
 from ingestd.prepare import farmhash
 from ingestd.prepare.expressions import Rows, Scope, columns_of, condition, google_sql, translate
 from ingestd.prepare.operators import check_comparable, check_ordered
@@ -315,9 +315,11 @@ def _projection(
 ) -> list[tuple[Field, str]]:
     """The destination's columns, and what each is computed from; all shaped columns where there is no table yet."""
     if not destination:
-        return [(dict(one.field) if one.field else to_field(one.name, one.type), quote(one.name)) for one in columns]
+        return [_unchanged(one) for one in columns]
     wanted = {str(field["name"]).lower() for field in destination}
-    lost = [one.name for one in columns if one.field is None and one.name.lower() not in wanted]
+    absent = [one for one in columns if one.name.lower() not in wanted]
+    carried = named_in(shaping.conditions, [one.name for one in absent])
+    lost = [one.name for one in absent if one.field is None and one.name not in carried]
     unused = _unused(shaping, lost) if lost else []
     if unused and not evolve:
         raise BadInput(f"Transform: the destination has no column {', '.join(unused)}; add it, or let it evolve")
@@ -330,8 +332,12 @@ def _projection(
             found.append((field, _fitted(one, field, kind)))
         elif not field.get("defaultValueExpression"):  # a column that is left out gets its default
             found.append((field, f"CAST(NULL AS {kind.spark})"))
-    found += [(to_field(name, known[name.lower()].type), quote(name)) for name in unused]
+    found += [_unchanged(one) for one in absent if one.name in carried or one.name in unused]
     return found
+
+
+def _unchanged(column: _Column) -> tuple[Field, str]:
+    return dict(column.field) if column.field else to_field(column.name, column.type), quote(column.name)
 
 
 def _unused(shaping: Shaping, names: Sequence[str]) -> list[str]:

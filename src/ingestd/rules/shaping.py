@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ingestd.model.errors import BadInput
-from ingestd.model.preparation import Branch, Drift, Shaping, SideInput
+from ingestd.model.preparation import Branch, Drift, Shaping, SideInput, named_in
 from ingestd.model.tables import InvalidTableName, TableName, parse_table
 from ingestd.rules.expansion import Scope, render
 from ingestd.rules.references import find_references
@@ -41,6 +41,7 @@ def shaping_of(dest: Dest, values: Mapping[str, Any] | Scope) -> Shaping:
         unique_columns=dest.unique_keys,
         keep_keyless=dest.merge is not None,
         order_by=tuple(filler.sql("Dest.OrderBy", text) for text in dest.order_by),
+        conditions=tuple(filter(None, upsert_conditions(dest, scope, filler.parameters))),
         parameters=filler.parameters,
     )
     split = dest.schema_options.split
@@ -96,7 +97,7 @@ def absent_policy(dest: Dest) -> Drift:
     return Drift.DISCARD_VALUE if declared and not explicit else dest.drift
 
 
-def mentioned(shaping: Shaping, names: Collection[str]) -> set[str]:
+def mentioned(shaping: Shaping, names: Collection[str], conditions: Sequence[str] = ()) -> set[str]:
     """Those of the columns that some expression may use: input that need not be in the destination."""
     texts = [
         *shaping.transform.values(),
@@ -105,9 +106,9 @@ def mentioned(shaping: Shaping, names: Collection[str]) -> set[str]:
         *shaping.order_by,
         *shaping.unique_columns,
         shaping.criteria,
+        *conditions,
     ]
-    words = {word.lower() for text in texts for word in re.findall(r"\w+", text)}
-    return {name for name in names if name.lower() in words}
+    return named_in(texts, names)
 
 
 def lifted(condition: str, columns: Sequence[str], alias: str) -> str:

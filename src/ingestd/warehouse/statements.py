@@ -12,7 +12,7 @@ from typing import Any
 
 from ingestd.model.errors import BadInput
 from ingestd.model.jobs import JobKind
-from ingestd.model.preparation import Drift, Shaping, SideInput, Unmatched
+from ingestd.model.preparation import Drift, Shaping, SideInput, Unmatched, named_in
 from ingestd.model.tables import TableName
 from ingestd.rules.schema import DESTINATION_ALIAS, CopyMethod, Upsert, UpsertMode
 from ingestd.rules.shaping import mentioned
@@ -350,21 +350,23 @@ class _Rows:
         if self._plan.absent is not Drift.FREEZE:
             return
         absent = [str(one["name"]) for key, one in self._landed.items() if key not in known]
-        unused = set(absent) - mentioned(self._shaping, absent)
+        unused = set(absent) - mentioned(self._shaping, absent, self._conditions())
         if unused:
             raise BadInput(f"{target.name} has no column {', '.join(sorted(unused))}, and the rule's Drift is freeze")
 
     def _is_input(self, computed: Sequence[str]) -> bool:
         """Whether these computed columns serve the rows' fate (keys, order, split), not the table."""
-        upsert = self._plan.upsert
         later = (
             *self._shaping.unique_columns,
             *self._shaping.order_by,
             *(one.condition for one in self._shaping.branches),
-            *((upsert.update_when, upsert.delete_when) if upsert else ()),
+            *self._conditions(),
         )
-        words = {word.lower() for text in later for word in re.findall(r"\w+", text)}
-        return all(name.lower() in words for name in computed)
+        return named_in(later, computed) == set(computed)
+
+    def _conditions(self) -> tuple[str, ...]:
+        upsert = self._plan.upsert
+        return (upsert.update_when, upsert.delete_when) if upsert else ()
 
     def _keys(self) -> list[tuple[str, bool]]:
         """What makes the key, and whether BigQuery can group by it."""

@@ -106,6 +106,7 @@ Dest:
     found = shaping_of(dest, VALUES)
     assert found.unique_columns == ("id",)
     assert found.keep_keyless
+    assert found.conditions == ("dest.batch <> @EventID", "t.gone = @App")
 
 
 def test_the_last_name_of_a_nested_cluster_column_stands_for_the_whole() -> None:

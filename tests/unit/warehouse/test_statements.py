@@ -460,9 +460,7 @@ def test_an_upsert_may_look_at_what_it_does_not_store(tables: Tables) -> None:
     landed = tables.make("temp.t", "id INTEGER, name STRING, gone BOOLEAN", [{"id": 1, "gone": True}, {"id": 2}])
     target = tables.make("d.t", "id INTEGER, name STRING", [{"id": 1}])
     plan = UpsertPlan(Upsert(keys=("id",)), delete_when="t.gone")
-    tables.publish(
-        Publication(landed, target, Shaping(unique_columns=("id",)), upsert=plan, absent=Drift.DISCARD_VALUE)
-    )
+    tables.publish(Publication(landed, target, Shaping(unique_columns=("id",)), upsert=plan))
     assert tables.rows("d.t") == [{"id": 2, "name": None}]
 
 
