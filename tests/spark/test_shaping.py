@@ -172,6 +172,15 @@ def test_a_table_that_evolves_gets_what_is_computed(frame: "DataFrame") -> None:
     assert sorted(row[1] or 0 for row in made.frame.collect()) == [0, 2, 3, 4]
 
 
+def test_before_a_dot_the_batchs_alias_is_meant_even_if_a_column_has_its_name(session: "SparkSession") -> None:
+    source = [{"name": "id", "type": "INTEGER"}, {"name": "t", "type": "STRING"}]
+    frame = session.createDataFrame([(1, "x", 0, 1), (1, "y", 0, 2)], f"id BIGINT, t STRING, {FILE} INT, {LINE} BIGINT")
+    shaping = Shaping(transform={"id": "t.id + 1", "both": "CONCAT(t, T.t)"}, unique_columns=("t.id",))
+    assert [tuple(row) for row in shape(frame, shaping, source=source, destination=()).frame.collect()] == [
+        (2, "y", "yy")
+    ]
+
+
 def test_what_an_upserts_conditions_name_comes_along(frame: "DataFrame") -> None:
     shaping = Shaping(transform={"gone": "id = 1"}, conditions=("t.gone OR dest.x < t.x", "NOT EXISTS(SELECT t.gone)"))
     made = shape(frame, shaping, source=SOURCE, destination=SOURCE[:1])

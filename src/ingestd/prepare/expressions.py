@@ -85,10 +85,13 @@ class Scope:
     def inside(self, values: Mapping[str, Value]) -> "Scope":
         return Scope(self.aliases, self.parameters, {**self.values, **values})
 
-    def lookup(self, name: str) -> "Value | Rows | None":
+    def lookup(self, name: str, *, alone: bool = True) -> "Value | Rows | None":
+        """What a name means; before a dot an alias is meant rather than a column of that name, as in BigQuery."""
         lowered = name.lower()
         if lowered in self.values:
             return self.values[lowered]
+        if not alone and lowered in self.aliases:
+            return self.aliases[lowered]
         found = [rows.columns[lowered] for rows in self.aliases.values() if lowered in rows.columns]
         if len(found) > 1:
             raise ExpressionError(f"column {name} is ambiguous: write its alias before it")
@@ -255,7 +258,7 @@ class Compiler:
 
     def _path(self, parts: Sequence[str], scope: Scope) -> Value:
         first, *rest = parts
-        found = scope.lookup(first)
+        found = scope.lookup(first, alone=not rest)
         if isinstance(found, Rows):
             if not rest:
                 raise ExpressionError(f"{first} is an alias: name one of its columns")
