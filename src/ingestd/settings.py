@@ -243,7 +243,10 @@ class Spark(_Section):
         None, description="Where a Java that Spark cannot use as it is gets its wrapper; by default ~/.cache/ingestd."
     )
     warm_up: bool = Field(True, description="Run small jobs first: the first one in a new JVM takes many seconds.")
-    start_timeout: Duration = Field(timedelta(minutes=3), description="A session that is not up by then is given up.")
+    start_timeout: Duration = Field(
+        timedelta(minutes=3),
+        description="A session that is not up by then, or not warm that long after, is given up.",
+    )
     call_timeout: Duration = Field(
         timedelta(hours=2), description="What Spark has not done by then is cancelled; the batch is tried again."
     )

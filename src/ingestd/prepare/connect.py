@@ -16,6 +16,7 @@ from ingestd.model.errors import Fatal
 from ingestd.prepare.connect_sessions import Sessions, end
 from ingestd.prepare.engine import Work
 from ingestd.prepare.failures import SessionLost, translate
+from ingestd.prepare.startup import Startup
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,8 +25,9 @@ _MODE = "SPARK_CONNECT_MODE_ENABLED"  # makes `pyspark.sql.functions` build expr
 
 
 class ConnectEngine:
-    def __init__(self, url: str, options: Mapping[str, str]) -> None:
+    def __init__(self, url: str, options: Mapping[str, str], startup: Startup) -> None:
         self._url = url
+        self._startup = startup
         self._by_tag: dict[str, Any] = {}
         self._stages: dict[str, tuple[int, int, int]] = {}  # operation → stages, tasks, tasks done
         self._lock = threading.Lock()
@@ -34,7 +36,7 @@ class ConnectEngine:
         self.application = f"{url.partition(';')[0]} ({self._sessions.own.session_id})"
 
     @classmethod
-    def open(cls, url: str, conf: Mapping[str, str]) -> "ConnectEngine":
+    def open(cls, url: str, conf: Mapping[str, str], startup: Startup | None = None) -> "ConnectEngine":
         """Join the server; SQL settings of `conf` apply to every session on it."""
         try:
             import pyspark.sql.connect.session  # noqa: F401
@@ -44,7 +46,8 @@ class ConnectEngine:
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what it raises
         warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # so does this one
         try:
-            return cls(url, {name: value for name, value in conf.items() if name.startswith("spark.sql.")})
+            options = {name: value for name, value in conf.items() if name.startswith("spark.sql.")}
+            return cls(url, options, startup or Startup())
         except BaseException:
             os.environ.pop(_MODE, None)
             raise
@@ -54,6 +57,7 @@ class ConnectEngine:
         from pyspark.sql.connect.session import SparkSession as RemoteSession
 
         session = RemoteSession(connection=self._url)
+        self._startup.began(session.client.close)  # whoever waits for the server's first answer is freed by that
         # PySpark's own ten minutes of patience would hide a dead server from the heartbeat.
         session.client.set_retry_policies([DefaultPolicy(max_retries=4, max_backoff=2000)])
         session.client.register_progress_handler(self._progressed)  # type: ignore[arg-type]

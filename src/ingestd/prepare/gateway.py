@@ -115,7 +115,7 @@ def launch(conf: Mapping[str, str], java_home: Path, timeout: float, startup: St
         jvm = Jvm(process)
         jvm.listen()
         try:
-            startup.began(jvm.kill)
+            startup.began(jvm.kill, jvm.last_words)
             port, secret = _await_address(jvm, address, time.monotonic() + timeout)
             return jvm, _connect(jvm, port, secret)
         except BaseException:

@@ -28,6 +28,7 @@ def spark_for(settings: SparkSettings) -> Spark:
     supervisor = Supervisor(
         lambda startup: open_engine(settings, startup),
         (lambda engine: warm_up(engine, master(settings))) if settings.warm_up else None,
+        start_timeout=settings.start_timeout,
         heartbeat=settings.heartbeat,
         heartbeat_timeout=settings.heartbeat_timeout,
         restart_first=settings.restart_first,
@@ -56,7 +57,7 @@ def open_engine(settings: SparkSettings, startup: Startup | None = None) -> Engi
     where = master(settings)
     conf = configuration(settings, scratch_folder(settings))
     if where.kind is Kind.CONNECT:
-        return ConnectEngine.open(where.url, conf)
+        return ConnectEngine.open(where.url, conf, startup)
     java = find_java(os.environ)
     home, patience = runnable_home(java, cache_folder(settings)), settings.start_timeout.total_seconds()
     return ClassicEngine.open(conf, home, patience, startup)

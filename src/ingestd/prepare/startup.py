@@ -23,16 +23,20 @@ class Startup:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kill: Callable[[], None] | None = None
+        self._last_words: Callable[[], str] = str
         self._called_off = False
 
     def check(self) -> None:
         if self._called_off:
             raise CalledOff
 
-    def began(self, kill: Callable[[], None]) -> None:
-        """From now on there is a process, and this ends it; it may be called more than once, and from any thread."""
+    def began(self, kill: Callable[[], None], last_words: Callable[[], str] = str) -> None:
+        """From now on there is a process: `kill` ends it, `last_words` tells what it printed.
+
+        Both may be called more than once, and from any thread.
+        """
         with self._lock:
-            self._kill = kill
+            self._kill, self._last_words = kill, last_words
         if self._called_off:
             kill()
             raise CalledOff
@@ -44,3 +48,7 @@ class Startup:
             kill = self._kill
         if kill is not None:
             kill()
+
+    def last_words(self) -> str:
+        """What the process printed last; empty while there is none."""
+        return self._last_words()

@@ -4,7 +4,8 @@
                        └──────────── did not come up ────────────────────────┘
     any ──close──► closed
 
-A start that nobody waits for any more is called off: its process is killed, wherever it had got to.
+A start that nobody waits for any more, or that takes longer than it may, is called off: its process is killed,
+wherever it had got to.
 
 A session is given up in one order only: first `lost` is set (calls that wait for it end with `SessionLost`), then the
 process is killed (which frees their threads), then PySpark's memory of it is cleared, then the next one may start: two
@@ -13,13 +14,14 @@ a session outlives it but files: attempts under way start again in a new folder.
 """
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -30,6 +32,8 @@ from ingestd.prepare.failures import SessionLost, explain, translate
 from ingestd.prepare.startup import CalledOff, Startup
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 _LOOK_EVERY = 0.25  # seconds; only asks the kernel whether the process is there
 _CALL_OFF_PATIENCE = 5.0
@@ -72,6 +76,7 @@ class Supervisor:
         open_engine: Callable[[Startup], Engine],
         warm_up: Callable[[Engine], None] | None = None,
         *,
+        start_timeout: timedelta,
         heartbeat: timedelta,
         heartbeat_timeout: timedelta,
         restart_first: timedelta,
@@ -79,6 +84,7 @@ class Supervisor:
     ) -> None:
         self._open = open_engine
         self._warm_up = warm_up
+        self._start_timeout = start_timeout
         self._heartbeat = heartbeat.total_seconds()
         self._heartbeat_timeout = heartbeat_timeout.total_seconds()
         self._restart_first = restart_first.total_seconds()
@@ -86,7 +92,7 @@ class Supervisor:
         self._wanted = asyncio.Event()
         self._changed = asyncio.Condition()
         self._stopping = asyncio.Event()
-        self._starter = ThreadPoolExecutor(1, thread_name_prefix="spark:start")
+        self._opening = threading.Lock()
         self.state = State.OFF
         self.problem = ""
         self.living: Living | None = None
@@ -96,7 +102,14 @@ class Supervisor:
     def over(cls, engine: Engine) -> "Supervisor":
         """A session that somebody else keeps: ready from the start, not watched, and not ended by us."""
         hour = timedelta(hours=1)
-        kept = cls(lambda _: engine, heartbeat=hour, heartbeat_timeout=hour, restart_first=hour, restart_longest=hour)
+        kept = cls(
+            lambda _: engine,
+            start_timeout=hour,
+            heartbeat=hour,
+            heartbeat_timeout=hour,
+            restart_first=hour,
+            restart_longest=hour,
+        )
         kept.state = State.READY
         kept.living = Living(engine)
         kept.want()
@@ -160,7 +173,6 @@ class Supervisor:
                 cold = self.state is State.STARTING  # nobody has used it yet: there is nothing to put in order
                 await asyncio.shield(self._end(self.living, orderly=not cold))
             await self._enter(State.CLOSED)
-            self._starter.shutdown(wait=False)
 
     def close(self) -> None:
         """End the session in an orderly way; `run` returns when that is done."""
@@ -211,16 +223,19 @@ class Supervisor:
         return living
 
     async def _opened(self) -> Engine:
-        """The engine, opened in a thread; when the daemon stops first, `CalledOff`, and nothing of it is left."""
+        """The engine, opened in a thread. When that takes too long, `Transient`; when the daemon stops first,
+        `CalledOff`: either way nothing of it is left."""
         startup = Startup()
-        opening = asyncio.get_running_loop().run_in_executor(self._starter, self._open, startup)
+        opening = _in_thread(self._open_alone, startup)
         stopping = asyncio.create_task(self._stopping.wait())
         try:
             both: set[asyncio.Future[Any]] = {opening, stopping}
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(both, timeout=self._start_timeout.total_seconds(), return_when=asyncio.FIRST_COMPLETED)
             if opening.done():
                 return opening.result()
             await _call_off(startup, opening)
+            if not stopping.done():
+                raise Transient(self._too_late("up", await _in_thread(startup.last_words)))
         except asyncio.CancelledError:
             await asyncio.shield(_call_off(startup, opening))
             raise
@@ -228,25 +243,45 @@ class Supervisor:
             stopping.cancel()
         raise CalledOff
 
+    def _open_alone(self, startup: Startup) -> Engine:
+        """One start at a time: PySpark remembers one session, and a start that was called off still tidies up."""
+        with self._opening:
+            startup.check()
+            engine = self._open(startup)
+            try:
+                startup.check()
+            except CalledOff:
+                engine.kill()  # it came up when nobody waited for it any more
+                raise
+            return engine
+
     async def _warm(self, living: Living) -> None:
-        """Warm-up ends early when the session dies or the daemon stops under it."""
+        """Warm-up ends early when the session dies, when it takes too long, or when the daemon stops under it."""
         assert self._warm_up is not None
-        loop = asyncio.get_running_loop()
-        warming = loop.run_in_executor(self._starter, self._warm_up, living.engine)
+        warming = _in_thread(self._warm_up, living.engine)
         # Whoever stops waiting for it does not care how it ends, and nobody shall complain that none asked.
         warming.add_done_callback(lambda done: done.cancelled() or done.exception())
         watching = asyncio.create_task(self._watch(living))
-        both: set[asyncio.Future[Any]] = {warming, watching}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if watching.done():
-            raise Transient(f"the session {watching.result()} while it warmed up: {living.engine.last_words()}")
-        watching.cancel()
+        try:
+            both: set[asyncio.Future[Any]] = {warming, watching}
+            await asyncio.wait(both, timeout=self._start_timeout.total_seconds(), return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                raise Transient(f"the session {watching.result()} while it warmed up: {living.engine.last_words()}")
+            if not warming.done():
+                raise Transient(self._too_late("warm", living.engine.last_words()))
+        finally:
+            watching.cancel()
         error = warming.exception()
         if error is not None:
             failure = translate(error)
             if isinstance(failure, SessionLost):
                 raise failure
             log.warning("spark.not_warm", error=str(failure))  # it works all the same, only slower at first
+
+    def _too_late(self, what: str, last_words: str) -> str:
+        return (
+            f"Spark was not {what} after {self._start_timeout} (spark.start_timeout): {last_words or 'it was silent'}"
+        )
 
     async def _watch(self, living: Living) -> str:
         """Returns the reason when the session has to be given up: stopped, died, hung."""
@@ -325,11 +360,25 @@ def _since(began: float) -> float:
     return round(time.monotonic() - began, 1)
 
 
+def _in_thread(fn: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
+    """In a thread of its own, which nobody has to wait for: what hangs in it keeps neither the loop nor the exit."""
+    outcome: Future[T] = Future()
+    outcome.set_running_or_notify_cancel()
+
+    def work() -> None:
+        try:
+            outcome.set_result(fn(*arguments))
+        except BaseException as error:  # noqa: BLE001 - it is told to whoever waits
+            outcome.set_exception(error)
+
+    threading.Thread(target=work, name="spark:start", daemon=True).start()
+    return asyncio.wrap_future(outcome)
+
+
 async def _call_off(startup: Startup, opening: "asyncio.Future[Engine]") -> None:
     """Kill what is being started; the thread that waits for it ends with that, and what it says does not matter."""
     opening.add_done_callback(lambda done: done.cancelled() or done.exception())
-    loop = asyncio.get_running_loop()
-    await loop.run_in_executor(None, startup.call_off)
+    await _in_thread(startup.call_off)
     await asyncio.wait({opening}, timeout=_CALL_OFF_PATIENCE)
     if opening.done() and not opening.cancelled() and opening.exception() is None:
-        await loop.run_in_executor(None, opening.result().kill)  # it was up at the very same moment
+        await _in_thread(opening.result().kill)  # it was up at the very same moment

@@ -69,7 +69,14 @@ def spark(engines: list[Deaf], monkeypatch: pytest.MonkeyPatch) -> Spark:
         return engines[-1]
 
     short, long = timedelta(milliseconds=10), timedelta(minutes=1)
-    supervisor = Supervisor(another, heartbeat=long, heartbeat_timeout=long, restart_first=short, restart_longest=short)
+    supervisor = Supervisor(
+        another,
+        start_timeout=long,
+        heartbeat=long,
+        heartbeat_timeout=long,
+        restart_first=short,
+        restart_longest=short,
+    )
     return Spark(supervisor, max_jobs=1, start_timeout=long, call_timeout=timedelta(milliseconds=200))
 
 

@@ -1,0 +1,167 @@
+"""Sessions that hang or die at the worst moments. The engine is a stand-in: a real one would need minutes for them."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from typing import Any
+
+from ingestd.prepare.engine import Engine, Work
+from ingestd.prepare.progress import LOST
+from ingestd.prepare.startup import Startup
+from ingestd.prepare.supervisor import State, Supervisor
+
+SHORT, LONG = timedelta(milliseconds=20), timedelta(minutes=1)
+
+
+class Fake:
+    application = "fake"
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.killed = False
+
+    @property
+    def session(self) -> Any:
+        return self
+
+    @property
+    def alive(self) -> bool:
+        return not self.ended.is_set()
+
+    @contextmanager
+    def tagged(self, tag: str, pool: str) -> Iterator[Any]:
+        yield self
+
+    def cancel(self, tag: str) -> None: ...
+
+    def beat(self) -> None: ...
+
+    def work(self) -> Work:
+        return Work()
+
+    def last_words(self) -> str:
+        return "so it goes"
+
+    def close(self) -> None:
+        self.ended.set()
+
+    def kill(self) -> None:
+        self.killed = True
+        self.ended.set()
+
+
+def supervisor(
+    opened: Callable[[Startup], Engine], warm_up: Callable[[Engine], None] | None = None, **changes: timedelta
+) -> Supervisor:
+    given = {"heartbeat": SHORT, "heartbeat_timeout": LONG, "restart_first": SHORT, "restart_longest": SHORT}
+    return Supervisor(opened, warm_up, **{"start_timeout": LONG, **given, **changes})
+
+
+@asynccontextmanager
+async def running(supervisor: Supervisor) -> AsyncIterator[Supervisor]:
+    async with asyncio.TaskGroup() as roots:
+        roots.create_task(supervisor.run())
+        try:
+            yield supervisor
+        finally:
+            supervisor.close()
+
+
+def not_started() -> float:
+    return float(LOST.labels("not started")._value.get())
+
+
+async def test_a_start_that_hangs_is_called_off_and_the_next_one_comes_up() -> None:
+    hung = threading.Event()
+    problems: list[str] = []
+
+    def opened(startup: Startup) -> Engine:
+        if not hung.is_set():
+            startup.began(hung.set, lambda: "listening, but to nobody")
+            hung.wait(60)
+            raise ConnectionError("its process was killed")
+        problems.append(kept.problem)
+        return Fake()
+
+    kept, before = supervisor(opened, start_timeout=timedelta(milliseconds=200)), not_started()
+    async with running(kept):
+        assert (await kept.ready(LONG)).engine.alive
+    assert not_started() > before
+    assert problems[0] == "Spark was not up after 0:00:00.200000 (spark.start_timeout): listening, but to nobody"
+
+
+async def test_a_session_that_comes_up_after_it_was_given_up_is_ended_and_not_met_by_the_next() -> None:
+    made: list[Fake] = []
+    given_up = threading.Event()
+
+    def opened(startup: Startup) -> Engine:
+        assert all(not engine.alive for engine in made), "two sessions at once"
+        made.append(Fake())
+        if len(made) == 1:
+            startup.began(given_up.set)
+            given_up.wait(60)
+        return made[-1]
+
+    kept = supervisor(opened, start_timeout=timedelta(milliseconds=200))
+    async with running(kept):
+        assert (await kept.ready(LONG)).engine is not made[0]
+        assert made[0].killed
+
+
+async def test_a_warm_up_that_hangs_costs_the_session() -> None:
+    made: list[Fake] = []
+
+    def opened(_: Startup) -> Engine:
+        made.append(Fake())
+        return made[-1]
+
+    def warm_up(engine: Engine) -> None:
+        if engine is made[0]:
+            made[0].ended.wait(60)
+
+    kept, before = supervisor(opened, warm_up, start_timeout=timedelta(milliseconds=200)), not_started()
+    async with running(kept):
+        assert (await kept.ready(LONG)).engine is not made[0]
+        assert made[0].killed
+    assert not_started() > before
+
+
+async def test_a_warm_up_that_nothing_ends_does_not_keep_the_next_session_from_coming() -> None:
+    made: list[Fake] = []
+    never = threading.Event()
+
+    def opened(_: Startup) -> Engine:
+        made.append(Fake())
+        return made[-1]
+
+    def warm_up(engine: Engine) -> None:
+        if engine is made[0]:
+            never.wait(60)
+
+    kept = supervisor(opened, warm_up, start_timeout=timedelta(milliseconds=200))
+    try:
+        async with running(kept):
+            assert (await kept.ready(LONG)).engine is not made[0]
+    finally:
+        never.set()
+
+
+async def test_nobody_watches_a_session_whose_warm_up_was_cancelled() -> None:
+    engine = Fake()
+
+    def warm_up(_: Engine) -> None:
+        engine.ended.wait(60)
+
+    kept = supervisor(lambda _: engine, warm_up)
+    kept.want()
+    root = asyncio.create_task(kept.run())
+    while kept.living is None:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.01)
+    root.cancel()
+    await asyncio.wait({root})
+    await asyncio.sleep(0)
+    assert kept.state is State.CLOSED
+    assert asyncio.all_tasks() == {asyncio.current_task()}
