@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -52,6 +53,7 @@ class ClassicEngine:
         forget_session()
         logging.getLogger().addFilter(_untold)
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what it raises
+        warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM")  # we tell of that ourselves
         jvm, gateway = launch(conf, java_home, timeout, startup or Startup())
         try:
             wanted = SparkConf(loadDefaults=False)

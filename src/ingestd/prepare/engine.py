@@ -20,7 +20,7 @@ class Work:
 
 
 class Engine(Protocol):
-    """One session. Every method may block, and is called in a thread; none is used after `close` or `kill`."""
+    """One session. Every method may block, and is called in a thread; none is used after it is closed or killed."""
 
     @property
     def session(self) -> "SparkSession": ...
@@ -54,7 +54,7 @@ class Engine(Protocol):
     def work(self) -> Work: ...
 
     def close(self) -> None:
-        """End it in an orderly way, in bounded time."""
+        """End it in an orderly way. Whoever has waited too long for that calls `kill`, from another thread."""
         ...
 
     def kill(self) -> None:

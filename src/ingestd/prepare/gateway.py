@@ -29,6 +29,7 @@ from ingestd.prepare.startup import Startup
 log = structlog.get_logger(__name__)
 
 _KEPT_LINES = 40
+_KILL_PATIENCE = 10.0  # the kernel takes moments; a process that waits for a broken disk may take for ever
 _LOCK = threading.Lock()
 
 
@@ -75,7 +76,10 @@ class Jvm:
         """At once, even when it is stopped, with everything it started."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        try:
+            self.process.wait(_KILL_PATIENCE)
+        except subprocess.TimeoutExpired:
+            log.error("spark.process_stays", pid=self.pid, patience=_KILL_PATIENCE)  # noqa: TRY400
         with suppress(OSError):
             if self.process.stdin is not None:
                 self.process.stdin.close()

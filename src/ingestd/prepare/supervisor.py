@@ -37,6 +37,8 @@ T = TypeVar("T")
 
 _LOOK_EVERY = 0.25  # seconds; only asks the kernel whether the process is there
 _CALL_OFF_PATIENCE = 5.0
+_CLOSE_PATIENCE = 8.0  # in order, a session ends in a second or two
+_KILL_PATIENCE = 15.0
 
 
 class State(StrEnum):
@@ -342,9 +344,14 @@ class Supervisor:
         self.living = None
         self.work = Work()
         progress.show(self.work)
-        end = living.engine.close if orderly else living.engine.kill
+        engine = living.engine
         try:
-            await asyncio.get_running_loop().run_in_executor(None, end)
+            if not orderly or not await _done(engine.close, _CLOSE_PATIENCE):
+                if orderly:
+                    progress.LOST.labels("hung").inc()
+                    log.warning("spark.not_closed", application=engine.application, patience=_CLOSE_PATIENCE)
+                if not await _done(engine.kill, _KILL_PATIENCE):
+                    log.error("spark.not_killed", application=engine.application, patience=_KILL_PATIENCE)
         finally:
             living.release()
             living.ended.set()
@@ -373,6 +380,16 @@ def _in_thread(fn: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
 
     threading.Thread(target=work, name="spark:start", daemon=True).start()
     return asyncio.wrap_future(outcome)
+
+
+async def _done(fn: Callable[[], None], patience: float) -> bool:
+    """Whether it was done in time; a failure of it is raised."""
+    doing = _in_thread(fn)
+    doing.add_done_callback(lambda done: done.cancelled() or done.exception())
+    await asyncio.wait({doing}, timeout=patience)
+    if doing.done():
+        doing.result()
+    return doing.done()
 
 
 async def _call_off(startup: Startup, opening: "asyncio.Future[Engine]") -> None:

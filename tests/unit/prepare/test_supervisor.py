@@ -7,6 +7,9 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
+from ingestd.prepare import supervisor as module
 from ingestd.prepare.engine import Engine, Work
 from ingestd.prepare.progress import LOST
 from ingestd.prepare.startup import Startup
@@ -165,3 +168,38 @@ async def test_nobody_watches_a_session_whose_warm_up_was_cancelled() -> None:
     await asyncio.sleep(0)
     assert kept.state is State.CLOSED
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_session_that_does_not_close_is_killed_and_the_daemon_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CLOSE_PATIENCE", 0.1)
+
+    class Hung(Fake):
+        def close(self) -> None:
+            self.ended.wait(60)
+
+    engine = Hung()
+    kept = supervisor(lambda _: engine)
+    async with running(kept):
+        await kept.ready(LONG)
+    assert kept.state is State.CLOSED
+    assert engine.killed
+
+
+async def test_the_daemon_ends_even_when_nothing_ends_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CLOSE_PATIENCE", 0.1)
+    monkeypatch.setattr(module, "_KILL_PATIENCE", 0.1)
+    never = threading.Event()
+
+    class Undead(Fake):
+        def close(self) -> None:
+            never.wait(60)
+
+        kill = close
+
+    kept = supervisor(lambda _: Undead())
+    try:
+        async with running(kept):
+            await kept.ready(LONG)
+        assert kept.state is State.CLOSED
+    finally:
+        never.set()
