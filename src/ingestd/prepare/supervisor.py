@@ -9,8 +9,8 @@ wherever it had got to.
 
 A session is given up in one order only: first `lost` is set (calls that wait for it end with `SessionLost`), then the
 process is killed (which frees their threads), then PySpark's memory of it is cleared, then the next one may start: two
-sessions never live at once. Pauses double up to a bound and start over after a session that was ready. Nothing of
-a session outlives it but files: attempts under way start again in a new folder.
+sessions never live at once. Pauses double up to a bound, and start over after a session that was ready for longer than
+that bound. Nothing of a session outlives it but files: attempts under way start again in a new folder.
 """
 
 import asyncio
@@ -72,6 +72,23 @@ class Living:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
+class Pauses:
+    """How long to wait before the next session: a failure that comes back at once is not helped by hurry."""
+
+    def __init__(self, first: float, longest: float) -> None:
+        self._first = first
+        self._longest = longest
+        self._next = first
+
+    def after(self, lived: float) -> float:
+        """The pause after a session that was ready for so many seconds."""
+        if lived > self._longest:
+            self._next = self._first
+        pause = min(self._next, self._longest)
+        self._next = 2 * pause
+        return pause
+
+
 class Supervisor:
     def __init__(
         self,
@@ -89,8 +106,7 @@ class Supervisor:
         self._start_timeout = start_timeout
         self._heartbeat = heartbeat.total_seconds()
         self._heartbeat_timeout = heartbeat_timeout.total_seconds()
-        self._restart_first = restart_first.total_seconds()
-        self._restart_longest = restart_longest.total_seconds()
+        self._pauses = Pauses(restart_first.total_seconds(), restart_longest.total_seconds())
         self._wanted = asyncio.Event()
         self._changed = asyncio.Condition()
         self._stopping = asyncio.Event()
@@ -152,21 +168,16 @@ class Supervisor:
     async def run(self) -> None:
         """The root task: ends after `close`, with nothing left behind."""
         try:
-            failures = 0
             while await self._either(self._wanted):
                 living = await self._start()
-                if living is None:
-                    failures += 1
-                else:
-                    failures = 0
+                began = time.monotonic()
+                if living is not None:
                     reason = await self._watch(living)
                     await self._give_up(living, reason)
                     if self._stopping.is_set():
                         break
-                    failures = 1
-                pause = min(self._restart_first * 2.0 ** (failures - 1), self._restart_longest)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
+                    async with asyncio.timeout(self._pauses.after(time.monotonic() - began)):
                         await self._stopping.wait()
                         break
         finally:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
@@ -13,7 +14,7 @@ from ingestd.prepare import supervisor as module
 from ingestd.prepare.engine import Engine, Work
 from ingestd.prepare.progress import LOST
 from ingestd.prepare.startup import Startup
-from ingestd.prepare.supervisor import State, Supervisor
+from ingestd.prepare.supervisor import Pauses, State, Supervisor
 
 SHORT, LONG = timedelta(milliseconds=20), timedelta(minutes=1)
 
@@ -203,3 +204,27 @@ async def test_the_daemon_ends_even_when_nothing_ends_its_session(monkeypatch: p
         assert kept.state is State.CLOSED
     finally:
         never.set()
+
+
+async def test_sessions_that_die_as_soon_as_they_are_ready_are_started_ever_more_slowly() -> None:
+    starts: list[float] = []
+
+    class Frail(Fake):
+        alive = False
+
+    def opened(_: Startup) -> Engine:
+        starts.append(time.monotonic())
+        return Frail()
+
+    kept = supervisor(opened, restart_first=SHORT, restart_longest=LONG)
+    kept.want()
+    async with running(kept):
+        while len(starts) < 5:
+            await asyncio.sleep(0.01)
+    assert starts[4] - starts[0] >= (1 + 2 + 4 + 8) * SHORT.total_seconds()
+
+
+def test_pauses_start_over_only_after_a_session_that_lived_for_long() -> None:
+    pauses = Pauses(first=1, longest=10)
+    assert [pauses.after(lived) for lived in (0, 3, 10, 0, 0, 0)] == [1, 2, 4, 8, 10, 10]
+    assert [pauses.after(lived) for lived in (10.1, 0, 3)] == [1, 2, 4]
