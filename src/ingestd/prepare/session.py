@@ -15,7 +15,7 @@ import asyncio
 import itertools
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -134,7 +134,7 @@ class Spark:
         except asyncio.CancelledError:
             outcome = "timed out" if limit.expired() else "cancelled"
             if not future.done():
-                await self._cancel(living, call, future)
+                await _to_its_end(self._cancel(living, call, future))
             raise
         except IngestError as failure:
             if not living.lost.is_set() and not isinstance(failure, SessionLost):
@@ -161,8 +161,9 @@ class Spark:
                     await living.ask(lambda: living.engine.cancel(call.tag))
             await asyncio.wait({future}, timeout=_CANCEL_EVERY)
         await _settled(future)
-        if not future.done() and not living.lost.is_set():
-            living.stuck.set()
+        if not future.done():
+            if not living.lost.is_set():
+                living.stuck.set()
             await _ended(living)
         log.info("spark.cancelled", tag=call.tag, ended=future.done())
 
@@ -230,6 +231,15 @@ async def _ended(living: Living) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(_END_PATIENCE):
             await living.ended.wait()
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """However often its caller is cancelled meanwhile: whoever left early would meet what still runs."""
+    task = asyncio.create_task(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(task)
+    task.result()
 
 
 def _plain(text: str) -> str:

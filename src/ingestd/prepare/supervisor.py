@@ -33,6 +33,7 @@ from ingestd.prepare.startup import CalledOff, Startup
 
 log = structlog.get_logger(__name__)
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 _LOOK_EVERY = 0.25  # seconds; only asks the kernel whether the process is there
@@ -65,8 +66,9 @@ class Living:
         """A short question to the session, beside the calls' own threads."""
         await asyncio.get_running_loop().run_in_executor(self._threads, fn)
 
-    async def work(self) -> Work:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self.engine.work)
+    async def look(self) -> Work:
+        """What it works on, if it answers."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, _look, self.engine)
 
     def release(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -218,9 +220,8 @@ class Supervisor:
             if self._stopping.is_set():
                 log.info("spark.not_wanted", why="the daemon stops", seconds=_since(began))
                 return None  # what is up of it is ended by `run`
-            failure = error if isinstance(error, IngestError) else translate(error)
-            self._fatal = isinstance(failure, Fatal)
-            self.problem = str(failure)
+            self._fatal = isinstance(error, Fatal)
+            self.problem = str(error)
             progress.LOST.labels("not started").inc()
             log.error("spark.not_started", error=self.problem, seconds=_since(began))  # noqa: TRY400
             if self.living is not None:
@@ -260,7 +261,7 @@ class Supervisor:
         """One start at a time: PySpark remembers one session, and a start that was called off still tidies up."""
         with self._opening:
             startup.check()
-            engine = self._open(startup)
+            engine = _in_our_words(self._open, startup)
             try:
                 startup.check()
             except CalledOff:
@@ -271,7 +272,7 @@ class Supervisor:
     async def _warm(self, living: Living) -> None:
         """Warm-up ends early when the session dies, when it takes too long, or when the daemon stops under it."""
         assert self._warm_up is not None
-        warming = _in_thread(self._warm_up, living.engine)
+        warming = _in_thread(_in_our_words, self._warm_up, living.engine)
         # Whoever stops waiting for it does not care how it ends, and nobody shall complain that none asked.
         warming.add_done_callback(lambda done: done.cancelled() or done.exception())
         watching = asyncio.create_task(self._watch(living))
@@ -279,16 +280,16 @@ class Supervisor:
             both: set[asyncio.Future[Any]] = {warming, watching}
             await asyncio.wait(both, timeout=self._start_timeout.total_seconds(), return_when=asyncio.FIRST_COMPLETED)
             if watching.done():
-                raise Transient(f"the session {watching.result()} while it warmed up: {living.engine.last_words()}")
+                last_words = await _in_thread(living.engine.last_words)
+                raise Transient(f"the session {watching.result()} while it warmed up: {last_words}")
             if not warming.done():
-                raise Transient(self._too_late("warm", living.engine.last_words()))
+                raise Transient(self._too_late("warm", await _in_thread(living.engine.last_words)))
         finally:
             watching.cancel()
-        error = warming.exception()
-        if error is not None:
-            failure = translate(error)
-            if isinstance(failure, SessionLost):
-                raise failure
+        failure = warming.exception()
+        if isinstance(failure, SessionLost):
+            raise failure
+        if failure is not None:
             log.warning("spark.not_warm", error=str(failure))  # it works all the same, only slower at first
 
     def _too_late(self, what: str, last_words: str) -> str:
@@ -315,7 +316,7 @@ class Supervisor:
                 if beat is not None and beat.done():
                     error = beat.exception()
                     if error is not None:
-                        living.why = explain(error)
+                        living.why = str(error)
                         return "died"
                     beat = None
                     answered = loop.time()
@@ -334,12 +335,11 @@ class Supervisor:
                 beat.cancel()
 
     async def _beat(self, living: Living) -> None:
-        await living.ask(living.engine.beat)
-        self.work = await living.work()
+        self.work = await living.look()
         progress.show(self.work)
 
     async def _give_up(self, living: Living, reason: str) -> None:
-        last_words = living.engine.last_words()
+        last_words = await _in_thread(living.engine.last_words)
         details = "out of memory" if "OutOfMemoryError" in last_words else living.why
         living.why = reason + (f": {details}" if details else "")
         if reason != "stopped":
@@ -376,6 +376,24 @@ class Supervisor:
 
 def _since(began: float) -> float:
     return round(time.monotonic() - began, 1)
+
+
+def _in_our_words(fn: Callable[[A], T], argument: A) -> T:
+    """Failures as the daemon speaks of them. In the thread that met them: the words may have to be asked of the JVM."""
+    try:
+        return fn(argument)
+    except IngestError:
+        raise
+    except Exception as error:
+        raise translate(error) from error
+
+
+def _look(engine: Engine) -> Work:
+    try:
+        engine.beat()
+        return engine.work()
+    except Exception as error:
+        raise Transient(explain(error)) from error  # the same
 
 
 def _in_thread(fn: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":

@@ -108,3 +108,32 @@ async def test_a_call_that_stops_when_told_costs_nothing(spark: Spark, engines: 
             assert await spark.run(lambda now: now is engine, tag="next")
         finally:
             spark.close()
+
+
+async def test_a_call_that_is_cancelled_twice_still_returns_only_when_nothing_of_it_runs(
+    spark: Spark, engines: list[Deaf]
+) -> None:
+    spark._call_timeout = timedelta(minutes=1)
+    began, told, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def slow_to_stop(engine: Any) -> None:
+        began.set()
+        told.wait(60)
+        engine.ended.wait(0.1)
+        ended.set()
+
+    async with asyncio.TaskGroup() as roots:
+        roots.create_task(spark.supervise())
+        try:
+            engine = await spark.run(lambda engine: engine, tag="first")
+            engine.cancel = lambda tag: told.set()
+            call = asyncio.create_task(spark.run(slow_to_stop, tag="slow"))
+            await asyncio.to_thread(began.wait, 10)
+            call.cancel()
+            await asyncio.to_thread(told.wait, 10)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert ended.is_set()
+        finally:
+            spark.close()

@@ -228,3 +228,43 @@ def test_pauses_start_over_only_after_a_session_that_lived_for_long() -> None:
     pauses = Pauses(first=1, longest=10)
     assert [pauses.after(lived) for lived in (0, 3, 10, 0, 0, 0)] == [1, 2, 4, 8, 10, 10]
     assert [pauses.after(lived) for lived in (10.1, 0, 3)] == [1, 2, 4]
+
+
+async def test_the_loop_goes_on_while_a_session_puts_its_end_into_words() -> None:
+    """What went wrong may have to be asked of a JVM that hangs, and last words may still be on their way."""
+    loop_thread = threading.get_ident()
+    asked: list[tuple[str, bool]] = []
+    made: list[Fake] = []
+
+    class SlowError(Exception):
+        def __str__(self) -> str:
+            asked.append(("words", threading.get_ident() == loop_thread))
+            return "slow"
+
+    class Failing(Fake):
+        def beat(self) -> None:
+            raise SlowError
+
+        def last_words(self) -> str:
+            asked.append(("last words", threading.get_ident() == loop_thread))
+            return ""
+
+    def opened(_: Startup) -> Engine:
+        made.append(Fake() if len(made) == 3 else Failing())
+        if len(made) == 1:
+            raise SlowError
+        return made[-1]
+
+    def warm_up(engine: Engine) -> None:
+        if engine is made[1]:
+            made[1].ended.wait(60)
+        if engine is made[2]:
+            raise SlowError
+
+    kept = supervisor(opened, warm_up)
+    kept.want()
+    async with running(kept):
+        while len(made) < 4:
+            await asyncio.sleep(0.01)
+    assert {what for what, _ in asked} == {"words", "last words"}
+    assert [what for what, on_loop in asked if on_loop] == []
