@@ -20,6 +20,7 @@ from ingestd.prepare.engine import Engine
 from ingestd.prepare.progress import CALLS
 from ingestd.prepare.session import Spark
 from ingestd.prepare.types import parse_schema
+from ingestd.settings import Spark as SparkSettings
 
 
 def slow_rows(session: SparkSession, seconds: float) -> int:
@@ -202,3 +203,19 @@ async def test_a_bug_in_the_work_is_fatal_and_a_known_kind_stays_itself(spark: S
         await spark.run(bug, tag="bug")
     with pytest.raises(Transient, match="try again"):
         await spark.run(known, tag="known")
+
+
+async def test_a_session_whose_files_were_cleared_away_is_no_longer_well(
+    engine: Engine, spark_settings: SparkSettings, tmp_path: Path
+) -> None:
+    """It would answer for months, and fail every batch that shuffles."""
+    engine.beat()
+    assert spark_settings.scratch is not None
+    (blocks,) = spark_settings.scratch.glob("spill-*/blockmgr-*")
+    blocks.rename(tmp_path / "away")
+    try:
+        with pytest.raises(ConnectionError, match=rf"its files were cleared away: {blocks}.* is gone"):
+            engine.beat()
+    finally:
+        (tmp_path / "away").rename(blocks)
+    engine.beat()

@@ -13,6 +13,7 @@ import structlog
 
 from ingestd.prepare.engine import Work
 from ingestd.prepare.gateway import Jvm, forget_session, launch
+from ingestd.prepare.spill import Spill
 from ingestd.prepare.startup import Startup
 
 if TYPE_CHECKING:
@@ -35,26 +36,37 @@ def _server_broke(_request: Any, _client: Any) -> None:
 
 
 class ClassicEngine:
-    def __init__(self, jvm: Jvm, session: "SparkSession") -> None:
+    def __init__(self, jvm: Jvm, session: "SparkSession", spill: Spill) -> None:
         self._jvm = jvm
         self._session = session
+        self._spill = spill
         self._context = session.sparkContext
         self._beating: Any = session.sparkContext._jvm
         self.application = str(self._context.applicationId)
 
     @classmethod
     def open(
-        cls, conf: Mapping[str, str], java_home: Path, timeout: float, startup: Startup | None = None
+        cls,
+        conf: Mapping[str, str],
+        java_home: Path,
+        timeout: float,
+        startup: Startup | None = None,
+        spill: Spill | None = None,
     ) -> "ClassicEngine":
-        """Start a JVM and a session in it; what was there before is forgotten."""
+        """Start a JVM and a session in it; what was there before is forgotten. `spill` ends with the session."""
         from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
 
+        spill = spill or Spill()
         forget_session()
         logging.getLogger().addFilter(_untold)
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what it raises
         warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM")  # we tell of that ourselves
-        jvm, gateway = launch(conf, java_home, timeout, startup or Startup())
+        try:
+            jvm, gateway = launch(conf, java_home, timeout, startup or Startup())
+        except BaseException:
+            spill.remove()
+            raise
         try:
             wanted = SparkConf(loadDefaults=False)
             for name, value in conf.items():
@@ -65,10 +77,13 @@ class ClassicEngine:
             if context._accumulatorServer is not None:
                 context._accumulatorServer.handle_error = _server_broke  # type: ignore[assignment, method-assign]
             _without_checksum_files(context)
-            return cls(jvm, SparkSession(context))
+            spill.keep(Path(context._temp_dir))
+            spill.check()
+            return cls(jvm, SparkSession(context), spill)
         except BaseException:
             jvm.kill()
             forget_session()
+            spill.remove()
             raise
 
     @property
@@ -106,6 +121,7 @@ class ClassicEngine:
         self._beating.java.lang.System.nanoTime()
         if self._context._jsc is None or self._context._jsc.sc().isStopped():
             raise ConnectionError("SparkContext was shut down")
+        self._spill.check()
 
     def work(self) -> Work:
         tracker = self._context.statusTracker()
@@ -127,10 +143,12 @@ class ClassicEngine:
                 self._session.stop()
         self._jvm.end(_PATIENCE)
         forget_session()
+        self._spill.remove()
 
     def kill(self) -> None:
         self._jvm.kill()
         forget_session()
+        self._spill.remove()
 
 
 def _without_checksum_files(context: Any) -> None:

@@ -14,6 +14,7 @@ from ingestd.model.errors import Fatal
 from ingestd.settings import Spark as SparkSettings
 
 _GIB = 1024**3
+LOCAL_DIR = "spark.local.dir"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 # Expressions are translated for a session that fails on overflow and whose zone is UTC.
@@ -106,7 +107,7 @@ def configuration(settings: SparkSettings, scratch: Path) -> dict[str, str]:
             "spark.driver.memory": f"{heap(settings) // 1024**2}m",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.local.dir": str(scratch / "spill"),
+            LOCAL_DIR: str(scratch),
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         }
     if where.files is Files.GS:

@@ -10,10 +10,11 @@ from ingestd.prepare.classic import ClassicEngine
 from ingestd.prepare.connect import ConnectEngine
 from ingestd.prepare.engine import Engine
 from ingestd.prepare.java import find_java, runnable_home
-from ingestd.prepare.masters import Kind, configuration, master
+from ingestd.prepare.masters import LOCAL_DIR, Kind, configuration, master
 from ingestd.prepare.preparer import SideInputs, SparkPreparer, Where
 from ingestd.prepare.scratch import Scratch
 from ingestd.prepare.session import Spark
+from ingestd.prepare.spill import Spill
 from ingestd.prepare.startup import Startup
 from ingestd.prepare.statements import SparkStatements
 from ingestd.prepare.supervisor import Supervisor
@@ -60,7 +61,11 @@ def open_engine(settings: SparkSettings, startup: Startup | None = None) -> Engi
         return ConnectEngine.open(where.url, conf, startup)
     java = find_java(os.environ)
     home, patience = runnable_home(java, cache_folder(settings)), settings.start_timeout.total_seconds()
-    return ClassicEngine.open(conf, home, patience, startup)
+    spill = Spill()  # elsewhere the name of a folder would be the executors' too, who nobody tidies up after
+    if where.kind is Kind.LOCAL:
+        spill = Spill.under(Path(root.strip()) for root in conf[LOCAL_DIR].split(","))
+        conf |= {LOCAL_DIR: ",".join(map(str, spill.folders))}
+    return ClassicEngine.open(conf, home, patience, startup, spill)
 
 
 def wants_spark(rule: RuleSpec, default_engine: str) -> bool:

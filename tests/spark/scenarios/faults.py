@@ -158,7 +158,9 @@ async def while_it_writes(folder: Path) -> None:
 
         await succeeds(preparer, store, attempt(request, 3))
         print("the third attempt, on the third session, is good")
-        assert list((folder / "scratch").glob("*attempt*")) == []
+        assert list((folder / "scratch").glob("batch-*")) == []
+        assert len(list((folder / "scratch").glob("spill-*"))) == 1, "killed sessions left their spill"
+    assert list((folder / "scratch").glob("*-*")) == []
 
 
 async def succeeds(preparer: SparkPreparer, store: Store, request: PrepareRequest) -> None:
@@ -202,9 +204,10 @@ async def after_it_has_written(folder: Path) -> None:
                 break
         assert "out of memory" in told, told
         print(f"starved: {told}")
-        assert list((folder / "scratch").glob("*attempt*")) == []
+        assert list((folder / "scratch").glob("batch-*")) == []
         last = jvm(spark) if spark.ready else 0
     assert not last or gone(last), "a closed daemon left its JVM behind"
+    assert list((folder / "scratch").glob("*-*")) == []
 
 
 if __name__ == "__main__":
