@@ -108,6 +108,13 @@ def settings_of(overlay: str) -> Settings:
     return Settings.model_validate(yaml.safe_load(text))
 
 
+@overlays
+def test_fetched_files_leave_room_on_the_volume_for_prepared_ones_and_for_spill(overlay: str) -> None:
+    """A pod whose volume is over its size is evicted, with every batch it has begun."""
+    [size] = [one["emptyDir"]["sizeLimit"] for one in pod(overlay)["volumes"] if one["name"] == "scratch"]
+    assert 2 * settings_of(overlay).spark.scratch_size < int(size.removesuffix("Gi")) * 1024**3
+
+
 @pytest.mark.parametrize("file", SETTINGS, ids=lambda file: str(file.relative_to(ROOT)))
 def test_every_setting_named_in_a_manifest_exists(file: Path) -> None:
     Settings.model_validate(yaml.safe_load(file.read_text()))
