@@ -2,6 +2,7 @@
 
 import json
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,64 @@ async def test_a_column_that_no_expression_looks_at_has_the_tables_type_in_files
     prepared = await batches.prepare(files, columns, {"sourceFormat": "PARQUET"}, shaping=Shaping(transform=transform))
     assert [(bad.index, bad.column) for bad in prepared.bad] == [(1, "id")]
     assert await batches.loaded(prepared) == [(1, "E", date(2024, 2, 1))]
+
+
+async def test_members_of_records_in_files_that_describe_themselves_follow_the_policy(
+    spark: Spark, tmp_path: Path
+) -> None:
+    batches = Batches(spark, tmp_path)
+    rows = pa.table({"id": [1, 2], "r": [{"a": 1, "b": {"c": "x"}}, {"a": 2, "b": None}]})
+    files = [await batches.put("in/a.parquet", _parquet(rows))]
+    load = {"sourceFormat": "PARQUET"}
+    grown = await batches.prepare(files, (ID, RECORD), load, drift=Drift.EVOLVE)
+    (added,) = grown.added
+    assert (added["name"], [member["name"] for member in added["fields"]]) == ("r", ["b"])
+    assert await batches.loaded(grown) == [(1, {"a": 1, "b": {"c": "x"}}), (2, {"a": 2, "b": None})]
+    value = await batches.prepare(files, (ID, RECORD), load, drift=Drift.DISCARD_VALUE)
+    assert await batches.loaded(value) == [(1, {"a": 1}), (2, {"a": 2})]
+    row = await batches.prepare(files, (ID, RECORD), load, drift=Drift.DISCARD_ROW)
+    assert await batches.loaded(row) == [(2, {"a": 2})]
+    assert row.rows_left_out == {"drift": 1}
+    frozen = await batches.prepare(files, (ID, RECORD), load)
+    assert [bad.index for bad in frozen.bad] == [0]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "kind", "values"),
+    [
+        ((pa.array([7]), pa.array(["x"])), "STRING", ["7", "x"]),
+        ((pa.array([7]), pa.array([None], pa.null())), "INTEGER", [7, None]),
+        ((pa.array([1.5]), pa.array([Decimal("2.50")])), "STRING", ["1.5", "2.5"]),
+        ((pa.array([True]), pa.array([3])), "STRING", ["true", "3"]),
+        ((pa.array([3]), pa.array([1.5])), "FLOAT", [3.0, 1.5]),
+    ],
+)
+async def test_what_files_agree_on_holds_the_values_of_all_of_them(
+    spark: Spark, tmp_path: Path, arrays: tuple[pa.Array, ...], kind: str, values: list[Any]
+) -> None:
+    batches = Batches(spark, tmp_path)
+    tables = [pa.table({"id": [number], "new": array}) for number, array in enumerate(arrays)]
+    files = [await batches.put(f"in/{n}.parquet", _parquet(table)) for n, table in enumerate(tables)]
+    prepared = await batches.prepare(files, (ID,), {"sourceFormat": "PARQUET"}, drift=Drift.EVOLVE)
+    assert prepared.bad == ()
+    assert [(column["name"], column["type"]) for column in prepared.added] == [("new", kind)]
+    assert await batches.loaded(prepared) == list(enumerate(values))
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"fileSetSpecType": "FILE_SET_SPEC_TYPE_NEW_LINE_DELIMITED_MANIFEST"},
+        {"referenceFileSchemaUri": "gs://bucket/columns.parquet"},
+    ],
+)
+async def test_options_that_say_where_else_files_or_columns_are_told_are_refused_by_name(
+    spark: Spark, tmp_path: Path, option: dict[str, str]
+) -> None:
+    batches = Batches(spark, tmp_path)
+    files = [await batches.put("in/a.json", b'{"id": 1}')]
+    with pytest.raises(BadInput, match=next(iter(option))):
+        await batches.prepare(files, (ID,), {"sourceFormat": "NEWLINE_DELIMITED_JSON", **option})
 
 
 def _parquet(table: pa.Table) -> bytes:

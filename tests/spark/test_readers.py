@@ -448,7 +448,8 @@ def test_new_columns_of_self_describing_files_follow_the_drift_policy(tmp_path: 
     }
     assert outcomes[Drift.FREEZE].reports[0].column == "name"
     assert outcomes[Drift.DISCARD_VALUE].rows.num_rows == 3
-    assert outcomes[Drift.DISCARD_ROW].reports[0].left == 3
+    assert outcomes[Drift.DISCARD_ROW].reports[0].left == 2, "one of them has no name"
+    assert outcomes[Drift.DISCARD_ROW].rows.column("id").to_pylist() == [2]
     assert [item["name"] for item in outcomes[Drift.EVOLVE].reports[0].unknown] == ["name"]
 
 
@@ -465,6 +466,24 @@ def test_extra_values_of_csv_follow_the_drift_policy(tmp_path: Path, extra: byte
     }
     passed_over = direct(contents, SIMPLE, CSV | {"ignoreUnknownValues": True})
     assert direct({"x.json": outcomes[Drift.DISCARD_VALUE].lines()}, SIMPLE, JSON) == passed_over
+
+
+def test_rows_are_left_out_for_values_and_not_for_names(tmp_path: Path) -> None:
+    contents = {"f.json": lines([{"id": 1, "new": None}, {"id": 2, "new": 5}, {"id": 3, "more": []}, {"id": 4}])}
+    found = read(tmp_path, contents, SIMPLE, JSON, drift=Drift.DISCARD_ROW)
+    assert found.rows.column("id").to_pylist() == [1, 3, 4]
+    assert found.reports[0].left == 1
+
+
+@pytest.mark.parametrize("drift", Drift)
+def test_a_strange_column_in_a_header_is_not_passed_over_in_silence(tmp_path: Path, drift: Drift) -> None:
+    contents = {"f.csv": b"name,new,id\na,x,1\n"}
+    load = CSV | {"skipLeadingRows": 1, "sourceColumnMatch": "NAME"}
+    (report,) = (found := read(tmp_path, contents, SIMPLE, load, drift=drift, by_name=True)).reports
+    if drift is Drift.DISCARD_VALUE:
+        assert (found.rows.column("id").to_pylist(), found.rows.column("name").to_pylist()) == ([1], ["a"])
+    else:
+        assert (report.whole, report.schema, report.column, report.out) == (True, True, "new", 0)
 
 
 def test_new_fields_of_json_follow_the_drift_policy(tmp_path: Path) -> None:

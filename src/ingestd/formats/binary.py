@@ -6,6 +6,8 @@ file's schema). Fitting them to a given schema allows what BigQuery allows and r
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import date, time
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ingestd.formats.columns import arrow_schema, arrow_type, values_array
@@ -50,18 +52,26 @@ def decimal_type(precision: int, scale: int, targets: tuple[Type, ...]) -> Type:
     return targets[-1]
 
 
-def fit(file: FileColumns, schema: Schema, source: SourceFormat, *, ignore_unknown: bool) -> "pa.Table":
-    """The file's columns as the schema wants them."""
+def fit(
+    file: FileColumns,
+    schema: Schema,
+    source: SourceFormat,
+    *,
+    ignore_unknown: bool,
+    as_text: frozenset[str] = frozenset(),
+) -> "pa.Table":
+    """The file's columns as the schema wants them; in columns `as_text`, by dotted name, anything may become text."""
     import pyarrow as pa
 
     found = {item.name.lower(): (item, array) for item, array in zip(file.schema, file.arrays, strict=True)}
+    names = _Names(source, file.physical, ignore_unknown, as_text)
     arrays = []
     for item in schema:
         known = found.pop(item.name.lower(), None)
         if known is None:
             arrays.append(_missing(item, file.rows))
             continue
-        arrays.append(_fit(*known, item, item.name, _Names(source, file.physical)))
+        arrays.append(_fit(*known, item, item.name, names))
     if found and not ignore_unknown:
         name = next(iter(found.values()))[0].name
         raise BigQueryError("invalid", f"Provided Schema does not match Table. Cannot add fields (field: {name})")
@@ -82,6 +92,8 @@ def _missing(item: Field, rows: int) -> "pa.Array":
 class _Names:
     source: SourceFormat
     physical: dict[str, str]
+    ignore_unknown: bool
+    as_text: frozenset[str]
 
     def mismatch(self, have: Field, want: Field, path: str) -> UnreadableFileError:
         physical = self.physical.get(path.lower(), have.type.value)
@@ -128,7 +140,7 @@ def _fit_struct(have: Field, array: "pa.Array", want: Field, path: str, names: _
                     raise UnreadableFileError(f"Required field {path}.{item.name} cannot be null.")
                 item = replace(item, mode=Mode.NULLABLE)
             arrays.append(_fit(*known, item, f"{path}.{item.name}", names))
-    if members:
+    if members and not names.ignore_unknown:
         extra = next(iter(members.values()))[0].name
         raise UnreadableFileError(f"Provided Schema does not match Table. Cannot add fields (field: {path}.{extra})")
     mask = pc.is_null(array) if array.null_count else None
@@ -140,6 +152,8 @@ def _fit_scalar(have: Field, array: "pa.Array", want: Field, path: str, names: _
 
     if have.type is want.type and arrow_type(have) == arrow_type(want) and not _narrower(want):
         return array
+    if want.type is Type.STRING and path.lower() in names.as_text:
+        return pa.array([None if value is None else _text(value) for value in array.to_pylist()], pa.string())
     if not array.null_count == len(array) and want.type not in _CASTS.get(have.type, {have.type}):
         raise names.mismatch(have, want, path)
     if array.null_count == len(array):
@@ -152,6 +166,21 @@ def _fit_scalar(have: Field, array: "pa.Array", want: Field, path: str, names: _
         return values_array(want, [None if item is None else _recast(want)(item) for item in array.to_pylist()])
     except (pa.ArrowInvalid, UnreadableError, UnicodeDecodeError):
         raise UnreadableFileError(f"Invalid value for column '{path}': it does not fit {want.type.value}.") from None
+
+
+def _text(value: Any) -> str:
+    """A value as JSON would write it."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case Decimal():
+            return f"{value.normalize():f}"
+        case bytes():
+            return value.decode()
+        case date() | time():
+            return value.isoformat()
+        case _:
+            return str(value)
 
 
 # What a column of a self-describing file may become besides its own type.

@@ -33,7 +33,7 @@ from ingestd.prepare.reading import HOLD_BYTES, REPORT, Reading, Report, Unit
 from ingestd.prepare.shaping import BRANCH, FILE, HOME, LINE, SideFrame, looked_at, shape, uses_others
 from ingestd.prepare.sqltypes import quote
 from ingestd.prepare.types import parse_schema, required, rest, spark_ddl
-from ingestd.prepare.unknown import agree, extended, missing_from
+from ingestd.prepare.unknown import agree, extended, leaves, missing_from
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,7 +100,7 @@ def prepare(session: "SparkSession", work: Work) -> Made:
         with suppress(BadInput):  # no new columns: the expression that wants one tells its name
             added = detect(session, work)
     for number in range(1, _MOST_PASSES + 1):
-        plan = replace(work.plan, schema=extended(work.plan.schema, added))
+        plan = replace(work.plan, schema=extended(work.plan.schema, added), added=leaves(added))
         one = replace(
             work,
             plan=plan,

@@ -29,9 +29,16 @@ PART_BYTES = 32 << 20  # larger files of lines are read by several tasks
 HEAD_BYTES = 4 << 20  # of a file, looked at to detect columns
 
 
+# Options that say where else the files or their columns are told.
+_UNKNOWN_TO_SPARK = {"fileSetSpecType": "FILE_SET_SPEC_TYPE_FILE_SYSTEM_MATCH", "referenceFileSchemaUri": ""}
+
+
 def check(request: PrepareRequest) -> None:
     """Refuse what can never work before anything is fetched."""
     options = _options(request)
+    for name, harmless in _UNKNOWN_TO_SPARK.items():
+        if request.load.get(name) not in (None, "", harmless):
+            raise BadInput(f"{name} is not for batches that Spark prepares: leave it out, or load the files directly")
     given = request.schema or request.source_schema or options.autodetect
     if options.source_format in (SourceFormat.CSV, SourceFormat.JSON) and not given:
         raise BadInput("the table has no schema yet and the rule neither gives one nor asks for autodetect")

@@ -29,10 +29,10 @@ from ingestd.formats.options import PLAIN, LoadOptions, SourceFormat
 from ingestd.formats.problems import json_value_text
 from ingestd.formats.rowload import BadRecordError, SourceFile
 from ingestd.formats.textfiles import newlines, without_bom
-from ingestd.formats.types import Field, Schema, Type
+from ingestd.formats.types import Field, Mode, Schema, Type
 from ingestd.model.preparation import Drift
 from ingestd.prepare.types import UnfitError, carry, has_wide, readable
-from ingestd.prepare.unknown import missing_from, unknown_fields, wider
+from ingestd.prepare.unknown import beyond, missing_from, unknown_fields, wider
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,6 +56,7 @@ class ReadPlan:
     delimiter: str = ","
     by_name: bool = False  # CSV: columns by the names in the last skipped record
     detected: Schema = ()  # CSV without a schema: the columns that the first rows show
+    added: frozenset[str] = frozenset()  # dotted names of columns that the files themselves have brought
 
     @property
     def cuttable(self) -> bool:
@@ -220,7 +221,7 @@ class JsonReader:
                 raise
             row = self._exactly(self._lenient, parsed, line)
             if self._plan.drift is Drift.DISCARD_ROW:
-                return None
+                return None if beyond(parsed, self._schema) else row
             drifted.append(parsed)
             return row
 
@@ -279,7 +280,12 @@ class CsvReader:
         if not self._plan.schema:
             yield Unknown(self._evidence(text, 0 if part else self._plan.skip))
             return
-        codec = delimited.CsvCodec(self._schema, self._options, self._order(text))
+        header = self._header(text)
+        if foreign := self._foreign(header):
+            why = f"Column {foreign} of the header is not in the table, and values of CSV bring no columns"
+            yield Bad(why, column=foreign, schema=True, whole=True)
+            return
+        codec = delimited.CsvCodec(self._schema, self._options, self._order(header))
         skip = 0 if part else self._plan.skip
         for records in delimited.parts(SourceFile(name), text, self._dialect, skip):
             yield from self._part(codec, records)
@@ -296,14 +302,26 @@ class CsvReader:
         pairs = zip(self._plan.detected, kinds, strict=True)
         return tuple(Field(item.name, kind) for item, kind in pairs if kind is not None)
 
-    def _order(self, text: str) -> list[int | None] | None:
+    def _header(self, text: str) -> list[str] | None:
+        """The names in the last skipped record, where columns go by name; None where they do not."""
         if not self._plan.by_name:
             return None
         for number, (_, cells) in enumerate(self._dialect.records(text)):
             if number == max(self._plan.skip - 1, 0) and isinstance(cells, list):
-                names = {(cell or "").strip().lower(): index for index, cell in reversed(list(enumerate(cells)))}
-                return [names.get(item.name.lower()) for item in self._schema]
-        return [None for _ in self._schema]
+                return [(cell or "").strip() for cell in cells]
+        return []
+
+    def _order(self, header: list[str] | None) -> list[int | None] | None:
+        if header is None:
+            return None
+        names = {name.lower(): index for index, name in reversed(list(enumerate(header)))}
+        return [names.get(item.name.lower()) for item in self._schema]
+
+    def _foreign(self, header: list[str] | None) -> str:
+        """A column of the header that the table has not, where that is not to be passed over."""
+        known = {item.name.lower() for item in (*self._schema, *self._plan.keys)}
+        strange = (name for name in header or () if name and name.lower() not in known)
+        return "" if self._plan.lenient else next(strange, "")
 
     def _part(self, codec: delimited.CsvCodec, part: delimited.CsvPart) -> Iterator[Item]:
         for quickly in (codec.bulk, lambda part: codec.table([part])):
@@ -372,18 +390,21 @@ class BinaryReader:
 
     def _fit(self, columns: FileColumns) -> Iterator[Item]:
         unknown = missing_from(columns.schema, self.plan.schema)
+        drift = self.plan.drift
         if unknown and not self.plan.lenient:
-            match self.plan.drift:
+            match drift:
                 case Drift.DISCARD_ROW:
-                    yield Left(columns.rows)
-                    return
+                    before = columns.rows
+                    columns = _without_values(columns, unknown)
+                    yield Left(before - columns.rows)
                 case Drift.EVOLVE:
-                    yield Unknown(unknown)
+                    yield Unknown(tuple(item for item in unknown if not _untyped(columns, item)))
                     if not self.plan.schema:
                         return
-        lenient = self.plan.lenient or self.plan.drift is Drift.EVOLVE
+        lenient = self.plan.lenient or drift in (Drift.EVOLVE, Drift.DISCARD_ROW)
+        source = self.plan.options.source_format
         try:
-            table = fit(columns, self.plan.schema, self.plan.options.source_format, ignore_unknown=lenient)
+            table = fit(columns, self.plan.schema, source, ignore_unknown=lenient, as_text=self.plan.added)
             yield Good(carry(table, self.plan.schema))
         except UnreadableFileError as error:
             yield Bad(str(error), column=_quoted(str(error)), schema=True, whole=True)
@@ -392,6 +413,45 @@ class BinaryReader:
             yield Bad(error.message, column=name, schema=True, whole=True)
         except UnfitError as bad:
             yield Bad(str(bad), column=bad.column, schema=True, whole=True)
+
+
+def _array(columns: FileColumns, name: str) -> "pa.Array":
+    place = next(place for place, item in enumerate(columns.schema) if item.name == name)
+    return columns.arrays[place]
+
+
+def _untyped(columns: FileColumns, item: Field) -> bool:
+    """A column of NULLs may be one that its file has no type for, which is then told as text: it proves nothing."""
+    array = _array(columns, item.name)
+    return item.type is Type.STRING and array.null_count == len(array)
+
+
+def _without_values(columns: FileColumns, unknown: Schema) -> FileColumns:
+    """The rows that have nothing in these columns."""
+    import pyarrow.compute as pc
+
+    valued = None
+    for item in unknown:
+        found = _valued(_array(columns, item.name), item)
+        valued = found if valued is None else pc.or_(valued, found)
+    kept = pc.invert(valued)
+    arrays = tuple(array.filter(kept) for array in columns.arrays)
+    return replace(columns, arrays=arrays, rows=int(pc.sum(kept).as_py() or 0))
+
+
+def _valued(array: "pa.Array", item: Field) -> "pa.Array":
+    """Where there is a value; in a record, in any of the members asked for."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if item.mode is Mode.REPEATED:
+        return pc.fill_null(pc.greater(pc.list_value_length(array), 0), fill_value=False)
+    if item.type is not Type.STRUCT or not pa.types.is_struct(array.type):
+        return pc.is_valid(array)
+    found = pa.array([False] * len(array))
+    for member in item.fields:
+        found = pc.or_(found, _valued(pc.struct_field(array, member.name), member))
+    return found
 
 
 def _avro_parts(data: bytes, options: LoadOptions) -> Iterator[FileColumns]:

@@ -20,11 +20,12 @@ def unknown_fields(rows: Iterable[dict[str, Any]], schema: Schema) -> Schema:
     """What these JSON rows have beyond the schema; of a known record, its new members alone."""
     members: dict[str, Any] = {}
     for row in rows:
-        see_members(members, _beyond(row, schema), "")
+        see_members(members, beyond(row, schema), "")
     return fields_of(members, "")
 
 
-def _beyond(row: dict[str, Any], schema: Schema) -> dict[str, Any]:
+def beyond(row: dict[str, Any], schema: Schema) -> dict[str, Any]:
+    """What a row has beyond the schema, without what is null or empty."""
     known = {item.name.lower(): item for item in schema}
     found: dict[str, Any] = {}
     for key, value in row.items():
@@ -39,9 +40,9 @@ def _beyond(row: dict[str, Any], schema: Schema) -> dict[str, Any]:
 
 def _inside(value: Any, item: Field) -> Any:
     if isinstance(value, dict):
-        return _beyond(value, item.fields)
+        return beyond(value, item.fields)
     if isinstance(value, list):
-        return [inner for member in value if isinstance(member, dict) and (inner := _beyond(member, item.fields))]
+        return [inner for member in value if isinstance(member, dict) and (inner := beyond(member, item.fields))]
     return None
 
 
@@ -56,13 +57,26 @@ def _substance(value: Any) -> Any:
 
 
 def missing_from(file: Schema, schema: Schema) -> Schema:
-    """The columns of a file that describes itself which the table has not."""
-    known = {item.name.lower() for item in schema}
-    return tuple(
-        replace(item, mode=Mode.REPEATED if item.mode is Mode.REPEATED else Mode.NULLABLE)
-        for item in file
-        if item.name.lower() not in known
-    )
+    """The columns of a file that describes itself which the table has not; of a known record, its new members alone."""
+    known = {item.name.lower(): item for item in schema}
+    found: list[Field] = []
+    for item in file:
+        relaxed = replace(item, mode=Mode.REPEATED if item.mode is Mode.REPEATED else Mode.NULLABLE)
+        there = known.get(item.name.lower())
+        if there is None:
+            found.append(relaxed)
+        elif item.type is there.type is Type.STRUCT and (members := missing_from(item.fields, there.fields)):
+            found.append(replace(relaxed, fields=members))
+    return tuple(found)
+
+
+def leaves(schema: Schema, prefix: str = "") -> frozenset[str]:
+    """The dotted names of all columns that are no records, in lower case."""
+    found: set[str] = set()
+    for item in schema:
+        name = prefix + item.name.lower()
+        found |= leaves(item.fields, f"{name}.") if item.fields else {name}
+    return frozenset(found)
 
 
 def usable(fields: Schema) -> Schema:
