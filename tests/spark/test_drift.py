@@ -1,6 +1,7 @@
 """Columns that the data has and the table has not: types from every value of the batch, and what each policy does."""
 
 import json
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +18,7 @@ from ingestd.formats.detect import detect_json
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.types import Field, Mode, Schema, Type
 from ingestd.model.errors import BadInput
-from ingestd.model.preparation import BadData, Drift, Prepared, Shaping
+from ingestd.model.preparation import BadData, Drift, FileLayout, Prepared, Shaping
 from ingestd.prepare.session import Spark
 from ingestd.prepare.unknown import agree, unknown_fields
 
@@ -232,6 +233,38 @@ async def test_members_of_records_in_files_that_describe_themselves_follow_the_p
     assert row.rows_left_out == {"drift": 1}
     frozen = await batches.prepare(files, (ID, RECORD), load)
     assert [bad.index for bad in frozen.bad] == [0]
+
+
+async def test_a_column_that_a_rule_declares_and_the_table_has_not_is_added_or_refused_but_never_lost(
+    spark: Spark, tmp_path: Path
+) -> None:
+    batches = Batches(spark, tmp_path)
+    wide = replace(RECORD, fields=(*RECORD.fields, Field("b", Type.INT64)))
+    files = [await batches.put("in/a.json", lines([{"id": 1, "extra": "kept", "r": {"a": 1, "b": 2}}]))]
+    declared = tuple(item.rest() for item in (ID, Field("extra", Type.STRING), wide))
+
+    async def prepared(drift: Drift, **more: Any) -> Prepared:
+        request = batches.request(files, (ID, RECORD), drift=drift, absent=drift, **more)
+        return await batches.preparer.prepare(replace(request, source_schema=declared))
+
+    grown = await prepared(Drift.EVOLVE)
+    assert [column["name"] for column in grown.added] == ["extra", "r"]
+    assert await batches.loaded(grown) == [(1, {"a": 1, "b": 2}, "kept")]
+    with pytest.raises(BadInput, match=r"no column extra, r\.b, and the rule's Drift is freeze"):
+        await prepared(Drift.FREEZE)
+    used = Shaping(transform={"r": "STRUCT(LENGTH(t.extra) + t.r.b AS a)"})
+    assert await batches.loaded(await prepared(Drift.FREEZE, shaping=used)) == [(1, {"a": 6})]
+    assert await batches.loaded(await prepared(Drift.DISCARD_VALUE)) == [(1, {"a": 1})]
+
+
+@pytest.mark.parametrize("name", ["PARQUET", "NEWLINE_DELIMITED_JSON"])
+async def test_null_elements_that_a_rule_makes_are_refused_by_name(spark: Spark, tmp_path: Path, name: str) -> None:
+    batches = Batches(spark, tmp_path)
+    files = [await batches.put("in/a.json", lines([{"id": 1, "name": "a"}]))]
+    columns = (ID, NAME, Field("tags", Type.STRING, Mode.REPEATED))
+    shaping = Shaping(transform={"tags": "[t.name, NULLIF(t.name, 'a')]"})
+    with pytest.raises(BadInput, match="column tags: an array of a table has no NULL elements"):
+        await batches.prepare(files, columns, shaping=shaping, layout=FileLayout(format=name))
 
 
 @pytest.mark.parametrize(

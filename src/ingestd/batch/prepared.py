@@ -35,7 +35,7 @@ from ingestd.model.jobs import JobKind, JobState
 from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import BadFile, Output, Prepared, PrepareRequest, Unmatched
 from ingestd.model.tables import TableName, parse_table
-from ingestd.rules.shaping import shaping_of
+from ingestd.rules.shaping import absent_policy, shaping_of
 from ingestd.warehouse.errors import job_failure
 from ingestd.warehouse.proof import loaded_bytes, loaded_rows, missing_source
 
@@ -123,6 +123,7 @@ class PreparedLoading(Publishing):
             shaping=shaping_of(spec.dest, batch_variables(record, files, self._parts.settings)),
             bad_data=spec.on_bad_data,
             drift=spec.dest.drift,
+            absent=absent_policy(spec.dest),
             layout=spec.layout,
         )
 

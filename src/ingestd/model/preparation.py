@@ -107,6 +107,7 @@ class PrepareRequest:
     shaping: Shaping = field(default_factory=Shaping)
     bad_data: BadData = BadData.QUARANTINE_FILE
     drift: Drift = Drift.FREEZE
+    absent: Drift = Drift.DISCARD_VALUE  # of columns that are declared, or read for expressions, and not the table's
     layout: FileLayout = field(default_factory=FileLayout)
 
 

@@ -25,7 +25,7 @@ import structlog
 
 from ingestd.formats.types import Mode, Schema
 from ingestd.model.errors import BadInput, Fatal, Transient
-from ingestd.model.preparation import BadData, Drift, FileLayout, Shaping
+from ingestd.model.preparation import BadData, Drift, FileLayout, Shaping, named_in
 from ingestd.prepare import bucket, distinct, output
 from ingestd.prepare.quarantine import Verdict, judge, refusal
 from ingestd.prepare.readers import ReadPlan
@@ -62,6 +62,7 @@ class Work:
     target: str  # folder for what is written, of this attempt alone
     names: tuple[str, ...]  # of all files, by their place in the request
     order: tuple[int, ...] = ()  # rank of each file: the highest is the newest
+    absent: Drift = Drift.DISCARD_VALUE
     in_bucket: bool = False  # Spark itself reads the files, and writes there
     rejects: str = ""
     cores: int = 0
@@ -99,6 +100,12 @@ def prepare(session: "SparkSession", work: Work) -> Made:
     elif work.plan.drift is Drift.EVOLVE and uses_others(work.shaping, [item.name for item in _columns(work)]):
         with suppress(BadInput):  # no new columns: the expression that wants one tells its name
             added = detect(session, work)
+    if destination:
+        strange = missing_from(_columns(work), destination)
+        if work.plan.drift is Drift.EVOLVE:
+            added = agree(added, strange)
+        elif work.absent is Drift.FREEZE:
+            _refuse(strange, work.shaping)
     for number in range(1, _MOST_PASSES + 1):
         plan = replace(work.plan, schema=extended(work.plan.schema, added), added=leaves(added))
         one = replace(
@@ -135,6 +142,15 @@ def prepare(session: "SparkSession", work: Work) -> Made:
             return replace(made, verdict=replace(verdict, bad=bad), added=new, passes=number)
         log.info("prepare.again", without=len(without), columns=[item.name for item in added], strict=verdict.strict)
     raise Fatal(f"the batch was not settled after {_MOST_PASSES} passes")
+
+
+def _refuse(strange: Schema, shaping: Shaping) -> None:
+    """Columns that the rule declares, no expression uses and the table has not: their values would be lost."""
+    used = looked_at(shaping) | {name.lower() for name in shaping.transform}
+    carried = named_in(shaping.conditions, [item.name for item in strange])
+    if unused := [item for item in strange if item.name.lower() not in used and item.name not in carried]:
+        names = ", ".join(sorted(leaves(tuple(unused))))
+        raise BadInput(f"the destination has no column {names}, and the rule's Drift is freeze")
 
 
 def _unsettled(work: Work, verdict: Verdict) -> bool:
@@ -361,8 +377,13 @@ def _complete(work: Work, reports: Sequence[Report]) -> None:
 
 def _differ(left: Schema, right: Schema) -> bool:
     """Whether rows with the one set of columns have to be made into the other."""
-    return [(item.name.lower(), item.type, item.mode is Mode.REPEATED) for item in left] != [
-        (item.name.lower(), item.type, item.mode is Mode.REPEATED) for item in right
+    return _outline(left) != _outline(right)
+
+
+def _outline(schema: Schema) -> list[Any]:
+    return [
+        (item.name.lower(), item.type, item.mode is Mode.REPEATED, _outline(item.fields) if item.fields else None)
+        for item in schema
     ]
 
 

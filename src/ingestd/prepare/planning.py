@@ -215,6 +215,7 @@ def work_of(
         destination=parse_schema(request.schema),
         shaping=request.shaping,
         policy=request.bad_data,
+        absent=request.absent,
         layout=request.layout,
         target=target,
         names=tuple(file.ref.url for file in request.files),

@@ -364,7 +364,15 @@ def _fitted(column: _Column, field: Field, want: SqlType) -> str:
             f"column {field['name']} is {column.type} in the data and {want} in the destination;"
             " say with Transform how the one becomes the other"
         )
+    if column.field is None and want.element is not None:
+        return _without_nulls(found.sql, str(field["name"]))
     return found.sql
+
+
+def _without_nulls(array: str, name: str) -> str:
+    """BigQuery stores no NULL in an array; the files' own have none."""
+    told = f"column {name}: an array of a table has no NULL elements".replace("'", "\\'")
+    return f"IF(exists({array}, one -> one IS NULL), raise_error('{told}'), {array})"
 
 
 def _cast(value: Value, want: SqlType) -> Value | None:
