@@ -10,7 +10,7 @@ A parameter (`@name`) becomes a typed literal; no text of a rule or of a file's 
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -20,7 +20,9 @@ from sqlglot import exp
 from ingestd.prepare import operators, subselects
 from ingestd.prepare.functions import REGISTRY, Call, unknown_function
 from ingestd.prepare.grammar import columns_of, google_sql, parse, plain_name
+from ingestd.prepare.guesses import ANYTHING, Guesses
 from ingestd.prepare.sqltypes import (
+    ANY_STRUCT,
     BOOL,
     BYTES,
     DATE,
@@ -114,40 +116,15 @@ def condition(text: str, scope: Scope, what: str) -> str:
 
 
 def unsupported(text: str) -> list[str]:
-    """What of the expression cannot run on Spark, by name, without knowing any column; empty when all can."""
+    """What of the expression cannot run on Spark, whatever its columns are; empty when nothing is known to fail."""
+    checker = Checker()
     try:
-        tree = parse(text)
+        checker.compile(parse(text), Scope())
     except ExpressionError as error:
         return [str(error)]
-    found: dict[str, None] = {}
-    for node in tree.walk():
-        if isinstance(node, exp.NetFunc):
-            found[f"function NET.{node.this.name.upper()} is not available on Spark"] = None
-        elif isinstance(node, exp.Anonymous) and not isinstance(node.parent, exp.NetFunc):
-            name = str(node.this).upper()
-            if name in ("WEEK", "STRUCT") or _in_subselect(node):
-                continue
-            if name not in REGISTRY:
-                found[unknown_function(name)] = None
-            elif isinstance(node.parent, exp.SafeFunc) and not REGISTRY[name].safe:
-                found[f"SAFE.{name} is not available on Spark"] = None
-        elif isinstance(node, exp.Interval) and isinstance(node.parent, exp.Anonymous | exp.Add | exp.Sub):
-            continue  # its function looks at it
-        elif not isinstance(node, _GRAMMAR) and type(node) not in Compiler.NODES:
-            found[f"{plain_name(node)} is not available on Spark"] = None
-    return list(found)
-
-
-def _in_subselect(node: exp.Expr) -> bool:
-    return node.find_ancestor(exp.Select) is not None and str(node.this).upper() in subselects.AGGREGATES
-
-
-# Parts of other nodes: who holds them looks at them.
-_GRAMMAR = (
-    exp.Identifier, exp.Var, exp.DataType, exp.DataTypeParam, exp.ColumnDef, exp.Alias, exp.TableAlias, exp.From,
-    exp.Where, exp.Order, exp.Ordered, exp.Unnest, exp.Select, exp.Lambda, exp.Tuple, exp.Any, exp.Limit, exp.Star,
-    exp.Kwarg, exp.PropertyEQ, exp.Struct, exp.AtTimeZone,
-)  # fmt: skip
+    except RecursionError:
+        return []
+    return list(checker.found)
 
 
 # The parts of each kind of node that its method reads.
@@ -169,6 +146,7 @@ _READ: dict[type[exp.Expr], frozenset[str]] = {
     exp.ByteString: _PLAIN | {"is_bytes"},
     exp.HexString: _PLAIN | {"is_integer"},
     exp.ParseJSON: _PLAIN | {"is_literal"},
+    exp.Window: _PLAIN | {"over", "order", "partition_by", "spec"},
 }
 
 
@@ -512,6 +490,13 @@ class Compiler:
             return self.call(node.this, scope, safe=True)
         return self.compile(node.this, scope)
 
+    def net_call(self, node: exp.NetFunc, scope: Scope) -> Value:
+        raise ExpressionError(unknown_function(f"NET.{node.this.name.upper()}"))
+
+    def window(self, node: exp.Window, scope: Scope) -> Value:
+        self.compile(node.this, scope)  # its function is not available either, and says so by its name
+        raise ExpressionError("OVER is not available on Spark")
+
 
 Compiler.NODES = {
     exp.Column: Compiler.column, exp.Identifier: Compiler.identifier, exp.Dot: Compiler.dot,
@@ -524,11 +509,95 @@ Compiler.NODES = {
     exp.Cast: Compiler.cast, exp.TryCast: Compiler.cast, exp.ParseJSON: Compiler.json_literal,
     exp.Bracket: Compiler.bracket, exp.Extract: Compiler.extract, exp.Anonymous: Compiler.call,
     exp.SafeFunc: Compiler.safe_call, exp.Exists: subselects.exists, exp.Subquery: subselects.subquery,
-    exp.Select: subselects.array,
+    exp.Select: subselects.array, exp.NetFunc: Compiler.net_call, exp.Window: Compiler.window,
     **dict.fromkeys(operators.OPERATORS, Compiler.binary),
 }  # fmt: skip
 
+_ENOUGH = 100  # combinations that are tried though one was found that works
+_MOST = 2_000  # combinations that are tried
+
+
+class Checker(Compiler):
+    """The compiler itself, run on columns that are not known: what it refuses for every type is `found`.
+
+    Each node is tried with all that its parts may be. Where there is too much to try, nothing is said against it.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[str, None] = {}
+        self._judged: dict[Any, tuple[exp.Expr, Sequence[Value] | ExpressionError]] = {}
+        self._refused: set[int] = set()
+        self._guesses = [Guesses()]  # of the node that is tried, within those of the nodes around it
+
+    def compile(self, node: exp.Expr, scope: Scope) -> Value:
+        guesses = self._guesses[-1]
+        guesses.steps += 1
+        key = id(node), tuple((name, value.type, value.null) for name, value in scope.values.items())
+        if key not in self._judged:
+            self._judged[key] = node, self._judge(node, scope)  # the node is kept: its id stays its own
+        answers = self._judged[key][1]
+        if isinstance(answers, ExpressionError):
+            raise answers
+        guesses.unsure |= id(node) in self._refused or isinstance(_written(node), exp.Parameter)
+        return guesses.pick(answers)
+
+    def member(self, value: Value, name: str) -> Value:
+        return self._guesses[-1].pick(ANYTHING) if value.type == ANY_STRUCT else super().member(value, name)
+
+    def _judge(self, node: exp.Expr, scope: Scope) -> Sequence[Value] | ExpressionError:
+        """What the node may answer, or why it answers nothing."""
+        if isinstance(node, exp.Parameter) or _is_unknown(node, scope):
+            return ANYTHING
+        self._guesses.append(Guesses())
+        try:
+            return self._tried(node, scope, self._guesses[-1])
+        finally:
+            self._guesses.pop()
+
+    def _tried(self, node: exp.Expr, scope: Scope, guesses: Guesses) -> Sequence[Value] | ExpressionError:
+        answers: dict[Any, Value] = {}
+        problem, reached = ExpressionError(), -1
+        for _ in range(_MOST):
+            try:
+                value = super().compile(node, scope)
+            except ExpressionError as error:
+                if guesses.steps > reached:  # the guess that got furthest says best what is wrong
+                    problem, reached = error, guesses.steps
+            else:
+                answers.setdefault((value.type, value.null, value.literal), replace(value, sql="x", simple=True))
+                if guesses.combinations > _ENOUGH:
+                    return ANYTHING
+            if not guesses.change():
+                break
+        else:
+            return ANYTHING
+        if answers:
+            return tuple(answers.values())
+        if guesses.unsure:
+            return ANYTHING
+        if scope.values:  # names that are a guess themselves: another one may do
+            return problem
+        self.found[str(problem)] = None
+        self._refused.add(id(node))
+        return ANYTHING
+
+
+def _is_unknown(node: exp.Expr, scope: Scope) -> bool:
+    """Whether it is a column, and not a name that the expression itself gives."""
+    if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
+        return node.parts[0].name.lower() not in scope.values
+    return isinstance(node, exp.Identifier) and node.name.lower() not in scope.values
+
+
+def _written(node: exp.Expr) -> exp.Expr:
+    """The node within parentheses and behind a sign: it is still a constant."""
+    while isinstance(node, exp.Paren | exp.Neg):
+        node = node.this
+    return node
+
+
 __all__ = [
+    "Checker",
     "Compiler",
     "Rows",
     "Scope",

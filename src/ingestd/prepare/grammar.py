@@ -96,4 +96,6 @@ def _is_keyword(node: exp.Column) -> bool:
 
 
 def plain_name(node: exp.Expr) -> str:
+    if isinstance(node, exp.Kwarg):
+        return f"an argument by name ({node.name} =>)"
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()

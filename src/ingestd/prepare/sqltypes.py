@@ -69,6 +69,7 @@ SCALARS = {kind: SqlType(kind) for kind in (*_SPARK, *sorted(_TEXT))}
 INT64, FLOAT64, NUMERIC, BIGNUMERIC = (SCALARS[kind] for kind in ("INT64", "FLOAT64", "NUMERIC", "BIGNUMERIC"))
 BOOL, STRING, BYTES, JSON = (SCALARS[kind] for kind in ("BOOL", "STRING", "BYTES", "JSON"))
 DATE, TIME, DATETIME, TIMESTAMP = (SCALARS[kind] for kind in ("DATE", "TIME", "DATETIME", "TIMESTAMP"))
+ANY_STRUCT = SqlType("STRUCT")  # one whose fields are not known: it fits every other
 
 
 def array_of(element: SqlType) -> SqlType:
@@ -112,6 +113,8 @@ def coerces(source: SqlType, target: SqlType) -> bool:
     if source.numeric and target.numeric:
         return NUMERIC_ORDER[source.kind] < NUMERIC_ORDER[target.kind]
     if source.kind == "DATE" and target.kind == "DATETIME":
+        return True
+    if source.kind == target.kind == "STRUCT" and ANY_STRUCT in (source, target):
         return True
     if source.kind == target.kind == "STRUCT" and len(source.fields) == len(target.fields):
         return all(coerces(a, b) for (_, a), (_, b) in zip(source.fields, target.fields, strict=True))

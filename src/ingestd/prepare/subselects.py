@@ -33,6 +33,8 @@ def subquery(c: Selecting, node: exp.Subquery, scope: Any) -> Value:
     if not isinstance(call, exp.Anonymous) or str(call.this).upper() not in AGGREGATES:
         raise ExpressionError("a sub-select is available only as one aggregate over UNNEST of an array")
     name = str(call.this).upper()
+    if not call.expressions:
+        raise ExpressionError(f"{name} takes an argument")
     counted = name == "COUNT" and isinstance(call.expressions[0], exp.Star)
     inner = exp.Literal.number(1) if counted else call.expressions[0]
     listed = _unnested(c, select, scope, inner)

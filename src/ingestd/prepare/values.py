@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, tzinfo
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from itertools import count
@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 
 from ingestd.prepare.farmhash import NAME as PYTHON
 from ingestd.prepare.sqltypes import (
+    ANY_STRUCT,
     BOOL,
     BYTES,
     DATE,
@@ -181,6 +182,8 @@ def coerce(value: Value, target: SqlType) -> Value | None:
         return Value(f"CAST(NULL AS {target.spark})", target, simple=True)
     if source == target:
         return value
+    if source.kind == target.kind and ANY_STRUCT in (source, target):
+        return replace(value, type=target, members=None)
     if value.literal and isinstance(value.constant, str) and source is STRING:
         return parse_text(value.constant, target) if target in (DATE, DATETIME, TIME, TIMESTAMP) else None
     if value.literal and isinstance(value.constant, int) and source is INT64 and target.numeric:
@@ -346,6 +349,8 @@ def cast(value: Value, target: SqlType, *, safe: bool = False) -> Value:
         return Value(f"CAST(NULL AS {target.spark})", target, simple=True)
     if source == target:
         return value
+    if source.kind == target.kind and ANY_STRUCT in (source, target):
+        return replace(value, type=target, members=None)
     if value.literal and isinstance(value.constant, str) and source is STRING:
         parsed = parse_text(value.constant, target)
         if parsed is not None:

@@ -76,11 +76,15 @@ def _unknown_variables(dest: Dest) -> Iterator[Warning_]:
 def _expressions(spec: RuleSpec, checks: ExpressionChecks, default: Engine) -> Iterator[Warning_]:
     dest = spec.dest
     on_spark = (spec.engine or default) is Engine.SPARK
-    for path, expression, problem in _read(dest, checks):
+    for path, text, problem in _read(dest, checks):
         if problem:
             continue
+        expression, other = (_filled(dest, path, text, value) for value in _VALUES)
         if on_spark and path[1] != "Merge":
-            yield from ((path, message) for message in checks.spark(expression))
+            found = checks.spark(expression)
+            # What is said of one value alone is about that value, which is not the batch's.
+            same = set(found if expression == other else checks.spark(other))
+            yield from ((path, message) for message in found if message in same)
         yield from ((path, message) for message in _unknown_columns(dest, checks.columns(expression)))
 
 
@@ -88,8 +92,7 @@ def _read(dest: Dest, checks: ExpressionChecks) -> Iterator[tuple[Path, str, str
     """Every expression with its place, and what keeps it from being one."""
     for path, text in expressions_of(dest):
         if path[-1] != "From":  # a whole query: BigQuery itself runs it
-            expression = _filled(dest, path, text)
-            yield path, expression, checks.parse(expression)
+            yield path, text, checks.parse(_filled(dest, path, text, _VALUES[0]))
 
 
 def _unknown_columns(dest: Dest, used: list[tuple[str, ...]]) -> Iterator[str]:
@@ -106,10 +109,13 @@ def _unknown_columns(dest: Dest, used: list[tuple[str, ...]]) -> Iterator[str]:
         yield f"there is no column {name}; 'schema' has {', '.join(sorted(known))}"
 
 
-def _filled(dest: Dest, path: Path, text: str) -> str:
+_VALUES = ("v", "2000-01-01")
+
+
+def _filled(dest: Dest, path: Path, text: str, value: str) -> str:
     """The expression with something in every variable's place."""
     values = {
-        reference.name: TableName(None, "d", "t") if reference.name in IDENTIFIER_VARIABLES else "v"
+        reference.name: TableName(None, "d", "t") if reference.name in IDENTIFIER_VARIABLES else value
         for reference in find_references(text)
         if reference.name
     }

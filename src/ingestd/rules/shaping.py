@@ -66,6 +66,8 @@ def expressions_of(dest: Dest) -> Iterator[tuple[tuple[str | int, ...], str]]:
             yield ("Dest", "SideInputs", index, "From"), side.from_
     if dest.staging is not None and dest.staging.criteria:
         yield ("Dest", "Transient", "Criteria"), dest.staging.criteria
+    for index, text in enumerate(dest.unique_columns):
+        yield ("Dest", "UniqueColumns", index), text
     for index, text in enumerate(dest.order_by):
         yield ("Dest", "OrderBy", index), text
     if split := dest.schema_options.split:

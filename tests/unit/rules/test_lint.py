@@ -1,12 +1,15 @@
 """Lint says what will hurt before a file arrives."""
 
+import json
 import re
 import textwrap
 from pathlib import Path
 
 import pytest
+from tests.spark.conformance import FAILING, expressions
 
 from ingestd.documents import Problem, Severity
+from ingestd.prepare.expressions import columns_of, unsupported
 from ingestd.rules.lint import lint_path, report
 from ingestd.rules.lint_dest import ExpressionChecks
 
@@ -216,6 +219,87 @@ def test_what_nobody_can_run_is_an_error_and_what_spark_lacks_a_warning(folder: 
     assert report(lint_path(folder, CHECKS)).splitlines()[-1] == "1 error, 0 warnings"
     (folder / "r.yaml").write_text(f"When: {{Prefix: /a}}\nDest: {{Table: d.t, Transform: {{a: SOUNDEX(b)}}}}\n{QUIET}")
     assert report(lint_path(folder, CHECKS)).splitlines()[-1] == "0 errors, 1 warning"
+
+
+TRANSLATOR = ExpressionChecks(parse=lambda text: "", spark=unsupported, columns=columns_of)
+
+
+def judged(folder: Path, dest: dict[str, object]) -> list[str]:
+    """What lint says with the translator that the batch will meet."""
+    rule = {"When": {"Prefix": "/a"}, "Dest": {"Table": "d.t", **dest}}
+    (folder / "r.yaml").write_text(json.dumps(rule)[:-1] + f", {QUIET.strip()}}}")
+    return [problem.message for problem in lint_path(folder, TRANSLATOR)]
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("SOUNDEX(x)", "function SOUNDEX is not available on Spark"),
+        ("CAST(x AS NUMERIC(5, 2))", "type NUMERIC with parameters is not available on Spark"),
+        ("CAST(d AS STRING FORMAT 'YYYY')", "CAST … FORMAT is not available on Spark"),
+        ("x IN (SELECT 1)", "IN with a sub-select is not available on Spark"),
+        ("PARSE_JSON(x, wide_number_mode=>'round')", "PARSE_JSON takes 1 arguments, not 2"),
+        ("JSON_VALUE(x, json_path => '$.a')", "an argument by name (json_path =>) is not available on Spark"),
+        ("DATE_TRUNC(d, CENTURY)", "DATE_TRUNC does not support the date part CENTURY"),
+        ("DATE_DIFF(d, e, CENTURY)", "DATE_DIFF does not support the date part CENTURY"),
+        ("EXTRACT(CENTURY FROM d)", "EXTRACT does not support the date part CENTURY"),
+        ("DATE_ADD(d, INTERVAL 1 CENTURY)", "DATE_ADD does not support the date part CENTURY"),
+        ("DATE_ADD(d, INTERVAL 'x' DAY)", "'x' is no number of an INTERVAL"),
+        ("REGEXP_CONTAINS(x, '(?=a)')", "'(?=a)' is not a regular expression"),
+        ("REGEXP_CONTAINS(x, y)", "REGEXP_CONTAINS needs a constant text there on Spark"),
+        ("SUBSTR(x)", "SUBSTR takes 2 to 3 arguments, not 1"),
+        ("UPPER(a, b, c)", "UPPER takes 1 arguments, not 3"),
+        ("d AT TIME ZONE 'UTC'", "AT TIME ZONE is not available on Spark"),
+        ("JSON_VALUE(x, '$..a')", "JSON path '$..a' is not available on Spark"),
+        ("UPPER(LENGTH(x))", "UPPER does not take INT64 on Spark"),
+        ("IF(a, CONCAT(b, SUBSTR(x)), c)", "SUBSTR takes 2 to 3 arguments, not 1"),
+        ("ARRAY_TRANSFORM(a, e -> SOUNDEX(e.x))", "function SOUNDEX is not available on Spark"),
+        ("(SELECT SUM(SUBSTR(e)) FROM UNNEST(a) AS e)", "SUBSTR takes 2 to 3 arguments, not 1"),
+        ("SOUNDEX($EventID)", "function SOUNDEX is not available on Spark"),
+        ("SUBSTR('$EventID')", "SUBSTR takes 2 to 3 arguments, not 1"),
+    ],
+)
+def test_what_the_translator_refuses_for_every_type_is_named(folder: Path, expression: str, problem: str) -> None:
+    (found,) = judged(folder, {"Transform": {"a": expression}})
+    assert found.startswith(problem)
+
+
+def test_unique_columns_are_looked_into(folder: Path) -> None:
+    found = judged(folder, {"UniqueColumns": ["id", "SOUNDEX(name)"], "OrderBy": ["id"]})
+    assert found == ["function SOUNDEX is not available on Spark"]
+
+
+def test_what_the_translator_takes_is_no_problem(folder: Path) -> None:
+    listed = [re.sub(r"\$[01{]", "", text) for text in [*expressions(), *FAILING]]  # variables to a rule
+    assert judged(folder, {"Transform": {f"c{index}": text for index, text in enumerate(listed)}}) == []
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "DATE_TRUNC(x, HOUR)",  # of a DATETIME
+        "x + INTERVAL 1 HOUR",
+        "st = STRUCT(1 AS x)",
+        "a || [STRUCT(1 AS x)]",
+        "STRUCT(1, 2) IN UNNEST(a)",
+        "IF(b, a[OFFSET(0)], STRUCT(1 AS x))",
+        "UPPER(a[SAFE_OFFSET(0)].name.first)",
+        "UPPER(COALESCE(x, y, z))",
+        "ARRAY_FILTER(a, e -> e.name = 'x')",
+        "ARRAY_TRANSFORM(a, e -> IF(e.ok, e, STRUCT(TRUE AS ok)))",
+        "ARRAY(SELECT AS STRUCT e.x, e.y.z FROM UNNEST(st.a) AS e WHERE e.ok)",
+        "ARRAY(SELECT x FROM UNNEST(a))",
+        "CAST(st AS STRUCT<a INT64>)",
+        "CURRENT_DATE > d",
+        "JSON_VALUE(x, @path)",
+        "ROUND(x, -(@digits))",
+        "DATE '$Date'",
+        "DATE_ADD(d, INTERVAL '$EventID' DAY)",
+        "REGEXP_EXTRACT(x, $EventID)",
+    ],
+)
+def test_what_depends_on_the_columns_or_on_the_batch_is_left_to_it(folder: Path, expression: str) -> None:
+    assert judged(folder, {"Transform": {"a": expression}}) == []
 
 
 def test_a_file_without_a_rule_is_named(folder: Path) -> None:

@@ -1,5 +1,7 @@
 """Array functions, and generators of arrays."""
 
+import re
+
 from sqlglot import exp
 
 from ingestd.prepare.functions.dates import TIME_PARTS
@@ -157,7 +159,7 @@ def generate_dates(call: Call) -> Value:
         node = call.nodes[2]
         unit = node.args["unit"].name.upper() if isinstance(node, exp.Interval) else ""
         constant = call.compiler.compile(node.this, call.scope).constant if unit else None
-        if unit in TIME_PARTS or constant is None:
+        if unit in TIME_PARTS or not re.fullmatch(r"-?[0-9]+", str(constant)):
             raise ExpressionError("GENERATE_DATE_ARRAY needs a constant INTERVAL of days, weeks, months or years")
         amount = int(str(constant))
         months = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}.get(unit)

@@ -4,6 +4,8 @@
 otherwise. Without a zone, UTC: the session's zone is UTC, too.
 """
 
+import re
+
 from sqlglot import exp
 
 from ingestd.prepare.functions.registry import NEVER_FAILS, Call, define, function
@@ -126,6 +128,8 @@ def _interval(call: Call, node: exp.Expr) -> tuple[Value, str]:
         raise ExpressionError(f"{call.name} takes an INTERVAL of one part")
     amount = call.compiler.compile(node.this, call.scope)
     if amount.literal and isinstance(amount.constant, str):
+        if not re.fullmatch(r"[+-]?[0-9]+", amount.constant):
+            raise ExpressionError(f"{amount.constant!r} is no number of an INTERVAL")
         amount = Value(f"{int(amount.constant)}L", INT64, simple=True)
     return call.want(amount, INT64), unit.name.upper()
 

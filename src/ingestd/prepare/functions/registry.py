@@ -122,6 +122,8 @@ def define(names: str, parameters: str, returns: str, template: str, *, safe: st
 
 
 def _simple(call: Call) -> Value:
+    sizes = [len(item.parameters) for item in _SIGNATURES[call.name]]
+    call.count(min(sizes), max(sizes))
     args = [call.compiler.compile(node, call.scope) for node in call.nodes]
     return match(call, args)
 
