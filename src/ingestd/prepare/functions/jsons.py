@@ -52,17 +52,33 @@ def _source(call: Call) -> Value:
     return value if value.type is JSON else call.want(value, STRING)
 
 
-# An object, an array or a text that looks like one; only then is a second look needed.
-_FOUND = "get_json_object(@0, {path})"
+_FOUND = "get_json_object({text}, {path})"
+# Spark reads a number with a fraction or an exponent as a double, or as a decimal without its last zeros. Written as
+# a text it keeps what was written; the mark, a character that no text has, tells it from others. `\G` goes on where the
+# last number ended, over whole texts and integers; every repetition is possessive, so that Java never recurses.
+_MARK = "\ufdd0"
+_SKIPPED = r'(?:[^"0-9-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9]++(?![.eE]))*+'
+_NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+(?![0-9A-Za-z_.+-])"
+_DECIMALS = text_sql(r"(?s)\G(" + _SKIPPED + ")(" + _NUMBER + ")")
+_MARKED = "regexp_replace(@0, " + _DECIMALS + ", " + text_sql('$1"' + _MARK + '$2"') + ")"
+_UNMARKED = "regexp_replace({text}, " + text_sql('"?' + _MARK + '([0-9.eE+-]*)"?') + ", '$1')"
+
+
+def _found(path: str) -> str:
+    """What is at the path, every number in it as it was written; few need the second look."""
+    found = _FOUND.format(text="@0", path=path)
+    exact = _UNMARKED.format(text=_FOUND.format(text=_MARKED, path=path))
+    return f"IF({found} RLIKE '[0-9][.E]|Infinity', {exact}, {found})"
 
 
 @function("JSON_VALUE", "JSON_EXTRACT_SCALAR", safe=True)
 def value_(call: Call) -> Value:
     """The text of a scalar; NULL for an object or an array."""
     value, path = _source(call), _path(call)
-    found = _FOUND.format(path=path)
+    found = _FOUND.format(text="@0", path=path)
+    # An object, an array or a text that looks like one.
     text = f"IF({_IS_TEXT.format(path=path)}, {found}, NULL)"
-    return Value(fill(f"IF({found} RLIKE '^[\\\\[{{]', {text}, {found})", value), STRING)
+    return Value(fill(f"IF({found} RLIKE '^[\\\\[{{]', {text}, {_found(path)})", value), STRING)
 
 
 @function("JSON_QUERY", "JSON_EXTRACT", safe=True)
@@ -71,30 +87,34 @@ def query(call: Call) -> Value:
     value, path = _source(call), _path(call)
     variant = f"try_variant_get(try_parse_json(@0), {path}, 'variant')"
     kind = f"schema_of_variant({variant})"
-    found = f"IF({kind} = 'STRING', to_json({variant}), {_FOUND.format(path=path)})"
+    found = f"IF({kind} = 'STRING', to_json({variant}), {_found(path)})"
     if value.type is JSON:
         return Value(fill(f"CASE WHEN {kind} = 'VOID' THEN 'null' ELSE {found} END", value), JSON)
     return Value(fill(f"CASE WHEN {kind} = 'VOID' THEN NULL ELSE {found} END", value), STRING)
+
+
+def _listed(path: str) -> str:
+    """The elements of the array at the path; numbers are marked texts."""
+    return f"try_variant_get(try_parse_json({_MARKED}), {path}, 'array<variant>')"
 
 
 @function("JSON_VALUE_ARRAY", "JSON_EXTRACT_STRING_ARRAY", safe=True)
 def value_array(call: Call) -> Value:
     """The scalars of an array; NULL when it is none, or holds something else."""
     value, path = _source(call), _path(call)
-    listed = f"try_variant_get(try_parse_json(@0), {path}, 'array<variant>')"
     name = fresh("v")
-    nested = f"exists({listed}, {name} -> schema_of_variant({name}) RLIKE '^(OBJECT|ARRAY)')"
-    texts = f"transform({listed}, {name} -> try_variant_get({name}, '$', 'string'))"
-    return Value(fill(f"IF({nested}, NULL, {texts})", value), array_of(STRING))
+    nested = f"exists({_listed(path)}, {name} -> schema_of_variant({name}) RLIKE '^(OBJECT|ARRAY)')"
+    text = _UNMARKED.format(text=f"try_variant_get({name}, '$', 'string')")
+    return Value(fill(f"IF({nested}, NULL, transform({_listed(path)}, {name} -> {text}))", value), array_of(STRING))
 
 
 @function("JSON_QUERY_ARRAY", "JSON_EXTRACT_ARRAY", safe=True)
 def query_array(call: Call) -> Value:
     value, path = _source(call), _path(call)
-    listed = f"try_variant_get(try_parse_json(@0), {path}, 'array<variant>')"
     name = fresh("v")
     kind = JSON if value.type is JSON else STRING
-    return Value(fill(f"transform({listed}, {name} -> to_json({name}))", value), array_of(kind))
+    text = _UNMARKED.format(text=f"to_json({name})")
+    return Value(fill(f"transform({_listed(path)}, {name} -> {text})", value), array_of(kind))
 
 
 define("PARSE_JSON", "STRING", "JSON", "to_json(parse_json(@0))", safe="to_json(try_parse_json(@0))")
