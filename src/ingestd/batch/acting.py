@@ -142,7 +142,8 @@ def rows_of(record: Record) -> BatchRows:
     """Prepared files lie in staging until the batch ends; a batch without them is read from its own files."""
     pinned = record.progress.pinned
     if pinned is None:
-        return _own_rows(record) if record.kind is Kind.LOAD else BatchRows()
+        by_rule = record.kind is Kind.LOAD and record.success is None
+        return _own_rows(record) if by_rule else BatchRows(record.load)
     prepared = pinned.prepared
     load = {"sourceFormat": prepared.format, **prepared.load_options}
     uris = tuple(uri for output in prepared.outputs for uri in output.uris)

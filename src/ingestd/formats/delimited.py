@@ -5,6 +5,7 @@ character is split at line speed; a quote brings in the exact tokenizer for its 
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import islice
@@ -157,7 +158,7 @@ class Ruler:
         self._at = at
 
 
-class CsvPart(Part):
+class CsvPart(Part, ABC):
     """Consecutive records of one file; positions count bytes of the file as it is."""
 
     def __init__(self, file: SourceFile, text: str, end: int, ruler: Ruler) -> None:
@@ -170,10 +171,10 @@ class CsvPart(Part):
     def bulky(self) -> bool:
         return False
 
-    @cached_property
+    @property
+    @abstractmethod
     def records(self) -> list[tuple[int, Cells | Malformed]]:
         """With the character of the file that each of them starts at."""
-        raise NotImplementedError
 
     @cached_property
     def rows(self) -> list[Any]:
@@ -199,7 +200,11 @@ class QuotedCsvPart(CsvPart):
         self, file: SourceFile, text: str, end: int, ruler: Ruler, records: list[tuple[int, Cells | Malformed]]
     ) -> None:
         super().__init__(file, text, end, ruler)
-        self.records = records
+        self._records = records
+
+    @property
+    def records(self) -> list[tuple[int, Cells | Malformed]]:
+        return self._records
 
 
 class PlainCsvPart(CsvPart):
@@ -216,8 +221,12 @@ class PlainCsvPart(CsvPart):
     def bulky(self) -> bool:
         return len(self.piece) >= BULK_BYTES
 
-    @cached_property
+    @property
     def records(self) -> list[tuple[int, Cells | Malformed]]:
+        return self._parsed
+
+    @cached_property
+    def _parsed(self) -> list[tuple[int, Cells | Malformed]]:
         return [(self._start + at, cells) for at, cells in self._dialect.records(self.piece)]
 
 
