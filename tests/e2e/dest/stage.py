@@ -13,11 +13,13 @@ from google.cloud import bigquery
 from tests.e2e.daemon.processes import eventually
 from tests.e2e.daemon.world import World
 from tests.e2e.dest.cases import Case, Table, load_cases
+from tests.e2e.windows.test_windows import early_in_a_window
 from tests.unit.warehouse.tables import columns
 
 TEMP = "temp"
 PATIENCE = 40.0  # since the daemon last said anything: it has nothing left to do
 _AT_ONCE = 8
+_WINDOW = 1  # seconds, of the cases that have one
 _START = 240.0  # for a JVM on a busy machine
 _SETTINGS: dict[str, Any] = {
     "windows": {"grace": "500ms", "late_patience": "2s"},
@@ -41,9 +43,12 @@ class Stage:
         )
         if engine == "spark":
             eventually(lambda: self.daemon.said("spark.ready"), "Spark is not ready", _START)
-        files = [(name, content) for case in self.cases for name, content in case.files.items()]
+        for case in self.cases:
+            if len(case.files) > 1:
+                early_in_a_window(_WINDOW, room=0.7)  # its files load together: what one replaces is the other's, too
+                self._upload_all(case)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(lambda one: self._upload(*one), files))
+            list(pool.map(self._upload_all, [case for case in self.cases if len(case.files) == 1]))
 
     def _set_up(self, case: Case) -> None:
         self._client.create_dataset(case.dataset)
@@ -65,8 +70,9 @@ class Stage:
             config = bigquery.LoadJobConfig(source_format="NEWLINE_DELIMITED_JSON", schema=schema)
             self._client.load_table_from_json(table.rows, name, job_config=config).result()
 
-    def _upload(self, name: str, content: bytes) -> None:
-        self.world.storage.bucket(self.world.trigger).blob(name).upload_from_string(content)
+    def _upload_all(self, case: Case) -> None:
+        for name, content in case.files.items():
+            self.world.storage.bucket(self.world.trigger).blob(name).upload_from_string(content)
 
     def watch(self, case: Case) -> None:
         """Wait until the case is as expected, or fail with what is there instead."""
