@@ -251,6 +251,7 @@ def judged(folder: Path, dest: dict[str, object]) -> list[str]:
         ("UPPER(a, b, c)", "UPPER takes 1 arguments, not 3"),
         ("d AT TIME ZONE 'UTC'", "AT TIME ZONE is not available on Spark"),
         ("JSON_VALUE(x, '$..a')", "JSON path '$..a' is not available on Spark"),
+        ("JSON_QUERY(x, '$.a[1001]')", "JSON path '$.a[1001]': Spark finds only the first 1,000 elements of an array"),
         ("UPPER(LENGTH(x))", "UPPER does not take INT64 on Spark"),
         ("IF(a, CONCAT(b, SUBSTR(x)), c)", "SUBSTR takes 2 to 3 arguments, not 1"),
         ("ARRAY_TRANSFORM(a, e -> SOUNDEX(e.x))", "function SOUNDEX is not available on Spark"),

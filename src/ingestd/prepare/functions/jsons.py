@@ -20,6 +20,7 @@ from ingestd.prepare.sqltypes import (
 from ingestd.prepare.values import ExpressionError, Value, cast, fill, fresh, text_sql
 
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\.\"([^\"]+)\"|\['([^']+)'\]|\[\"([^\"]+)\"\]|\[(\d+)\]")
+_DEEPEST = 1_000  # Spark calls itself once per element before the one it looks for, until the JVM's stack is full
 _IS_TEXT = "schema_of_variant(variant_get(parse_json(@0), {path}, 'variant')) = 'STRING'"
 
 
@@ -37,6 +38,10 @@ def _path(call: Call) -> str:
             raise ExpressionError(f"JSON path {written!r} is not available on Spark")
         at = step.end()
         name = step[1] or step[2] or step[3] or step[4]
+        if name is None and int(step[5]) > _DEEPEST:
+            raise ExpressionError(
+                f"JSON path {written!r}: Spark finds only the first {_DEEPEST:,} elements of an array"
+            )
         if name is None:
             out += f"[{step[5]}]"
         elif "'" in name or "\\" in name:
