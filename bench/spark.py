@@ -72,6 +72,7 @@ POLARS = {
     "note": pl.String,
 }
 SHAPING = Shaping(transform={"country": "UPPER(t.country)"}, unique_columns=("id",))
+LEVEL = 1  # of Zstandard, for all of them: the one that the pipeline writes
 NDJSON = {"sourceFormat": "NEWLINE_DELIMITED_JSON"}
 SMALL_TARGET, LARGE_TARGET, BARE_TARGET, OVERHEAD_TARGET = 1.5, 2.0, 1.1, 0.3
 
@@ -126,7 +127,7 @@ def with_duckdb(corpus: Corpus, out: Path) -> int:
         source = f"read_json('{corpus.folder}/*.json', format = 'newline_delimited', columns = {DUCK})"
         connection.execute(
             f"COPY (SELECT DISTINCT ON (id) * REPLACE (upper(country) AS country) FROM {source}) "
-            f"TO '{out}.parquet' (FORMAT parquet, COMPRESSION zstd)"
+            f"TO '{out}.parquet' (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL {LEVEL})"
         )
         found = connection.execute(f"SELECT count(*) FROM '{out}.parquet'").fetchone()
     assert found is not None
@@ -137,7 +138,7 @@ def with_polars(corpus: Corpus, out: Path) -> int:
     frame = pl.scan_ndjson(f"{corpus.folder}/*.json", schema=POLARS).with_columns(
         pl.col("country").str.to_uppercase(), pl.col("at").str.to_datetime("%Y-%m-%dT%H:%M:%SZ", time_zone="UTC")
     )
-    frame.unique("id", keep="any").sink_parquet(f"{out}.parquet", compression="zstd")
+    frame.unique("id", keep="any").sink_parquet(f"{out}.parquet", compression="zstd", compression_level=LEVEL)
     return int(pl.scan_parquet(f"{out}.parquet").select(pl.len()).collect().item())
 
 
@@ -145,7 +146,8 @@ def with_pyspark(engine: Engine, corpus: Corpus, out: Path) -> int:
     with engine.tagged("bare", "default") as session:
         frame = session.read.schema(DDL).json(str(corpus.folder)).selectExpr("*", "upper(country) AS loud")
         frame = frame.drop("country").withColumnRenamed("loud", "country").dropDuplicates(["id"])
-        frame.write.option("compression", "zstd").parquet(str(out))
+        writer = frame.write.option("compression", "zstd").option("parquet.compression.codec.zstd.level", str(LEVEL))
+        writer.parquet(str(out))
         return session.read.parquet(str(out)).count()
 
 

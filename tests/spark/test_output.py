@@ -38,7 +38,10 @@ async def test_parquet_files_say_which_columns_are_required_and_which_are_lists(
     assert file.schema.column(1).logical_type.type == "TIMESTAMP"
     assert file.schema.column(2).logical_type.to_json().count('"isAdjustedToUTC":false') == 1
     assert file.metadata.row_group(0).column(0).compression == "ZSTD"
-    assert prepared.load_options["parquetOptions"] == {"enableListInference": True}
+    assert prepared.load_options == {
+        "parquetOptions": {"enableListInference": True},
+        "columnNameCharacterMap": "V2",
+    }
     assert await batches.loaded(prepared) == await batches.direct(files, columns)
 
 
