@@ -31,7 +31,7 @@ setup: ## Prepare .venv with the ingestd command in it (done by the others when 
 
 ##@ Work on it
 .PHONY: test
-test: lint types imports pytest ## Everything CI checks: lint, types, layers and all tests
+test: lint types imports try-browser pytest ## Everything CI checks: lint, types, layers and all tests
 
 .PHONY: pytest
 pytest: setup ## The tests alone (ARGS="-k name -x" to choose)
@@ -63,11 +63,16 @@ format: setup ## Rewrite the code in the project's style
 docs: setup ## Rewrite the pages that are made from the code
 	@$(BIN)/ingestd settings >.page && mv .page docs/settings.md
 	@$(BIN)/python tools/metrics-page >.page && mv .page docs/metrics.md
+	@for one in rules settings load; do $(BIN)/ingestd schema $$one >.page && mv .page src/ingestd/schemas/$$one.json || exit 1; done
 
 SEEDS ?= 1000
 .PHONY: sim
 sim: setup ## Whole deployments with all their troubles, on virtual time, one per seed (SEEDS=100000 for a long run)
 	@$(BIN)/python -m tests.sim --seeds $(SEEDS) --workers $(WORKERS)
+
+.PHONY: mutants
+mutants: setup ## Take out the guards one at a time: the test that is named for each has to notice (ARGS="lease" to choose)
+	@$(BIN)/python -m tests.mutants.run $(ARGS)
 
 .PHONY: bench
 bench: setup ## Every benchmark, each ending in one line of JSON (ARGS="localcloud" to choose)
@@ -75,7 +80,20 @@ bench: setup ## Every benchmark, each ending in one line of JSON (ARGS="localclo
 
 .PHONY: browser
 browser: setup ## A Chromium for the console's tests: Debian's with root, else Playwright's own download
-	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install -y --no-install-recommends chromium; } || $(BIN)/playwright install chromium
+	@tools/browser $(VENV)
+
+.PHONY: try-browser
+try-browser: setup
+	@tools/browser $(VENV) || true
+
+.PHONY: image-test
+image-test: setup ## The image, built by buildah and run as each overlay's pod (as root on Debian; the first time takes long)
+	@{ command -v buildah && command -v debootstrap; } >/dev/null || apt-get install -y --no-install-recommends buildah debootstrap >/dev/null
+	@$(BIN)/python -m pytest -rs tests/e2e/image $(ARGS)
+
+.PHONY: cluster-test
+cluster-test: setup ## Every overlay on a real Kubernetes of one node, where root and its programs are (KUBERNETES_BIN=folder)
+	@CLUSTER=1 $(BIN)/python -m pytest -x -s tests/cluster $(ARGS)
 
 .PHONY: clean
 clean: ## Remove the environment, the local cloud's state and every cache

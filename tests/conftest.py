@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -30,15 +31,23 @@ for name in list(os.environ):
 
 # What takes longest starts first, so that no worker is left alone with it at the end.
 LONGEST = (
+    "image",
     "seeds",
     "spark",
     "newcomer",
     "local-command",
     "dest-spark",
+    "cookbook",
     "spark-connect",
     "spark-cluster",
     "spark-faults",
 )
+
+
+def pytest_report_header() -> str:
+    from tests.spark.connector import told
+
+    return told()
 
 
 @pytest.hookimpl(trylast=True)  # after the folders below have put their tests into groups
@@ -48,6 +57,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return LONGEST.index(mark.args[0]) if mark and mark.args[0] in LONGEST else len(LONGEST)
 
     items.sort(key=rank)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A line for each reason why tests were skipped: nobody should think they had passed."""
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", ())
+        if isinstance(report.longrepr, tuple)
+    )
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"skipped {count}: {reason}")
 
 
 @pytest.fixture(autouse=True)

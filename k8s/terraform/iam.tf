@@ -6,10 +6,12 @@ resource "google_service_account" "ingestd" {
   display_name = "ingestd"
 }
 
+# The pool in the member's name comes with the project's first cluster that has Workload Identity.
 resource "google_service_account_iam_member" "workload_identity" {
+  for_each           = var.kubernetes_service_accounts
   service_account_id = google_service_account.ingestd.name
   role               = "roles/iam.workloadIdentityUser"
-  member             = "serviceAccount:${var.project}.svc.id.goog[${var.kubernetes_service_account}]"
+  member             = "serviceAccount:${var.project}.svc.id.goog[${each.key}]"
 }
 
 resource "google_pubsub_topic_iam_member" "storage_publishes" {
@@ -24,22 +26,6 @@ resource "google_pubsub_topic_iam_member" "sink_publishes" {
   topic   = google_pubsub_topic.completions.name
   role    = "roles/pubsub.publisher"
   member  = google_logging_project_sink.completions.writer_identity
-}
-
-# Pub/Sub itself moves messages that nobody could settle.
-resource "google_pubsub_topic_iam_member" "pubsub_dead_letters" {
-  project = var.project
-  topic   = google_pubsub_topic.dead_letter.name
-  role    = "roles/pubsub.publisher"
-  member  = "serviceAccount:${local.agent}"
-}
-
-resource "google_pubsub_subscription_iam_member" "pubsub_forwards" {
-  for_each     = google_pubsub_subscription.feed
-  project      = var.project
-  subscription = each.value.name
-  role         = "roles/pubsub.subscriber"
-  member       = "serviceAccount:${local.agent}"
 }
 
 resource "google_pubsub_subscription_iam_member" "pulls" {
@@ -76,18 +62,10 @@ resource "google_project_iam_member" "jobs" {
   member  = google_service_account.ingestd.member
 }
 
-resource "google_bigquery_dataset_iam_member" "destinations" {
-  for_each   = setunion(var.datasets, var.transient_datasets)
-  project    = var.project
-  dataset_id = each.key
-  role       = "roles/bigquery.dataEditor"
-  member     = google_service_account.ingestd.member
-}
-
-resource "google_bigquery_dataset_iam_member" "side_inputs" {
-  for_each   = var.side_input_datasets
-  project    = var.project
-  dataset_id = each.key
-  role       = "roles/bigquery.dataViewer"
-  member     = google_service_account.ingestd.member
+# Routes follow jobs that others ran: the daemon has to look at them.
+resource "google_project_iam_member" "routes" {
+  count   = var.routes ? 1 : 0
+  project = var.project
+  role    = "roles/bigquery.resourceViewer"
+  member  = google_service_account.ingestd.member
 }

@@ -5,11 +5,6 @@ locals {
   triggers = length(var.trigger_buckets) > 0 ? var.trigger_buckets : toset([google_storage_bucket.trigger[0].name])
   retain   = "2678400s" # 31 days, the longest that Pub/Sub keeps a message for a subscription
   feeds    = toset(["notifications", "completions"])
-  agent    = "service-${data.google_project.this.number}@gcp-sa-pubsub.iam.gserviceaccount.com"
-}
-
-data "google_project" "this" {
-  project_id = var.project
 }
 
 data "google_storage_project_service_account" "this" {
@@ -36,7 +31,17 @@ resource "google_storage_bucket" "ops" {
     }
     condition {
       age            = var.journal_days
-      matches_prefix = ["journal/Done/"]
+      matches_prefix = ["journal/Done/", "journal/Trail/"]
+    }
+  }
+  # What was loaded is known for so long: no rule that deletes more of the journal may be added.
+  lifecycle_rule {
+    action {
+      type = "Delete"
+    }
+    condition {
+      age            = var.register_days
+      matches_prefix = ["journal/register/"]
     }
   }
   # Prepared files go when their batch ends; this is for what a crash leaves behind.
@@ -97,10 +102,7 @@ resource "google_pubsub_subscription" "feed" {
   expiration_policy {
     ttl = "" # never: a quiet month must not delete the subscription
   }
-  dead_letter_policy {
-    dead_letter_topic     = google_pubsub_topic.dead_letter.id
-    max_delivery_attempts = var.max_delivery_attempts
-  }
+  # No dead_letter_policy: it would give up good messages after an outage. The daemon itself sets unreadable ones aside.
   retry_policy {
     minimum_backoff = "10s"
     maximum_backoff = "600s"

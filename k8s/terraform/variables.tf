@@ -16,43 +16,63 @@ variable "trigger_buckets" {
 }
 
 variable "datasets" {
-  description = "Datasets that rules load into; the daemon may edit their tables."
+  description = "Datasets that rules load into, made here; the daemon may edit their tables."
+  type        = set(string)
+  default     = []
+}
+
+variable "existing_datasets" {
+  description = "The same, for datasets that are there already, temporary tables' included."
   type        = set(string)
   default     = []
 }
 
 variable "transient_datasets" {
-  description = "Datasets that the daemon itself creates tables in and drops them from."
+  description = "Datasets for temporary tables (Transient.Dataset of rules), made here; their tables expire after a week."
   type        = set(string)
   default     = []
 }
 
 variable "load_state_dataset" {
-  description = "Dataset of the load-state table (setting load_state.table); empty: load_state is switched off."
+  description = "Dataset of the load-state table (setting load_state.table), made here; empty: load_state is switched off."
   type        = string
   default     = "bigquery_loads"
 }
 
 variable "side_input_datasets" {
-  description = "Datasets that side inputs and templates are read from."
+  description = "Datasets, there already, that side inputs and templates are read from."
   type        = set(string)
   default     = []
 }
 
-variable "kubernetes_service_account" {
-  description = "Namespace and name of the Kubernetes service account that runs the daemon."
-  type        = string
-  default     = "ingestd/ingestd"
+variable "kubernetes_service_accounts" {
+  description = "Namespace/name of the Kubernetes service accounts that act as the daemon: one per overlay, and Spark's executors."
+  type        = set(string)
+  default     = ["ingestd/ingestd", "ingestd-dev/ingestd", "ingestd/spark-executor"]
 }
 
-variable "max_delivery_attempts" {
-  description = "Deliveries of one message before Pub/Sub itself gives up; the daemon settles messages long before."
-  type        = number
-  default     = 100
+variable "routes" {
+  description = "Whether the settings have routes, which follow jobs that others ran."
+  type        = bool
+  default     = false
 }
 
 variable "journal_days" {
-  description = "Days for which finished batches stay in the journal; redelivery ends after 31."
+  description = "Days for which finished batches stay in the journal, for `explain` and `replay`."
   type        = number
   default     = 60
+  validation {
+    condition     = var.journal_days >= 38
+    error_message = "A batch may be under way for a week and its messages come back for 31 days: keep 38 days or more."
+  }
+}
+
+variable "register_days" {
+  description = "Days for which a loaded file is known when it is announced again: no less than recovery.horizon."
+  type        = number
+  default     = 800
+  validation {
+    condition     = var.register_days >= 400
+    error_message = "The daemon promises 400 days (recovery.horizon)."
+  }
 }

@@ -9,6 +9,7 @@ import os
 import secrets
 import signal
 import socket
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,12 +20,17 @@ import structlog
 
 from ingestd import __version__
 from ingestd.batch.acting import PostActions
+from ingestd.batch.by_rule import expect
 from ingestd.batch.journal import Journal
+from ingestd.batch.keyring import Keyring
 from ingestd.batch.leftovers import Leftovers
 from ingestd.batch.loading import Destinations
 from ingestd.batch.parts import Parts
+from ingestd.batch.register import Register
 from ingestd.batch.runner import BatchRunner
 from ingestd.batch.tasks import DeferredTasks
+from ingestd.batch.trails import Trails
+from ingestd.batch.underway import UnderWay
 from ingestd.console.views import ConsoleViews
 from ingestd.console.wiring import console, console_token
 from ingestd.dispatch.dispatcher import Dispatcher
@@ -45,8 +51,10 @@ from ingestd.ledger.sweep import LostFiles
 from ingestd.ledger.writer import LoadStateWriter
 from ingestd.model.clock import Clock, SystemClock
 from ingestd.model.objects import ObjectRef
+from ingestd.ops import process, tracing
 from ingestd.ops.http import OpsServer
 from ingestd.ops.logging import configure
+from ingestd.ops.strangers import Strangers
 from ingestd.ports import Preparer, SparkSql
 from ingestd.prepare.session import Spark
 from ingestd.prepare.side_inputs import SideInputs
@@ -55,7 +63,7 @@ from ingestd.rules.bucket import rule_source
 from ingestd.rules.loading import RuleLoader
 from ingestd.rules.rule import Rule
 from ingestd.settings import Settings
-from ingestd.settings_loader import load_settings
+from ingestd.settings_loader import load_settings, service_links
 from ingestd.success.arrivals import SuccessArrivals
 from ingestd.success.conventions import Conventions
 from ingestd.success.interventions import Interventions
@@ -66,15 +74,17 @@ from ingestd.success.queue import Queues
 from ingestd.warehouse.governor import QuotaGovernor, QuotaLimits
 from ingestd.warehouse.jobs import Completions, JobRunner
 from ingestd.warehouse.slots import JobSlots
-from ingestd.windows.earlier import WindowedBatches
 from ingestd.windows.groups import Groups
 from ingestd.windows.manager import WindowLimits, Windows
 from ingestd.windows.pacing import Pacing
+from ingestd.windows.quota_use import QuotaUse
 from ingestd.windows.replicas import Replicas
 from ingestd.windows.store import WindowStore
 from ingestd.windows.sweep import WindowSweep
 
 log = structlog.get_logger(__name__)
+
+_SHOWN_STRANGERS = 20
 
 
 @dataclass(slots=True)
@@ -91,8 +101,10 @@ class App:
     clock: Clock
     governor: QuotaGovernor
     pacing: Pacing
+    quota_use: QuotaUse
     router: Router
     runner: BatchRunner
+    strangers: Strangers
     leftovers: Leftovers | None = None
     success: SuccessArrivals | None = None
     load_state: LoadStateWriter | None = None
@@ -114,6 +126,7 @@ class App:
     async def run(self, instead: Callable[[], Awaitable[None]] | None = None) -> None:
         """Run until `stop`; with `instead`, run only that, beside everything but the intake and the HTTP server."""
         await self.rules.refresh()
+        await self.quota_use.start()
         await self.pacing.look()
         if self.ops is not None and instead is None:
             await self.ops.start()
@@ -126,6 +139,7 @@ class App:
                     roots.create_task(self.replicas.beat_forever(), name="heartbeat"),
                     roots.create_task(self.sweep.run(), name="sweep:windows"),
                     roots.create_task(self.pacing.run(), name="pacing"),
+                    roots.create_task(self.quota_use.run(), name="quota-use"),
                     roots.create_task(self.reconciler.run(), name="reconciler"),
                     roots.create_task(self.rules.watch(self.settings.rules.check_every), name="rules"),
                 ]
@@ -140,6 +154,8 @@ class App:
                     steady.append(roots.create_task(self.lost.run(), name="sweep:lost-files"))
                 if self.console is not None:
                     steady.append(roots.create_task(self.console.feed.run(), name="console"))
+                if self.ops is not None and instead is None:
+                    steady.append(roots.create_task(process.watch_loop(), name="loop-lag"))
                 pulling = [
                     roots.create_task(puller.run(), name=f"intake:{puller.desk.name}")
                     for puller in (self.pullers if instead is None else ())
@@ -156,6 +172,7 @@ class App:
                     self.spark.close()
             if self.load_state is not None:
                 await self.load_state.close()
+            await self.quota_use.close()
         finally:
             if self.ops is not None:
                 await self.ops.stop()
@@ -203,6 +220,7 @@ class App:
             "quotas": self.governor.status(),
             "paces": self.pacing.status(),
             "spark": self.spark.status() if self.spark else {},
+            "left_alone": [one.to_json() for one in self.strangers.recent()[-_SHOWN_STRANGERS:]],
             "in_flight": {puller.desk.name: puller.desk.in_flight for puller in self.pullers},
         }
 
@@ -240,7 +258,9 @@ def assemble(
     statements: SparkSql | None = None,
 ) -> App:
     owner = settings.replica or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+    strangers = Strangers(clock)
     journal = Journal(clients.store, settings.journal, clock, owner=owner, lease=settings.recovery.lease)
+    journal.strangers = strangers
     tasks = DeferredTasks(clients.store, settings.tasks, project=settings.project, errors=settings.errors)
     completions = Completions()
     jobs = JobRunner(
@@ -256,7 +276,11 @@ def assemble(
         ),
     )
     governor = _governor(settings, clock)
+    register = Register(clients.store, settings.register)
     pacing = Pacing(clients.store, settings.journal / "pace", governor, clock, replica=owner)
+    pacing.strangers = strangers
+    window_store = WindowStore(clients.store, settings.batches, strangers)
+    keyring = Keyring(tasks)
     acting = PostActions(
         store=clients.store,
         warehouse=clients.warehouse,
@@ -265,6 +289,7 @@ def assemble(
         jobs=jobs,
         journal=journal,
         settings=settings,
+        keyring=keyring,
         spark=statements,
     )
     conventions = Conventions(settings.success.effective())
@@ -278,7 +303,9 @@ def assemble(
             tasks=tasks,
             jobs=jobs,
             governor=governor,
-            earlier=WindowedBatches(journal, pacing),
+            register=register,
+            underway=UnderWay(journal, clock, project=settings.project),
+            trails=Trails(clients.store, journal),
             preparation=Destinations(clients.warehouse, clock),
             acting=acting,
             clock=clock,
@@ -295,15 +322,24 @@ def assemble(
         topic=settings.subscriptions.dead_letter_topic,
         folder=settings.errors,
     )
-    rules = RuleLoader(rule_source(settings.rules.url, clients.store), clock)
+    rules = RuleLoader(
+        rule_source(settings.rules.url, clients.store, optional=settings.rules_optional),
+        clock,
+        settings.rules.unknown_keys,
+    )
+    rules.watchers.append(lambda book: expect(rule.name for rule in book.rules))
     settled = RouteBook.from_settings(settings.routes)
+    keyring.in_force = lambda name, content: (
+        settled.actions(name) if (found := rules.book.actions(name, content)) is None else found
+    )
     refusals = Refusals(clients.store, settings.errors)
     arrivals = Arrivals(
         runner=runner, refusals=refusals, project=settings.project, clock=clock, remember=settings.intake.remember
     )
     windows = Windows(
-        store=WindowStore(clients.store, settings.batches),
+        store=window_store,
         journal=journal,
+        register=register,
         runner=runner,
         refusals=refusals,
         clock=clock,
@@ -318,10 +354,9 @@ def assemble(
         ),
         pacing=pacing,
     )
-    groups = Groups(
-        WindowStore(clients.store, settings.batches), journal, runner, clock, patience=settings.windows.late_patience
-    )
+    groups = Groups(window_store, journal, runner, clock, patience=settings.windows.late_patience)
     queues = Queues(clients.store, settings.journal / "ordered")
+    queues.strangers = strangers
     ordering = Ordering(
         queues=queues,
         store=clients.store,
@@ -349,7 +384,7 @@ def assemble(
     runner.endings += [windows.tidy, groups.tidy, ordering.ended]
     replicas = Replicas(clients.store, settings.journal / "replicas", clock, name=owner, lease=settings.recovery.lease)
     sweep = WindowSweep(
-        WindowStore(clients.store, settings.batches),
+        window_store,
         windows,
         groups,
         replicas,
@@ -395,10 +430,29 @@ def assemble(
     )
     pullers[0].desk.on_full = windows.hurry
     reconciler = Reconciler(journal, tasks, runner, dispatcher, clock, settings)
-    app = App(settings, rules, pullers, reconciler, windows, sweep, replicas, clock, governor, pacing, router, runner)
+    quota_use = QuotaUse(clients.store, settings.journal / "quota", governor, replicas, clock)
+    quota_use.strangers = strangers
+    app = App(
+        settings,
+        rules,
+        pullers,
+        reconciler,
+        windows,
+        sweep,
+        replicas,
+        clock,
+        governor,
+        pacing,
+        quota_use,
+        router,
+        runner,
+        strangers,
+    )
     app.success = success if conventions else None
     app.load_state = load_state_writer(settings, clients.store, clients.warehouse, clock, owner)
     journal.witness = app.load_state
+    if app.load_state is not None:
+        app.load_state.strangers = strangers
     if preparer is not None:
         every = settings.recovery.sweep_every * 20  # whoever prepares cleans up: this is for those who died
         app.leftovers = Leftovers(clients.store, settings.staging, journal, clock, every=every)
@@ -421,6 +475,7 @@ def assemble(
         replica=owner,
     )
     app.spark = spark
+    process.expose(settings.spark.scratch or Path(tempfile.gettempdir()))
     app.ops = OpsServer(
         settings.http.host,
         settings.http.port,
@@ -473,9 +528,23 @@ async def serve(config: Path | None) -> None:
     """`ingestd run`: the daemon with its signals."""
     settings = load_settings(Settings, config, os.environ)
     configure(settings.logging.format, settings.logging.level)
+    if ignored := service_links(os.environ):
+        log.debug("settings.service_links_ignored", variables=ignored)
+    for variable, why in settings.idle_variables.items():
+        if os.environ.get(variable) and settings.success.conventions:
+            log.warning("settings.variable_without_effect", variable=variable, why=why)
+    if settings.tracing.endpoint:
+        tracing.start(
+            settings.tracing.endpoint,
+            project=settings.project,
+            version=__version__,
+            replica=settings.replica or socket.gethostname(),
+            sample=settings.tracing.sample,
+        )
     async with build(settings) as app:
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, app.stop)
         loop.add_signal_handler(signal.SIGHUP, app.reload_rules)
         await app.run()
+    await asyncio.to_thread(tracing.stop)

@@ -4,16 +4,37 @@
 raises only the kinds of `ingestd.model.errors`; preconditions that do not hold raise `PreconditionFailed`.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
+from ingestd.model.addresses import Address, public
+from ingestd.model.errors import IngestError
 from ingestd.model.jobs import JobRef, JobRequest, JobState
 from ingestd.model.objects import Generation, ObjectInfo, ObjectRef
 from ingestd.model.preparation import Prepared, PrepareRequest
 from ingestd.model.tables import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """An object to delete: in this generation only, unless it is one that nobody else writes."""
+
+    ref: ObjectRef
+    generation: Generation | None
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One generation of an object, to be copied; `metadata` is added to the source's own."""
+
+    source: ObjectRef
+    target: ObjectRef
+    source_generation: Generation
+    if_generation: Generation | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 class ObjectStore(Protocol):
@@ -21,8 +42,13 @@ class ObjectStore(Protocol):
         """The object's (or that generation's) description; None when there is none."""
         ...
 
-    async def read(self, ref: ObjectRef, *, generation: Generation | None = None) -> tuple[bytes, ObjectInfo]:
-        """Content and description of one and the same generation; `NotFound` when there is none."""
+    async def read(
+        self, ref: ObjectRef, *, generation: Generation | None = None, largest: int | None = None
+    ) -> tuple[bytes, ObjectInfo]:
+        """Content and description of one and the same generation; `NotFound` when there is none.
+
+        More bytes than `largest` are not read: `UnreadableObject`.
+        """
         ...
 
     async def create(
@@ -52,6 +78,15 @@ class ObjectStore(Protocol):
     ) -> Generation:
         """Server-side copy of one generation; `metadata` is added to the source's own."""
         ...
+
+    # Many at once cost a fraction of as many calls. Each object has an outcome of its own, in the order given: what the
+    # single call would have answered, or the error it would have raised. None of them is raised.
+
+    async def stat_all(self, refs: Sequence[ObjectRef]) -> Sequence[ObjectInfo | IngestError | None]: ...
+
+    async def delete_all(self, deletions: Sequence[Deletion]) -> Sequence[bool | IngestError]: ...
+
+    async def copy_all(self, copies: Sequence[Copy]) -> Sequence[Generation | IngestError]: ...
 
     def list(
         self, prefix: ObjectRef, *, delimiter: str = "", start: str = "", end: str = "", glob: str = ""
@@ -233,8 +268,17 @@ class HttpAnswer:
 
 class HttpClient(Protocol):
     async def request(
-        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes, limit: timedelta
-    ) -> HttpAnswer: ...
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes,
+        limit: timedelta,
+        reach: Callable[[Address], bool] = public,
+    ) -> HttpAnswer:
+        """`reach` is asked about the addresses of the URL's host; the connection goes to one that it says yes to."""
+        ...
 
     async def identity_token(self, audience: str) -> str:
         """A token that proves who the daemon is to that audience."""

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 import structlog
-from prometheus_client import Counter
+from prometheus_client import Counter, Histogram
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
 from ingestd.model.clock import Clock, SystemClock
@@ -20,6 +20,12 @@ from ingestd.model.errors import Throttled, Transient
 log = structlog.get_logger(__name__)
 
 RETRIES = Counter("ingestd_retries", "Calls tried again, by operation and kind of failure.", ["operation", "kind"])
+API_SECONDS = Histogram(
+    "ingestd_api_seconds",
+    "Seconds that one call of a Google service took, failed ones included; a pull waits for messages.",
+    ["service", "method"],
+    buckets=(0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+)
 
 T = TypeVar("T")
 
@@ -68,7 +74,7 @@ class Retrier:
         limits = policy or self._policy
         deadline = self._clock.monotonic() + limits.total.total_seconds()
         try:
-            return await fn()
+            return await self._timed(fn, operation)
         except (Transient, Throttled) as error:
             first: list[Exception] = [error]
         # Nearly every call ends above, without paying for the machinery below.
@@ -112,9 +118,18 @@ class Retrier:
         async def attempt() -> T:
             if first:
                 raise first.pop()
-            return await fn()
+            return await self._timed(fn, operation)
 
         return await attempts(attempt)
+
+    async def _timed(self, fn: Callable[[], Awaitable[T]], operation: str) -> T:
+        # Operations are written in the code ("storage.create"): as labels they are few.
+        service, _, method = operation.partition(".")
+        began = self._clock.monotonic()
+        try:
+            return await fn()
+        finally:
+            API_SECONDS.labels(service, method).observe(self._clock.monotonic() - began)
 
 
 def _error_of(state: RetryCallState) -> BaseException | None:

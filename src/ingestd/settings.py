@@ -3,18 +3,19 @@
 Unknown keys are errors with a suggestion; every default has its reason beside it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import re2
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from ingestd.model.objects import ObjectRef
 from ingestd.model.quantities import ByteSize, Duration
 from ingestd.model.tables import parse_table
+from ingestd.model.unknown_keys import UnknownKeys
 
 
 class _Section(BaseModel):
@@ -54,14 +55,20 @@ class Jobs(_Section):
     retry_pause: Duration = Field(timedelta(seconds=5), description="Before the next attempt; grows with each.")
     throttle_pause: Duration = Field(timedelta(seconds=30), description="After rateLimitExceeded.")
     quota_pause: Duration = Field(timedelta(minutes=15), description="After quotaExceeded, which takes hours to mend.")
-    max_running: int = Field(100, ge=1, description="Batches this process works on at the same time.")
+    max_running: int = Field(
+        100,
+        ge=1,
+        description="Batches this process works on at the same time; one table has three quarters of them at most.",
+    )
     max_files: int = Field(10_000, ge=1, le=10_000, description="Files per load job; a larger batch is staged.")
     max_bytes: ByteSize = Field(15 * 1024**4, ge=1, description="Bytes per load job; 15 TB is BigQuery's own limit.")
 
 
 class Quotas(_Section):
     enabled: bool | None = Field(None, description="Pace loads; by default unless BIGQUERY_EMULATOR_HOST is set.")
-    share: float = Field(1.0, gt=0, le=1, description="Of each quota, for this process: replicas share them.")
+    share: float | None = Field(
+        None, gt=0, le=1, description="Of each quota, for this process; by default replicas that are alive share them."
+    )
     table_changes: int = Field(5, ge=1, description="Changes of a table per 10 s.")
     partitioned_table_changes: int = Field(50, ge=1, description="Changes of a partitioned table per 10 s.")
     table_daily: int = Field(1_500, ge=1, description="Loads per table and day, failed ones included.")
@@ -79,7 +86,32 @@ class Recovery(_Section):
         timedelta(seconds=30), description="First pause of a blocked batch (missing table, 403)."
     )
     retry_longest: Duration = Field(timedelta(minutes=15), description="Longest pause of a blocked batch.")
-    give_up_after: Duration = Field(timedelta(days=7), description="Then a blocked batch fails and OnFailure runs.")
+    tell_after: Duration = Field(
+        timedelta(minutes=1),
+        description="A batch blocked for longer (missing table, 403) runs what only tells (notify, push, call) of "
+        "`OnFailure`, once, and goes on trying; `OnBlocked` of a rule runs at once.",
+    )
+    give_up_after: Duration = Field(
+        timedelta(days=7),
+        le=timedelta(days=150),
+        description="Then a blocked batch fails and OnFailure runs; BigQuery forgets job ids after 180 days.",
+    )
+    horizon: Duration = Field(
+        timedelta(days=400),
+        ge=timedelta(days=45),
+        description="How long a loaded file must be known at least: `ingestd doctor` holds lifecycle rules to it.",
+    )
+
+    @model_validator(mode="after")
+    def _known_until_settled(self) -> "Recovery":
+        # Pub/Sub keeps a message for 31 days at most, and a batch may be under way for as long as it is not given up.
+        least = self.give_up_after + timedelta(days=31)
+        if self.horizon < least:
+            raise ValueError(
+                f"horizon is {self.horizon.days} days, yet a file may be announced again {least.days} days after its "
+                "batch began (give_up_after and the 31 days that Pub/Sub keeps messages): raise horizon"
+            )
+        return self
 
 
 class Windows(_Section):
@@ -201,7 +233,9 @@ class Success(SuccessOptions):
 
 class Actions(_Section):
     allowed_hosts: tuple[str, ...] = Field(
-        (), description="Hosts `call` may reach; empty: none. `*.example.com` works."
+        (),
+        description="Hosts `call` may reach, by the scheme's own port unless `:8443` or `:*` follows; empty: none. "
+        "`*.example.com` leads to public addresses only; `api.corp` to private ones too; `127.0.0.1` has to be listed.",
     )
     timeout: Duration = Field(timedelta(seconds=60), description="Per HTTP call, unless the action says otherwise.")
     slack_token: SecretStr | None = Field(None, description="Token for `notify`; better from a file.")
@@ -212,6 +246,11 @@ class Actions(_Section):
 class Rules(_Section):
     url: str = Field("config/rules", description="A folder, or gs://bucket/prefix.")
     check_every: Duration = Field(timedelta(seconds=60), description="How often edits are looked for (also on SIGHUP).")
+    unknown_keys: UnknownKeys = Field(
+        UnknownKeys.TYPOS,
+        description="Keys a rule does not have: `typos` refuses what is nearly one it has and warns of the others, "
+        "`refuse` is strict, `warn` passes over all as bqtail does.",
+    )
 
 
 class Spark(_Section):
@@ -221,17 +260,27 @@ class Spark(_Section):
     master: str = Field(
         "local[*]", description="Where Spark runs: local[*], spark://, yarn, k8s://, or sc:// (Connect)."
     )
+    image: str = Field("", description="Image of executors on Kubernetes: the daemon's own, for the same Spark.")
     conf: dict[str, str] = Field({}, description="Spark's own settings; they win over what the daemon sets.")
     heap: ByteSize | None = Field(
-        None, description="Heap of the local JVM; by default half of the memory, between 1 and 4 GiB."
+        None, description="Heap of the local JVM; by default what workers leave of half the memory, 1 to 4 GiB."
     )
     max_jobs: int = Field(4, ge=1, le=64, description="Batches prepared at the same time; they share Spark fairly.")
     files: Literal["auto", "local", "gs"] = Field(
         "auto", description="local: fetched to `scratch`; gs: Spark reads the bucket itself; auto: gs on a cluster."
     )
     scratch: Path | None = Field(None, description="Folder for fetched files and spills; by default a temporary one.")
-    scratch_size: ByteSize = Field(
-        20 * 1024**3, ge=1, description="Fetched files and rows kept of them at most; more batches wait."
+    scratch_size: ByteSize | None = Field(
+        None,
+        ge=1,
+        description="Fetched files and rows kept of them at most; more batches wait. By default two fifths of the "
+        "volume, 20 GiB at most.",
+    )
+    inflated_size: ByteSize = Field(
+        512 * 1024**2, ge=1, description="Compressed files may grow to this, whatever their own size."
+    )
+    inflated_ratio: int = Field(
+        250, ge=1, description="Larger ones to that many times their own size; what grows further is set aside."
     )
     side_input_size: ByteSize = Field(
         256 * 1024**2, ge=1, description="Rows of one side input at most; they are held in memory."
@@ -242,7 +291,9 @@ class Spark(_Section):
     cache: Path | None = Field(
         None, description="Where a Java that Spark cannot use as it is gets its wrapper; by default ~/.cache/ingestd."
     )
-    warm_up: bool = Field(True, description="Run small jobs first: the first one in a new JVM takes many seconds.")
+    warm_up: bool = Field(
+        True, description="Compile first what batches use. Without it, a session only proves that it can prepare one."
+    )
     start_timeout: Duration = Field(
         timedelta(minutes=3),
         description="A session that is not up by then, or not warm that long after, is given up.",
@@ -264,18 +315,29 @@ class Http(_Section):
         9090, ge=0, le=65535, description="The console, /metrics, /healthz, /readyz, /status; 0 picks a free port."
     )
     token: SecretStr | None = Field(
-        None, description="What whoever opens the console, its API or /status must know; better from a file."
+        None, description="What whoever asks for more than probes must know; without one: only this machine may ask."
     )
     token_file: Path | None = Field(
         None, description="File that holds that token (a mounted secret); read again when it changes."
     )
-    protect_metrics: bool = Field(False, description="Ask for the token on /metrics too; probes are always open.")
+    protect_metrics: bool = Field(
+        True, description="Ask for the token on /metrics too; false where a network policy says who may scrape."
+    )
     remember: int = Field(5_000, ge=100, description="Ended batches, and troubles, that the console shows.")
 
 
 class Logging(_Section):
     format: Literal["auto", "json", "console"] = Field("auto", description="auto: console on a terminal, else JSON.")
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged.")
+
+
+class Tracing(_Section):
+    endpoint: str = Field(
+        "",
+        pattern=r"^(https?://\S+)?$",
+        description="OTLP over HTTP, e.g. http://otel-collector:4318/v1/traces; empty: none. Needs the extra `otel`.",
+    )
+    sample: float = Field(1.0, ge=0, le=1, description="Of all batches, the part that is traced.")
 
 
 class Settings(_Section):
@@ -294,8 +356,24 @@ class Settings(_Section):
         "START_BACKFILL_FILENAME": "success.start_backfill_filename",
         "WAIT_FOR_VALIDATION": "success.wait_for_validation",
         "BQ_LOAD_STATE_TABLE": "load_state.table",
+        "MAX_RETRIES_ON_BIGQUERY_ERROR": "jobs.max_attempts",
+        "GCP_PROJECT": "project",
+        "FUNCTION_NAME": "success.function_name",
     }
     """Variables of gcs_ocn_bq_ingest, honoured under their own names; `INGESTD_…` comes before them."""
+
+    # Set by Google's platforms for every program there is: they count where nobody says otherwise.
+    fallback_variables: ClassVar[frozenset[str]] = frozenset({"GCP_PROJECT", "FUNCTION_NAME"})
+    converted_variables: ClassVar[Mapping[str, Callable[[str], str]]] = {
+        "MAX_RETRIES_ON_BIGQUERY_ERROR": lambda text: str(int(text) + 1) if text.strip().isdecimal() else text
+    }
+    idle_variables: ClassVar[Mapping[str, str]] = {
+        "WAIT_FOR_JOB_SECONDS": "every job is followed to its end",
+        "FUNCTION_TIMEOUT_SEC": "a daemon has no deadline",
+        "RESTART_BUFFER_SECONDS": "a daemon has no deadline",
+        "USE_ERROR_REPORTING_API": "JSON logs carry what Error Reporting reads (logging.format)",
+    }
+    """Variables of gcs_ocn_bq_ingest that mean nothing here, and why: whoever sets one is told."""
 
     project: str = Field(
         min_length=1,
@@ -375,6 +453,7 @@ class Settings(_Section):
     spark: Spark = Spark()
     http: Http = Http()
     logging: Logging = Logging()
+    tracing: Tracing = Tracing()
     drain: Duration = Field(
         timedelta(seconds=25), description="Time to finish on SIGTERM; below the pod's grace period."
     )
@@ -396,6 +475,11 @@ class Settings(_Section):
         return value
 
     @property
+    def rules_optional(self) -> bool:
+        """A convention needs no rule, so the folder that nobody named need not be there."""
+        return bool(self.success.conventions) and "url" not in self.rules.model_fields_set
+
+    @property
     def ops(self) -> ObjectRef:
         """What is given no place of its own lives in the conventional operations bucket."""
         return ObjectRef(f"{self.project}-ops", "")
@@ -403,6 +487,10 @@ class Settings(_Section):
     @property
     def journal(self) -> ObjectRef:
         return ObjectRef.parse(self.journal_url) if self.journal_url else self.ops / "journal"
+
+    @property
+    def register(self) -> ObjectRef:
+        return self.journal / "register"
 
     @property
     def errors(self) -> ObjectRef:

@@ -1,12 +1,18 @@
 """Settings from a YAML file, overlaid by environment variables, into any pydantic model.
 
 `INGESTD_INTAKE__MAX_BYTES=64MiB` sets `intake.max_bytes`; a model's `other_variables` are honoured under their own
-names, after the file and before `INGESTD_…`. Keys may be written `journal_url`, `journalUrl` or `JournalURL`. Whatever
-is unknown is refused with the place (file and line, or the variable's name) and a suggestion: a setting that silently
-does nothing is worse than none. Messages do not repeat texts, which may be secret.
+names, after the file and before `INGESTD_…` (its `fallback_variables` only where the file says nothing). Keys may be
+written `journal_url`, `journalUrl` or `JournalURL`. Whatever is unknown is refused with the place (file and line, or
+the variable's name) and a suggestion: a setting that silently does nothing is worse than none. Messages do not repeat
+texts, which may be secret.
+
+A Service called `ingestd` makes Kubernetes give every pod of the namespace `INGESTD_PORT`, `INGESTD_SERVICE_HOST` and
+more: those are no settings, and are known by name and value together (`INGESTD_PORT=9090` is still a mistake).
 """
 
+import re
 from collections.abc import Collection, Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -30,6 +36,13 @@ from ingestd.documents import (
 
 M = TypeVar("M", bound=BaseModel)
 
+# Service links: https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
+_LINK_NAMES = re.compile(
+    r"(?P<host>SERVICE_HOST)|(?P<port>SERVICE_PORT(_[A-Z0-9_]+)?)|(?P<url>PORT(_[0-9]+_(TCP|UDP|SCTP))?)"
+    r"|PORT_[0-9]+_(TCP|UDP|SCTP)_((?P<proto>PROTO)|(?P<number>PORT)|(?P<address>ADDR))"
+)
+_LINK_URL = re.compile(r"(?:tcp|udp|sctp)://(?P<host>\[[0-9a-fA-F:.]+\]|[0-9.]+):(?P<port>[0-9]+)")
+
 
 def load_settings(
     model: type[M],
@@ -43,7 +56,7 @@ def load_settings(
     root = str(file) if file else "environment"
     data = _read(file) if file else LocatedDict(Place(root))
     problems: list[Problem] = []
-    _overlay_others(data, environ, getattr(model, "other_variables", {}))
+    _overlay_others(data, environ, model)
     _overlay(data, environ, prefix, frozenset(ignore), problems)
     fitted = _fit(model, data, [], problems)
     if problems:
@@ -52,6 +65,39 @@ def load_settings(
         return model.model_validate(fitted)
     except ValidationError as error:
         raise DocumentError(problems_of(error, fitted, root, show_input=False)) from None
+
+
+def service_links(environ: Mapping[str, str], prefix: str = "INGESTD_") -> list[str]:
+    """The variables that Kubernetes gave the pod for a Service whose name begins like our settings."""
+    found = ((name, name.removeprefix(prefix)) for name in sorted(environ) if name.startswith(prefix))
+    return [name for name, rest in found if _is_service_link(rest, environ[name])]
+
+
+def _is_service_link(name: str, value: str) -> bool:
+    """`name` without the prefix; Services `ingestd-…` put the rest of theirs in front."""
+    if "__" in name:
+        return False  # a setting of a section
+    found = _LINK_NAMES.fullmatch(name) or re.fullmatch(rf"[A-Z0-9_]+?_(?:{_LINK_NAMES.pattern})", name)
+    if found is None:
+        return False
+    if found["url"]:
+        parts = _LINK_URL.fullmatch(value)
+        return parts is not None and _is_address(parts["host"].strip("[]")) and _is_port(parts["port"])
+    if found["proto"]:
+        return value in {"tcp", "udp", "sctp"}
+    return _is_address(value) if found["host"] or found["address"] else _is_port(value)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and 0 < int(text) < 1 << 16
 
 
 def _read(file: Path) -> LocatedDict:
@@ -73,7 +119,7 @@ def _overlay(
     """Put each variable where its name says; later (sorted) names win over the file, not over each other."""
     placed: dict[tuple[str, ...], str] = {}
     for name in sorted(environ):
-        if not name.startswith(prefix) or name in ignore:
+        if not name.startswith(prefix) or name in ignore or _is_service_link(name.removeprefix(prefix), environ[name]):
             continue
         path = tuple(name.removeprefix(prefix).split("__"))
         place = Place(name)
@@ -92,11 +138,25 @@ def _overlay(
             problems += error.problems
 
 
-def _overlay_others(data: LocatedDict, environ: Mapping[str, str], variables: Mapping[str, str]) -> None:
+def _overlay_others(data: LocatedDict, environ: Mapping[str, str], model: type[BaseModel]) -> None:
     """Variables that the model knows under names of their own; an empty one is not set."""
-    for name, path in variables.items():
-        if environ.get(name):
-            _put(data, tuple(path.split(".")), PlainText(environ[name]), Place(name))
+    variables: Mapping[str, str] = getattr(model, "other_variables", {})
+    fallbacks: Collection[str] = getattr(model, "fallback_variables", ())
+    converters = getattr(model, "converted_variables", {})
+    for name, dots in sorted(variables.items(), key=lambda item: item[0] in fallbacks):
+        path = tuple(dots.split("."))
+        if environ.get(name) and not (name in fallbacks and _has(model, data, path)):
+            _put(data, path, PlainText(converters.get(name, str)(environ[name])), Place(name))
+
+
+def _has(model: Any, data: Any, path: tuple[str, ...]) -> bool:
+    """Whether the document says it, by any of its spellings."""
+    info = model.model_fields[path[0]]
+    folded = {_fold(text) for text in texts_of(path[0], info)}
+    found = next((data[key] for key in data if _fold(key) in folded), None) if isinstance(data, LocatedDict) else None
+    if found is None or len(path) == 1:
+        return found is not None
+    return _has(_without_none(info.annotation), found, path[1:])
 
 
 def _environment_value(text: str, name: str) -> Any:
@@ -126,7 +186,7 @@ def _fold(key: str) -> str:
 
 def _fit(model: type[BaseModel], data: LocatedDict, path: list[str], problems: list[Problem]) -> LocatedDict:
     """`data` with the model's own keys, nested models included; unknown keys become problems."""
-    spellings = {_fold(text): name for name, info in model.model_fields.items() for text in _texts(name, info)}
+    spellings = {_fold(text): name for name, info in model.model_fields.items() for text in texts_of(name, info)}
     fitted = LocatedDict(data.place)
     for key, value in data.items():
         here, place = [*path, key], data.key_places[key]
@@ -152,7 +212,8 @@ def _fit(model: type[BaseModel], data: LocatedDict, path: list[str], problems: l
     return fitted
 
 
-def _texts(name: str, info: FieldInfo) -> list[str]:
+def texts_of(name: str, info: FieldInfo) -> list[str]:
+    """The field's name and its aliases."""
     alias = info.validation_alias
     choices = list(alias.choices) if isinstance(alias, AliasChoices) else [alias]
     return [name, *(choice for choice in [*choices, info.alias] if isinstance(choice, str))]
@@ -163,7 +224,7 @@ def _target(name: str, info: FieldInfo, model: type[BaseModel]) -> str:
     config = model.model_config
     if info.validation_alias is None or config.get("populate_by_name") or config.get("validate_by_name"):
         return name
-    return _texts(name, info)[1]
+    return texts_of(name, info)[1]
 
 
 def _fit_value(annotation: Any, value: Any, path: list[str], problems: list[Problem]) -> Any:

@@ -10,75 +10,28 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from tests.e2e.environment import newcomers_environment
+from tests.e2e.local_process import BIN, Local, ingestd, local_command
 
 pytestmark = pytest.mark.xdist_group("local-command")
 
 ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
 # The newcomer's test has Spark prepare the clicks; here a JVM for each daemon would only take time.
 ENVIRON = {**newcomers_environment(), "COLUMNS": "200", "INGESTD_SPARK__START": "never"}
 
 
-def ingestd(*arguments: str, cwd: Path, fails: bool = False) -> str:
-    ended = subprocess.run(
-        [BIN / "ingestd", *arguments], cwd=cwd, env=ENVIRON, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (ended.returncode != 0) == fails, ended.stdout + ended.stderr
-    return ended.stderr if fails else ended.stdout
-
-
-@dataclass
-class Local:
-    """A running `ingestd local` in a folder with the repository's config."""
-
-    process: subprocess.Popen[str]
-    folder: Path
-    said: str = ""
-
-    def rows(self, sql: str) -> list[dict[str, object]]:
-        shown = ingestd("query", "--json", sql, cwd=self.folder)
-        return [json.loads(line) for line in shown.splitlines()]
-
-    def wait_for(self, sql: str, expected: list[dict[str, object]], seconds: float = 40) -> None:
-        deadline = time.monotonic() + seconds
-        while (found := self.rows(sql)) != expected:
-            assert time.monotonic() < deadline, f"{sql} still gives {found}"
-            time.sleep(0.3)
-
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        self.process.send_signal(number)
-        assert self.process.wait(40) == 0
-
-
 @contextmanager
 def running_local(folder: Path, *options: str) -> Iterator[Local]:
+    """`ingestd local` in a folder with the repository's config."""
     if not (folder / "config").exists():
         shutil.copytree(ROOT / "config", folder / "config")
         samples = folder / "config/samples/samples.yaml"
         samples.write_text(re.sub(r"^  (- clicks/|shop.clicks: ).*\n", "", samples.read_text(), flags=re.MULTILINE))
-    command = [BIN / "ingestd", "local", "--state", ".state", "--rules", "config/rules", *options]
-    with (
-        (folder / "errors.log").open("a") as errors,
-        subprocess.Popen(command, cwd=folder, env=ENVIRON, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            local = Local(process, folder)
-            for line in process.stdout:
-                local.said += line
-                if "Ctrl-C" in line:
-                    break
-            else:
-                pytest.fail(local.said + (folder / "errors.log").read_text())
-            yield local
-        finally:
-            if process.poll() is None:
-                process.kill()
+    with local_command(folder, "--rules", "config/rules", *options, environ=ENVIRON) as local:
+        yield local
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +62,7 @@ def test_it_shows_where_everything_is_and_what_to_do_next(local: Local) -> None:
 def test_an_uploaded_file_becomes_rows_and_is_deleted(local: Local, tmp_path: Path) -> None:
     order = {"order_id": 200, "customer": "Ada", "ordered_at": "2024-07-01T00:00:00Z", "total": "1.5", "items": []}
     (tmp_path / "july.json").write_text(json.dumps(order) + "\n")
-    shown = ingestd("cp", str(tmp_path / "july.json"), "gs://local-dev-trigger/orders/", cwd=local.folder)
+    shown = local.ingestd("cp", str(tmp_path / "july.json"), "gs://local-dev-trigger/orders/")
     assert "gs://local-dev-trigger/orders/july.json" in shown
     local.wait_for(
         "SELECT customer, total FROM shop.orders WHERE order_id = 200", [{"customer": "Ada", "total": "1.5"}]
@@ -117,9 +70,7 @@ def test_an_uploaded_file_becomes_rows_and_is_deleted(local: Local, tmp_path: Pa
     deadline = time.monotonic() + 30
     while True:
         try:
-            ingestd(
-                "cp", "gs://local-dev-trigger/orders/july.json", str(tmp_path / "back"), cwd=local.folder, fails=True
-            )
+            local.ingestd("cp", "gs://local-dev-trigger/orders/july.json", str(tmp_path / "back"), fails=True)
             break
         except AssertionError:
             assert time.monotonic() < deadline, "the source of a loaded file is still there"
@@ -130,31 +81,45 @@ def test_a_published_notification_loads_the_object_it_names(local: Local, tmp_pa
     """The object is in a bucket nobody watches, so only the test notification can have brought it in."""
     order = {"order_id": 201, "customer": "Grace", "ordered_at": "2024-07-02T00:00:00Z", "total": "2", "items": []}
     (tmp_path / "quiet.json").write_text(json.dumps(order) + "\n")
-    ingestd("cp", str(tmp_path / "quiet.json"), "gs://local-dev-ops/orders/quiet.json", cwd=local.folder)
-    complaint = ingestd("publish", "gs://local-dev-ops/orders/quiet.json", cwd=local.folder, fails=True)
+    local.ingestd("cp", str(tmp_path / "quiet.json"), "gs://local-dev-ops/orders/quiet.json")
+    complaint = local.ingestd("publish", "gs://local-dev-ops/orders/quiet.json", fails=True)
     assert "give one with --topic" in complaint
-    shown = ingestd(
-        "publish", "--topic", "storage-notifications", "gs://local-dev-ops/orders/quiet.json", cwd=local.folder
-    )
+    shown = local.ingestd("publish", "--topic", "storage-notifications", "gs://local-dev-ops/orders/quiet.json")
     assert "storage-notifications" in shown
     local.wait_for("SELECT customer FROM shop.orders WHERE order_id = 201", [{"customer": "Grace"}])
 
 
+def test_publishing_what_is_loaded_already_says_so(local: Local) -> None:
+    url = "gs://local-dev-trigger/customers/customers.csv"
+    said = local.ingestd("publish", url)
+    assert re.search(r"\(loaded before, in batch \S+ for \S*shop\.customers: the daemon drops it", said), said
+    [sent] = json.loads(local.ingestd("publish", url, "--json"))
+    assert (sent["exists"], sent["known"]) == (True, "loaded")
+    [made_up] = json.loads(local.ingestd("publish", f"{url}.not", "--json"))
+    assert (made_up["exists"], made_up["known"]) == (False, None)
+
+
+def test_status_finds_the_daemon_beside_it(local: Local) -> None:
+    shown = local.ingestd("status")
+    assert "no quotas" not in shown
+    assert json.loads(local.ingestd("status", "--json"))["daemon"]["project"] == "local-dev"
+
+
 def test_a_failing_query_is_one_line(local: Local) -> None:
-    complaint = ingestd("query", "SELECT * FROM nowhere.nothing", cwd=local.folder, fails=True)
+    complaint = local.ingestd("query", "SELECT * FROM nowhere.nothing", fails=True)
     assert complaint.startswith("error: ")
     assert "nowhere" in complaint
     assert len(complaint.splitlines()) == 1
 
 
 def test_faults_are_added_shown_and_cleared(local: Local) -> None:
-    assert "no faults" in ingestd("faults", "list", cwd=local.folder)
-    ingestd("faults", "add", "storage", "buckets.list", "fail", "--status", "429", "--times", "2", cwd=local.folder)
-    assert re.search(r"storage.*buckets\.list.*fail.*429", ingestd("faults", "list", cwd=local.folder))
-    refused = ingestd("faults", "add", "storage", "x", "explode", cwd=local.folder, fails=True)
+    assert "no faults" in local.ingestd("faults", "list")
+    local.ingestd("faults", "add", "storage", "buckets.list", "fail", "--status", "429", "--times", "2")
+    assert re.search(r"storage.*buckets\.list.*fail.*429", local.ingestd("faults", "list"))
+    refused = local.ingestd("faults", "add", "storage", "x", "explode", fails=True)
     assert "unknown kind 'explode'" in refused
-    ingestd("faults", "clear", cwd=local.folder)
-    assert "no faults" in ingestd("faults", "list", cwd=local.folder)
+    local.ingestd("faults", "clear")
+    assert "no faults" in local.ingestd("faults", "list")
 
 
 def runnable_blocks() -> list[str]:
@@ -221,6 +186,27 @@ def test_ctrl_c_before_it_is_up_ends_it_quietly(tmp_path: Path) -> None:
 def test_a_demo_whose_rows_do_not_come_fails_and_says_so(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "config", tmp_path / "config")
     (tmp_path / "config" / "rules" / "orders.yaml").unlink()
-    complaint = ingestd("demo", "--patience", "3s", cwd=tmp_path, fails=True)
+    complaint = ingestd("demo", "--patience", "3s", cwd=tmp_path, environ=ENVIRON, fails=True)
     assert "shop.orders has 0 of 7 rows" in complaint
     assert "Traceback" not in complaint
+
+
+def test_the_convention_snippet_of_the_documentation_can_be_tried(tmp_path: Path) -> None:
+    """No rule, no bucket, no notification has to be made first."""
+    page = (ROOT / "docs/success-convention.md").read_text()
+    snippet = page.partition("```yaml")[2].partition("```")[0]
+    (tmp_path / "settings.yaml").write_text(f"project: play\n{snippet}")
+    (tmp_path / "part.csv").write_text("1,a\n2,b\n")
+    (tmp_path / "_SUCCESS").touch()
+    (tmp_path / "load.json").write_text('{"fieldDelimiter": ","}')
+    folder = "gs://my-landing/sales/orders"
+    with local_command(tmp_path, "--config", "settings.yaml", environ=ENVIRON) as local:
+        local.ingestd("query", "CREATE SCHEMA sales; CREATE TABLE sales.orders (id INT64, n STRING)")
+        for name, place in (
+            ("load.json", f"{folder}/_config/"),
+            ("part.csv", f"{folder}/b1/"),
+            ("_SUCCESS", f"{folder}/b1/"),
+        ):
+            local.ingestd("cp", name, place)
+        local.wait_for("SELECT COUNT(*) AS n FROM sales.orders", [{"n": 2}])
+        local.stop()

@@ -85,3 +85,36 @@ def test_a_ready_environment_is_left_alone(project: Path) -> None:
     (project / "constraints.txt").write_text("anything==1\n")
     setup(project, PYTHON=sys.executable)
     assert "pip install" in (project / "used").read_text()
+
+
+@pytest.fixture
+def no_browser(tmp_path: Path) -> dict[str, str]:
+    """The environment of a machine that has no Chromium, and no apt to get one with."""
+    (tmp_path / "bin").mkdir()
+    for name in ("bash", "timeout", "mktemp", "rm", "dirname", "id"):
+        (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
+    return {
+        "PATH": f"{tmp_path}/bin",
+        "HOME": str(tmp_path),
+        "PLAYWRIGHT_BROWSERS_PATH": f"{tmp_path}/browsers",
+        "PLAYWRIGHT_DOWNLOAD_HOST": "http://127.0.0.1:9",
+    }
+
+
+def test_where_no_browser_can_be_had_one_line_says_so(no_browser: dict[str, str]) -> None:
+    venv = Path(sys.executable).parents[1]
+    command = [ROOT / "tools/browser", venv]
+    ended = subprocess.run(command, env=no_browser, capture_output=True, text=True, timeout=150, check=False)
+    assert ended.returncode == 1
+    assert len(ended.stderr.splitlines()) == 1
+    assert "tests of the console's page are skipped" in ended.stderr
+
+
+def test_tests_that_were_skipped_are_told_at_the_end_in_a_line(no_browser: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "tests/e2e/console/test_page.py"]
+    ended = subprocess.run(command, cwd=ROOT, env=no_browser, capture_output=True, text=True, timeout=150, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    lines = [line for line in ended.stdout.splitlines() if line.startswith("skipped ")]
+    assert len(lines) == 1, ended.stdout
+    assert "no Chromium found" in lines[0]
+    assert int(lines[0].split()[1].rstrip(":")) > 15

@@ -1,9 +1,10 @@
 """The window protocol, one call at a time: replicas share a store, and every call to it waits until it is its turn.
 
 The replicas are the real ones; only what follows a recorded batch is cut short. Hypothesis chooses whose call goes
-through next, when time passes, who dies (before or after the call it is in), and which messages are delivered again.
+through next, when time passes, who dies (before or after the call it is in), which messages are delivered again, and
+when the rule is edited or its file renamed.
 
-Always: a file that was acknowledged is in a shard or in a record. In the end: every file is in exactly one record.
+Always: a file that was acknowledged is in a shard or in a record. In the end: exactly one record has loaded each file.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, cast
 
@@ -25,9 +26,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.sim.memory_store import MemoryStore
 from tests.sim.virtual_time import START, VirtualClock, VirtualLoop
 
+from ingestd.batch.content import Fate, Progress, SetAside
 from ingestd.batch.journal import Held, Journal, LeaseLost
+from ingestd.batch.landing import destination
 from ingestd.batch.parts import Parts
 from ingestd.batch.record import Phase
+from ingestd.batch.register import Register, batch_name
 from ingestd.batch.runner import BatchRunner
 from ingestd.intake.notifications import FINALIZE, ObjectEvent
 from ingestd.intake.receipts import Receipt
@@ -96,8 +100,16 @@ class Quick(BatchRunner):
     """Accepts batches as the real one does; loading them takes no time."""
 
     async def _drive(self, held: Held, slot: AbstractAsyncContextManager[object], *, fresh: bool = False) -> None:
+        record, parts = held.record, self._parts
         try:
-            held.record = held.record.enter(Phase.LOADED, rows=len(held.record.files)).enter(Phase.DONE)
+            name = batch_name(parts.journal.place(record), record.born)
+            others = await parts.register.enter(destination(record), name, record.files)
+            known = [index for index, file in enumerate(record.files) if file.key in others]
+            progress = Progress(
+                aside={index: SetAside(Fate.IGNORED, others[record.files[index].key]) for index in known}
+            )
+            loaded = replace(record, progress=progress).enter(Phase.LOADED, rows=len(record.files) - len(known))
+            held.record = loaded.enter(Phase.DONE)
             await self._parts.journal.finish(held)
             await self._tell(held.record)
         except LeaseLost:
@@ -138,11 +150,21 @@ class Actor:
         journal = Journal(store, JOURNAL, clock, owner=self.name, lease=LEASE)
         given = Settings.model_validate({"project": "p"})
         nothing = cast("Any", None)
-        parts = Parts(store, nothing, journal, nothing, nothing, nothing, nothing, nothing, nothing, clock, given)
+        register = Register(store, JOURNAL / "register")
+        unused = ("warehouse", "tasks", "jobs", "governor", "underway", "trails", "preparation", "acting")
+        parts = Parts(
+            store=store,
+            journal=journal,
+            register=register,
+            clock=clock,
+            settings=given,
+            **dict.fromkeys(unused, nothing),
+        )
         self.runner = Quick(parts)
         self.windows = Windows(
             store=WindowStore(store, BATCH),
             journal=journal,
+            register=register,
             runner=self.runner,
             refusals=Refusals(store, ObjectRef("ops", "errors")),
             clock=clock,
@@ -198,6 +220,7 @@ class Protocol(RuleBasedStateMachine):
         self.delivered: set[int] = set()
         self.free = False  # every call goes through at once
         self.actors: list[Actor] = []
+        self.max_files: int | None = None
         self.born = 0
         self.rule = Rule.of(RuleSpec.model_validate({"When": {"Prefix": "/"}, "Dest": {"Table": "d.t"}}), "r.json")
 
@@ -207,11 +230,15 @@ class Protocol(RuleBasedStateMachine):
         skews=st.lists(st.sampled_from(SKEWS), min_size=3, max_size=3),
     )
     def begin(self, replicas: int, max_files: int | None, skews: list[float]) -> None:
-        batch = {"Window": {"DurationInSec": 10}} | ({"MaxFiles": max_files} if max_files else {})
-        document = {"When": {"Prefix": "/"}, "Dest": {"Table": "d.t"}, "Batch": batch}
-        self.rule = Rule.of(RuleSpec.model_validate(document), "rules/r.json")
+        self.max_files = max_files
+        self.write_rule("r", 10)
         for skew in skews[:replicas]:
             self.start(skew)
+
+    def write_rule(self, name: str, seconds: int) -> None:
+        batch = {"Window": {"DurationInSec": seconds}} | ({"MaxFiles": self.max_files} if self.max_files else {})
+        document = {"When": {"Prefix": "/"}, "Dest": {"Table": "d.t"}, "Batch": batch}
+        self.rule = Rule.of(RuleSpec.model_validate(document), f"rules/{name}.json")
 
     def start(self, skew: float) -> Actor:
         self.born += 1
@@ -243,6 +270,10 @@ class Protocol(RuleBasedStateMachine):
     @rule(which=st.integers(0, 2), number=st.integers(0, FILES - 1))
     def a_message_is_delivered(self, which: int, number: int) -> None:
         self.deliver(self.actors[which % len(self.actors)], number)
+
+    @rule(name=st.sampled_from("rs"), seconds=st.sampled_from([5, 10, 20]))
+    def the_rule_is_edited_or_its_file_renamed(self, name: str, seconds: int) -> None:
+        self.write_rule(name, seconds)
 
     @precondition(lambda self: self.calls)
     @rule(which=st.integers(0, 50))
@@ -286,7 +317,7 @@ class Protocol(RuleBasedStateMachine):
         assert not forgotten, f"acknowledged, but in no shard and no record: {forgotten}"
 
     def durable(self) -> tuple[set[int], Counter[int]]:
-        """The files in shards, and in how many records each file is."""
+        """The files in shards, and by how many records each file is loaded."""
         shards: set[int] = set()
         for name in self.store.names("ops", "batch/"):
             if name.count("/") == 2 and not name.endswith("/closed"):
@@ -296,7 +327,9 @@ class Protocol(RuleBasedStateMachine):
         for folder in ("Running", "Done"):  # what is done is done: somebody may be about to notice
             for name in self.store.names("ops", f"journal/{folder}/"):
                 document = orjson.loads(self.store.content(ObjectRef("ops", name)))
-                records[document["EventID"]] = {_number(file["URL"]) for file in document["Files"]}
+                aside = document["Progress"]["Aside"]
+                files = [_number(one["URL"]) for at, one in enumerate(document["Files"]) if str(at) not in aside]
+                records[document["EventID"]] = set(files)
         return shards, Counter(number for files in records.values() for number in files)
 
     def _let(self, call: Call) -> None:

@@ -36,6 +36,7 @@ class Evidence:
     settled_after: float = 0.0
     effects: Counter[str] = field(default_factory=Counter)
     crashed_at: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
 
 
 class Deletions:
@@ -73,10 +74,13 @@ def _problems(evidence: Evidence) -> Iterator[str]:
     newest = {given.name: given.generation for given in evidence.inputs}
     uploads = Counter(given.name for given in evidence.inputs)
     for given in evidence.inputs:
+        several = sum(times > 1 for name, times in uploads.items() if name.startswith(f"{given.rule.prefix}/")) > 1
         if given.generation != newest[given.name]:
             yield from _half_loaded(evidence, given)
-        elif uploads[given.name] == 1 or not _refused(evidence, given):
+        elif uploads[given.name] == 1 or not (several and _refused(evidence, given)):
             yield from _lost(evidence, given)
+        if not given.bad:
+            yield from _claims(evidence, given, sure=uploads[given.name] == 1 or not several)
 
 
 def _doubled(evidence: Evidence) -> Iterator[str]:
@@ -110,6 +114,8 @@ def _lost(evidence: Evidence, given: Input) -> Iterator[str]:
             yield f"G3: {given} is gone without a trace"
         return
     if len(loaded) < len(given.ids):
+        if there and not loaded and _undecided(evidence, given):
+            return
         missing = sorted(set(given.ids) - set(loaded))
         yield f"G1: {given}: rows {missing} are missing (source {'exists' if there else 'is gone'})"
         return
@@ -119,11 +125,52 @@ def _lost(evidence: Evidence, given: Input) -> Iterator[str]:
         yield f"G5: {given} was loaded, but never archived"
 
 
+def _undecided(evidence: Evidence, given: Input) -> bool:
+    """Whether its batch failed, and says so, because its bad files were not found within `MaxReload`."""
+    return any(
+        aside["Fate"] == "failed" and aside["Why"].startswith("still refused after")
+        for record, place in _records(evidence, given)
+        if record["Status"] == "failed" and (aside := record["Progress"]["Aside"].get(str(place)))
+    )
+
+
 def _half_loaded(evidence: Evidence, given: Input) -> Iterator[str]:
     """A file that was overwritten may never have been loaded; but not by halves."""
     loaded = [number for number in given.ids if _found(evidence.rows, given, number)]
     if 0 < len(loaded) < len(given.ids):
         yield f"G1: {given} was overwritten, and only its rows {loaded} are there"
+
+
+def _claims(evidence: Evidence, given: Input, *, sure: bool) -> Iterator[str]:
+    """The journal says what is so: a file that is claimed is there, one that is there is claimed, and none is silent.
+
+    Where several files of a rule were overwritten, the bytes of one job do not tell which of them it read (not `sure`).
+    """
+    loaded = all(_found(evidence.rows, given, number) for number in given.ids)
+    fates = [
+        record["Progress"]["Aside"].get(str(place), {}).get("Fate", "loaded" if record["Status"] == "done" else "")
+        for record, place in _records(evidence, given)
+    ]
+    claimed = any(fate in ("loaded", "read_earlier") for fate in fates)
+    if not fates:
+        yield f"G8: no batch knows of {given}"
+    if not sure:
+        return
+    if claimed and not loaded:
+        yield f"G8: {given} is said to be loaded ({fates}), and its rows are not there"
+    if loaded and not claimed and not _read_instead(evidence, given) and "" not in fates:
+        yield f"G8: the rows of {given} are there, and nobody says so ({fates})"
+
+
+def _read_instead(evidence: Evidence, given: Input) -> bool:
+    """Whether the batch of an earlier generation says that its job has read a newer one."""
+    return any(
+        aside["Fate"] == "superseded" and aside.get("JobID")
+        for other in evidence.inputs
+        if other.name == given.name and other.generation < given.generation
+        for record, place in _records(evidence, other)
+        if (aside := record["Progress"]["Aside"].get(str(place)))
+    )
 
 
 def _found(tables: dict[str, Counter[int]], given: Input, number: int) -> bool:

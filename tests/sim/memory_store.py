@@ -5,14 +5,16 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 
+from ingestd.localcloud.one_by_one import OneByOne
 from ingestd.model.clock import Clock
 from ingestd.model.errors import NotFound, PreconditionFailed
 from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef
+from ingestd.model.stored import refuse_larger
 
 PAGE = 1000  # objects per page of a listing: each page is an operation
 
 
-class MemoryStore:
+class MemoryStore(OneByOne):
     """`ObjectStore`, atomic and strongly consistent."""
 
     def __init__(self, clock: Clock) -> None:
@@ -51,11 +53,14 @@ class MemoryStore:
         found = self._objects.get(ref)
         return None if found is None or generation not in (None, found[1].generation) else found[1]
 
-    async def read(self, ref: ObjectRef, *, generation: Generation | None = None) -> tuple[bytes, ObjectInfo]:
+    async def read(
+        self, ref: ObjectRef, *, generation: Generation | None = None, largest: int | None = None
+    ) -> tuple[bytes, ObjectInfo]:
         self.operations["get"] += 1
         found = self._objects.get(ref)
         if found is None or generation not in (None, found[1].generation):
             raise NotFound(f"{ref} does not exist")
+        refuse_larger(found[1], largest)
         return found
 
     async def create(

@@ -6,17 +6,20 @@ cover combinations that no single mix of probabilities would reach.
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
+
+from tests.sim.changes import Change, draw_changes, draw_patience
 
 DATASET = "bqtail"
 _FOLDERS = ("a", "b", "c/d")
 _FILES = (5, 5, 5, 6, 6, 7, 8, 8, 10, 12, 15, 40)  # mostly few: many small runs find more than a few large ones
-_NEEDS_BAD_FILES = ("store.create error", "store.create corrupted", "store.copy corrupted")
+_NEEDS_BAD_FILES = ("store.create error", "store.create corrupted", "store.copy corrupted", "store.delete done")
 _NEEDS_STAGING = ("warehouse.insert_job copy", "warehouse.create_table", "warehouse.delete_table")
 _NEEDS_TRANSIENT = ("warehouse.insert_job query", "warehouse.create_dataset")
 _NEEDS_PREPARING = ("store.create staging", "store.delete staging")
+_NEEDS_OVERWRITES = ("store.create trail", "store.replace trail")
 
 
 class Ending(StrEnum):
@@ -117,6 +120,7 @@ class Upload:
     rule: RulePlan
     ids: tuple[int, ...]
     bad: bool = False
+    absent: float | None = None  # seconds for which there is nothing of that name before; None: it is overwritten
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +183,8 @@ class Scenario:
     job_seconds: tuple[float, float]
     repeated: tuple[int, ...]  # uploads announced once more after everything was settled
     names_bad_files: bool = True
+    changes: tuple[Change, ...] = ()
+    patience: float = 0.0  # seconds between the end and what is repeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +195,7 @@ class Features:
     overwrites: float = 0.1  # share of files
     overwrites_in_windows: bool = True
     crash_sites: Sequence[str] = ()
+    changes: bool = True  # rules are edited and paces change under way
     ways: bool = True  # rows take other ways than straight from their files into one table
     way: Way | None = None  # all take this one
 
@@ -197,6 +204,8 @@ def draw(seed: int, features: Features) -> Scenario:
     chance = random.Random(f"scenario {seed}")
     site = features.crash_sites[seed % len(features.crash_sites)] if features.crash_sites else ""
     rules = _rules(chance, features, site)
+    if site in _NEEDS_OVERWRITES:
+        features = replace(features, overwrites=0.8)
     uploads = _uploads(chance, rules, features, with_bad=site in _NEEDS_BAD_FILES)
     replicas = chance.choice((1, 2, 2, 3))
     last = max(upload.at for upload in uploads)
@@ -218,6 +227,8 @@ def draw(seed: int, features: Features) -> Scenario:
         job_seconds=chance.choice(((0.2, 1.0), (0.5, 8.0), (5.0, 40.0))),
         repeated=tuple(i for i in range(len(uploads)) if chance.random() < 0.2) if chance.random() < 0.5 else (),
         names_bad_files=chance.random() < 0.7,
+        changes=draw_changes(seed, rules, last) if features.changes else (),
+        patience=draw_patience(seed),
     )
 
 
@@ -279,11 +290,25 @@ def _uploads(
     if features.overwrites and chance.random() < 0.3 + features.overwrites:
         for first in chance.sample(uploads, k=round(len(uploads) * features.overwrites + 0.5)):
             if not first.bad and (first.rule.batch is None or features.overwrites_in_windows):
-                # One more row than before: contents of the same size could not be told apart afterwards.
-                ids = tuple(range(row, row + len(first.ids) + 1))
-                row += len(ids)
-                uploads.append(Upload(first.at + chance.uniform(0.05, 20), first.name, first.rule, ids))
+                again = _written_again(chance, first, row)
+                row += sum(len(upload.ids) for upload in again)
+                uploads += again
     return tuple(sorted(uploads, key=lambda upload: upload.at))
+
+
+def _written_again(chance: random.Random, first: Upload, row: int) -> list[Upload]:
+    """The name once more, or many times, in place or deleted before."""
+    again: list[Upload] = []
+    at, size = first.at, len(first.ids)
+    pace = chance.choice((1.0, 5.0, 20.0))
+    for _ in range(chance.choice((1, 1, 1, 2, 2, 3, 8))):
+        # One more row than before: contents of the same size could not be told apart afterwards.
+        size += 1
+        at += chance.uniform(0.05, pace)
+        absent = chance.uniform(0, min(2.0, pace)) if chance.random() < 0.3 else None
+        again.append(Upload(at, first.name, first.rule, tuple(range(row, row + size)), absent=absent))
+        row += size
+    return again
 
 
 def _mischief(chance: random.Random, healed_at: float) -> Mischief:

@@ -12,17 +12,22 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import orjson
+from tests.sim.changes import Change
 from tests.sim.checker import Deletions, Evidence, Input, check
+from tests.sim.junk import Junk
 from tests.sim.plain_bigquery import PlainBigQuery
+from tests.sim.plain_database import PlainDatabase
 from tests.sim.plain_preparer import PlainPreparer
 from tests.sim.real_bigquery import RealBigQuery
 from tests.sim.scenario import DATASET, Crash, Delivery, Pause, Scenario, Upload
 from tests.sim.sites import READS, site_of
-from tests.sim.virtual_time import VirtualClock, VirtualLoop
+from tests.sim.surroundings import Replay, draw_surroundings, replay_everything
+from tests.sim.virtual_time import START, VirtualClock, VirtualLoop
 from tests.sim.world import Died, NoHttp
 
 from ingestd.app import App, assemble
@@ -30,6 +35,7 @@ from ingestd.gcp.connect import Clients
 from ingestd.localcloud.bindings import CorePublisher, CoreStore, CoreSubscription, CoreWarehouse
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan, Hooks
 from ingestd.localcloud.feeds import StoredObjects
+from ingestd.localcloud.one_by_one import OneByOne
 from ingestd.localcloud.provision import Names, ensure_resources
 from ingestd.localcloud.pubsub.core import PubSubCore
 from ingestd.localcloud.storage.core import StorageCore
@@ -71,6 +77,7 @@ class Trouble(FaultPlan):
             share = universe.mischief.unanswered.get(service, 0.0)
             if share and universe.chance.random() < share:
                 universe.trace("fault", f"{service} {method} {resource}: answer lost")
+                universe.faults[f"answer lost: {service}"] += 1
                 return Fault(service, method, FaultKind.DROP_RESPONSE)
         return None
 
@@ -121,6 +128,8 @@ class Port:
         self._about = about
 
     def __getattr__(self, method: str) -> Any:
+        if many := getattr(OneByOne, method, None):
+            return partial(many, self)  # it may die between any two of them
         target = getattr(self._target, method)
         if not callable(target):
             return target
@@ -179,6 +188,9 @@ class Universe:
         bigquery: type[PlainBigQuery | RealBigQuery] = PlainBigQuery,
     ) -> None:
         self.scenario = scenario
+        sites = [crash.site for crash in scenario.crashes]
+        self.surroundings = draw_surroundings(scenario.seed, len(scenario.skews), scenario.healed_at, sites)
+        self._littered = self.surroundings.litter
         self.mischief = scenario.mischief
         self.loop = loop
         self.clock = VirtualClock(loop)
@@ -186,25 +198,35 @@ class Universe:
         self.calm = 0
         self.healed = False
         self._over = False
+        self._away = False  # nobody comes back meanwhile
         self.trace: Trace = trace or (lambda who, what: None)
         self.ops = f"{PROJECT}-ops"
         self.trigger = f"{PROJECT}-trigger"
         self.names = Names(PROJECT)
         self.effects: Counter[str] = Counter()
         self.crashed_at: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()  # that struck, by kind
         self.last_fault = 0.0
         self.lives: list[Life] = []
         self._crashes: list[Crash] = list(scenario.crashes)
         self._pauses: list[Pause] = list(scenario.pauses)
         self._born: Counter[int] = Counter()
         self._under_way = 0  # messages that were sent and did not arrive yet
+        self._sent: Counter[str] = Counter()  # by topic
+        self._arrived: Counter[str] = Counter()  # the latest of them
         self._withheld: list[tuple[str, bytes, dict[str, str]]] = []
         self.inputs: list[Input] = []
+        self._taken_back: set[tuple[str, int]] = set()  # what producers deleted themselves
         self.broken: list[str] = []
         plan = Trouble(self)
         self.pubsub = PubSubCore(None, clock=self.clock, hooks=Hooks("pubsub", plan))
         self.storage = StorageCore(
-            folder, project=PROJECT, clock=self.clock, hooks=Hooks("storage", plan), publish=self._notify
+            folder,
+            project=PROJECT,
+            clock=self.clock,
+            hooks=Hooks("storage", plan),
+            publish=self._notify,
+            database=PlainDatabase,
         )
         with self.undisturbed():
             self.bigquery = bigquery(
@@ -218,12 +240,13 @@ class Universe:
             self.bigquery.names_bad_files = scenario.names_bad_files
             ensure_resources(self.names, self.storage, self.pubsub)
         self.deletions = Deletions(self._rows, self._exists)
+        self._documents = [rule.document(self.ops) for rule in scenario.rules]  # as they are now
+        self._rule_names = [f"rules/r{rule.number}.json" for rule in scenario.rules]
         for rule in scenario.rules:
             if not rule.broken:
                 self._create_tables(rule.created)
             with self.undisturbed():
-                data = orjson.dumps(rule.document(self.ops))
-                self.storage.write(f"{PROJECT}-config", f"rules/r{rule.number}.json", data, "application/json")
+                self._write_rule(rule.number)
         self.settings = Settings.model_validate(self._settings())
 
     def close(self) -> None:
@@ -239,23 +262,55 @@ class Universe:
         finally:
             self.calm -= 1
 
+    def _litter(self, junk: Junk) -> None:
+        with self.undisturbed():
+            self.trace("world", f"junk {junk.name}")
+            self.faults[f"junk in {junk.folder}"] += 1
+            junk.put(self.storage, self.ops)
+
+    async def _operate(self, replay: Replay) -> None:
+        self._under_way += 1
+        self.faults["operator replays" if not replay.stands_still else "operator replays, standing still"] += 1
+        try:
+            clock = VirtualClock(self.loop)
+            self.trace("operator", f"replays everything, and stands still for {replay.stands_still} s")
+            retrier = Retrier(RetryPolicy(attempts=self.mischief.attempts), clock=clock, chance=random.Random(1))
+            await replay_everything(replay, CoreStore(self.storage, clock, retrier), self.settings, clock)
+        finally:
+            self._under_way -= 1
+            self.last_fault = max(self.last_fault, self.loop.time())
+
     async def run(self) -> Evidence:
         scenario = self.scenario
+        for at, junk in self.surroundings.junk:
+            self.loop.call_at(at, self._litter, junk)
+        operators = []
+        for replay in self.surroundings.replays:
+            start = partial(self._operate, replay)
+            self.loop.call_at(replay.at, lambda start=start: operators.append(self.loop.create_task(start())))
         for upload in scenario.uploads:
+            if upload.absent is not None:
+                self.loop.call_at(max(0.0, upload.at - upload.absent), self._delete, upload.name)
             self.loop.call_at(upload.at, self._upload, upload)
+        for change in scenario.changes:
+            self.loop.call_at(change.at, self._change, change)
         for slot in range(len(scenario.skews)):
             self.loop.call_at(slot * 0.7, self._start, slot)
         await asyncio.sleep(scenario.healed_at)
         self._heal()
         settled_after = await self._settle()
         if scenario.repeated:
+            await self._wait_long(scenario.patience)
             self.trace("world", f"announcing {len(scenario.repeated)} files once more")
+            wait = "long after" if scenario.patience >= 3600 else "after"
             for number in scenario.repeated:
+                self.faults[f"duplicate {wait} the end"] += 1
                 self._announce(self.inputs[number])
             await asyncio.sleep(1)
             self.last_fault = self.loop.time()
             await self._settle()
         self._over = True
+        await asyncio.gather(*operators)
         for life in self.lives:
             life.kill()
         await asyncio.wait([life.task for life in self.lives if life.task is not None])
@@ -264,7 +319,7 @@ class Universe:
     # What the scenario does.
 
     def _start(self, slot: int) -> None:
-        if self._over:
+        if self._over or self._away:
             return
         self._born[slot] += 1
         suffix = "" if self.scenario.same_names else f"-{self._born[slot]}"
@@ -317,6 +372,16 @@ class Universe:
         else:
             self.broken.append(f"{life.name} ended: {why}")
 
+    def _delete(self, name: str) -> None:
+        """The producer takes its file back."""
+        with self.undisturbed():
+            for one in list(self.storage.objects.list(self.trigger, ListQuery(prefix=name)).items):
+                if one.name == name:
+                    self.trace("world", f"delete {name}#{one.generation}")
+                    self.faults["file taken back by its producer"] += 1
+                    self._taken_back.add((name, int(one.generation)))
+                    self.storage.objects.delete(self.trigger, name)
+
     def _upload(self, upload: Upload) -> None:
         rows = [{"id": number if not upload.bad else f"bad{number}", "name": "x"} for number in upload.ids]
         data = b"\n".join(orjson.dumps(row) for row in rows)
@@ -324,8 +389,47 @@ class Universe:
             version = self.storage.write(self.trigger, upload.name, data, "application/json")
         self.trace("world", f"upload {upload.name}#{version.generation} ids {upload.ids}{' bad' if upload.bad else ''}")
         given = Input(upload.name, int(version.generation), upload.ids, upload.rule, upload.bad)
+        if upload.bad:
+            self.faults["bad file"] += 1
+        if before := sum(one.name == upload.name for one in self.inputs):
+            how = "uploaded again after its deletion" if upload.absent is not None else "overwritten"
+            self.faults[f"name {how}{', not for the first time' if before > 1 else ''}"] += 1
         self.inputs.append(given)
         self.deletions.uploaded(given)
+
+    def _change(self, change: Change) -> None:
+        with self.undisturbed():
+            if change.pace is not None:
+                for table in self.scenario.rules[change.rule].tables:
+                    name = f"{PROJECT}.{DATASET}.{table}"
+                    data = change.note(name, START.timestamp())
+                    self.storage.write(self.ops, f"journal/pace/{name}.json", data, "application/json")
+            else:
+                self._documents[change.rule] = change.apply(self._documents[change.rule])
+                if change.moved:
+                    self.storage.objects.delete(f"{PROJECT}-config", self._rule_names[change.rule])
+                    self._rule_names[change.rule] = f"rules/moved{int(change.at * 1000)}/r{change.rule}.json"
+                self._write_rule(change.rule)
+        self.faults[f"change under way: {change.kind}"] += 1
+        self.trace("world", f"change {change}")
+
+    def _write_rule(self, number: int) -> None:
+        data = orjson.dumps(self._documents[number])
+        self.storage.write(f"{PROJECT}-config", self._rule_names[number], data, "application/json")
+
+    async def _wait_long(self, seconds: float) -> None:
+        """Everybody is away meanwhile, or it would take as long to simulate."""
+        if seconds < 3600:
+            await asyncio.sleep(seconds)
+            return
+        self._away = True
+        for life in self.lives:
+            life.kill()
+        await asyncio.wait([life.task for life in self.lives if life.task is not None])
+        await asyncio.sleep(seconds)
+        self._away = False
+        for slot in range(len(self.scenario.skews)):
+            self._start(slot)
 
     def _heal(self) -> None:
         self.healed = True
@@ -333,6 +437,7 @@ class Universe:
         self.trace("world", "the trouble is over")
         for rule in self.scenario.rules:
             if rule.broken:
+                self.faults["table missing until the end of the trouble"] += 1
                 self._create_tables(rule.created)
         for topic, data, attributes in self._withheld:
             self._publish(topic, data, attributes)
@@ -351,8 +456,7 @@ class Universe:
         if self._under_way:
             return False
         with self.undisturbed():
-            listed = (self._listing(folder, 1) for folder in _QUIET_FOLDERS)
-            if any(listed):
+            if any(self._left_in(folder) for folder in _QUIET_FOLDERS):
                 return False
         wanted = (self.names.notifications_subscription, self.names.completions_subscription)
         names = {self.names.subscription(name) for name in wanted}
@@ -360,7 +464,7 @@ class Universe:
 
     def describe(self) -> dict[str, Any]:
         with self.undisturbed():
-            left = {folder: self._listing(folder, 5) for folder in _QUIET_FOLDERS}
+            left = {folder: self._left_in(folder)[:5] for folder in _QUIET_FOLDERS}
         backlog = {one.name.rpartition("/")[2]: one.backlog for one in self.pubsub.stats().subscriptions}
         return {**left, "backlog": backlog}
 
@@ -370,7 +474,9 @@ class Universe:
         """Storage tells of a change: the only witness of deletions, and the start of a message's way."""
         kind, name = attributes["eventType"], attributes["objectId"]
         if kind == "OBJECT_DELETE" and "overwrittenByGeneration" not in attributes:
-            self.deletions.deleted(name, int(attributes["objectGeneration"]))
+            generation = int(attributes["objectGeneration"])
+            if (name, generation) not in self._taken_back:
+                self.deletions.deleted(name, generation)
         if kind == "OBJECT_FINALIZE":
             self._send(self.mischief.notifications, topic, data, attributes)
 
@@ -387,19 +493,28 @@ class Universe:
         chance = self.chance
         if chance.random() < delivery.lost:
             self.trace("fault", f"message lost: {attributes.get('objectId', topic)}")
+            self.faults[f"message lost: {'completion' if forever else 'notification'}"] += 1
             if not forever:  # nobody repeats an audit event; a notification is published again by hand
                 self._withheld.append((topic, data, attributes))
             return
-        for _ in range(2 if chance.random() < delivery.duplicated else 1):
+        kind = "completion" if forever else "notification"
+        copies = 2 if chance.random() < delivery.duplicated else 1
+        self.faults[f"message twice: {kind}"] += copies - 1
+        for _ in range(copies):
             delay = chance.uniform(0, delivery.latest) if delivery.latest else 0.0
             if chance.random() < delivery.late:
+                self.faults[f"message late: {kind}"] += 1
                 delay += chance.uniform(10, 120)
             self._under_way += 1
+            self._sent[topic] += 1
             self.last_fault = max(self.last_fault, self.loop.time() + delay)
-            self.loop.call_later(delay, self._arrive, topic, data, attributes)
+            self.loop.call_later(delay, self._arrive, self._sent[topic], topic, data, attributes)
 
-    def _arrive(self, topic: str, data: bytes, attributes: dict[str, str]) -> None:
+    def _arrive(self, number: int, topic: str, data: bytes, attributes: dict[str, str]) -> None:
         self._under_way -= 1
+        if number < self._arrived[topic]:
+            self.faults["message overtaken by a later one"] += 1
+        self._arrived[topic] = max(number, self._arrived[topic])
         self._publish(topic, data, attributes)
 
     def _publish(self, topic: str, data: bytes, attributes: dict[str, str]) -> None:
@@ -426,14 +541,17 @@ class Universe:
             if mischief.jobs_failing and self.chance.random() < mischief.jobs_failing:
                 reason = self.chance.choice(_TRANSIENT_REASONS)
                 self.trace("fault", f"{method} fails: {reason}")
+                self.faults["job fails for a moment"] += 1
                 return Fault(service, method, FaultKind.FAIL, reason=reason)
             return None
         if mischief.outage is not None:
             down, start, end = mischief.outage
             if down == service and start <= self.loop.time() < end:
+                self.faults[f"call during an outage: {service}"] += 1
                 return Fault(service, method, FaultKind.FAIL, status=503)
         share = mischief.refused.get(service, 0.0)
         if share and self.chance.random() < share:
+            self.faults[f"call refused: {service}"] += 1
             if self.chance.random() < mischief.throttled:
                 return Fault(service, method, FaultKind.FAIL, status=429, reason="rateLimitExceeded")
             return Fault(service, method, FaultKind.FAIL, status=503)
@@ -442,10 +560,18 @@ class Universe:
     def mishap(self) -> bool:
         """Whether a preparer's session dies now."""
         share = 0.0 if self.healed or self.calm else self.mischief.preparing_failing
-        return bool(share) and self.chance.random() < share
+        struck = bool(share) and self.chance.random() < share
+        self.faults["preparing attempt dies"] += struck
+        return struck
 
     async def before(self, life: Life) -> None:
         await self._maybe_pause(life, before=True)
+        if seconds := self.surroundings.hang(life.slot, life.effects):
+            self.trace(life.name, f"one request HANGS for {seconds} s")
+            self.faults[f"request hangs, {self._against_lease(seconds)}"] += 1
+            self.last_fault = max(self.last_fault, self.loop.time() + seconds)
+            await asyncio.sleep(seconds)
+            life.check()
 
     def after(self, life: Life, site: str, what: str) -> None:
         """An effect took place: count it, and see whether it was the replica's last."""
@@ -469,6 +595,7 @@ class Universe:
 
     def _crash(self, life: Life, site: str, crash: Crash) -> None:
         self.crashed_at[site] += 1
+        self.faults["replica dies"] += 1
         self.trace(life.name, f"CRASHES after {site}")
         life.kill()
         self.last_fault = max(self.last_fault, self.loop.time() + crash.back_after)
@@ -486,6 +613,7 @@ class Universe:
 
     def _hang(self, life: Life, pause: Pause) -> None:
         self.trace(life.name, f"HANGS for {pause.seconds} s")
+        self.faults[f"replica pauses, {self._against_lease(pause.seconds)}"] += 1
         life.open.clear()
         self.last_fault = max(self.last_fault, self.loop.time() + pause.seconds)
 
@@ -495,6 +623,10 @@ class Universe:
             life.open.set()
 
         self.loop.call_later(pause.seconds, wake)
+
+    def _against_lease(self, seconds: float) -> str:
+        lease = self.settings.recovery.lease.total_seconds()
+        return "longer than its lease" if seconds > lease else "within its lease"
 
     def _check_caps(self, life: Life) -> None:
         assert life.app is not None
@@ -522,7 +654,7 @@ class Universe:
             found = {name: kept for name, kept in self.bigquery.expiring().items() if name not in own}
             evidence.stray = [name for name, kept in found.items() if alone or not kept]
         evidence.settled_after = settled_after
-        evidence.effects, evidence.crashed_at = self.effects, self.crashed_at
+        evidence.effects, evidence.crashed_at, evidence.faults = self.effects, self.crashed_at, self.faults
         return evidence
 
     def _rows(self) -> dict[str, Counter[int]]:
@@ -532,6 +664,11 @@ class Universe:
     def _exists(self, name: str) -> bool:
         with self.undisturbed():
             return bool(self._listing(name, 1))
+
+    def _left_in(self, folder: str) -> list[str]:
+        """What lies there and is not junk."""
+        litter = self._littered
+        return [name for name in self._listing(folder, len(litter) + 5) if name not in litter]
 
     def _listing(self, prefix: str, limit: int | None) -> list[str]:
         query = ListQuery(prefix=prefix, max_results=limit) if limit else ListQuery(prefix=prefix)
@@ -553,7 +690,7 @@ class Universe:
         }
         return {
             "project": PROJECT,
-            "rules": {"url": f"gs://{PROJECT}-config/rules", "check_every": "6h"},
+            "rules": {"url": f"gs://{PROJECT}-config/rules", "check_every": "10s" if self.scenario.changes else "6h"},
             "load_state": {"enabled": False},
             "recovery": {"lease": "30s", "sweep_every": "15s", "retry_first": "5s", "retry_longest": "60s"},
             "subscriptions": {

@@ -2,7 +2,9 @@
 
 import gc
 import logging
+import signal
 import tempfile
+import threading
 import time
 import warnings
 from collections import Counter
@@ -14,14 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from tests.children import end_with_parent
 from tests.sim.plain_bigquery import PlainBigQuery
 from tests.sim.real_bigquery import RealBigQuery
 from tests.sim.scenario import Features, draw
 from tests.sim.scheduler import REPLICA, Trace, simulate
-from tests.sim.sites import SITES
+from tests.sim.sites import HOUSEKEEPING, SITES
 
 FEATURES = Features(crash_sites=SITES)
 _SHOWN = 20
+_HOPELESS = 60  # seconds of CPU for one seed, which takes a quarter of one
 
 
 @dataclass(slots=True)
@@ -31,6 +35,7 @@ class Report:
     failures: dict[int, str] = field(default_factory=dict)
     effects: Counter[str] = field(default_factory=Counter)
     crashed_at: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)  # that struck, by kind
     slowest: float = 0.0  # virtual seconds from the last fault to rest
 
     def add(self, other: "Report") -> None:
@@ -39,17 +44,21 @@ class Report:
         self.failures |= other.failures
         self.effects += other.effects
         self.crashed_at += other.crashed_at
+        self.faults += other.faults
         self.slowest = max(self.slowest, other.slowest)
 
     @property
     def never_crashed_at(self) -> list[str]:
         """Effects that took place, or should have, and that no replica died at."""
-        return sorted((set(SITES) | set(self.effects)) - {site for site, times in self.crashed_at.items() if times})
+        crashed = {site for site, times in self.crashed_at.items() if times}
+        return sorted((set(SITES) | set(self.effects)) - crashed - HOUSEKEEPING)
 
     def text(self) -> str:
         lines = [f"{'effect':34}{'happened':>10}{'crashed at':>12}"]
         for site in sorted(set(SITES) | set(self.effects)):
             lines.append(f"{site:34}{self.effects[site]:>10}{self.crashed_at[site]:>12}")
+        lines.append(f"\n{'fault':64}{'struck':>10}")
+        lines += [f"{kind:64}{times:>10}" for kind, times in sorted(self.faults.items())]
         each = self.seconds / self.seeds * 1000 if self.seeds else 0
         lines.append(
             f"{self.seeds} seeds, {len(self.failures)} failed; {self.seconds:.1f} s of CPU, {each:.0f} ms each; "
@@ -66,6 +75,7 @@ class Report:
             "failures": {str(seed): problem for seed, problem in self.failures.items()},
             "effects": dict(self.effects),
             "crashed_at": dict(self.crashed_at),
+            "faults": dict(self.faults),
             "slowest": round(self.slowest, 1),
         }
 
@@ -78,6 +88,7 @@ class Report:
             failures,
             Counter(data["effects"]),
             Counter(data["crashed_at"]),
+            Counter(data["faults"]),
             data["slowest"],
         )
 
@@ -93,16 +104,20 @@ def run_seeds(
 ) -> Report:
     """All of them, in this process; a failing one is noted and the others go on."""
     report = Report()
-    with quiet(), _folder() as folder:
-        for seed in seeds:
+    with quiet(), _folder() as folder, _collecting_rarely():
+        for number, seed in enumerate(seeds):
+            if number % 10 == 9:
+                gc.collect()
             start = time.process_time()
             try:
-                evidence = simulate(draw(seed, features), folder / str(seed), bigquery=bigquery)
-            except Exception as error:  # noqa: BLE001 - whatever went wrong is the finding
+                with _given_up_after(_HOPELESS):
+                    evidence = simulate(draw(seed, features), folder / str(seed), bigquery=bigquery)
+            except (Exception, Hopeless) as error:  # noqa: BLE001 - whatever went wrong is the finding
                 report.failures[seed] = f"{type(error).__name__}: {error}"[:2000]
             else:
                 report.effects += evidence.effects
                 report.crashed_at += evidence.crashed_at
+                report.faults += evidence.faults
                 report.slowest = max(report.slowest, evidence.settled_after)
             report.seconds += time.process_time() - start
             report.seeds += 1
@@ -119,7 +134,7 @@ def run_many(first: int, count: int, *, workers: int = 1, verbose: bool = False)
             report.add(run_seeds(chunk))
             _progress(report, count, verbose)
         return report
-    with ProcessPoolExecutor(workers) as pool:
+    with ProcessPoolExecutor(workers, initializer=end_with_parent) as pool:
         for part in pool.map(run_seeds, chunks):
             report.add(part)
             _progress(report, count, verbose)
@@ -177,6 +192,42 @@ def quiet() -> Iterator[None]:
             gc.collect()
     finally:
         structlog.configure(**before)
+
+
+class Hopeless(KeyboardInterrupt):
+    """A seed that takes CPU for ever: simulated time stands still, or somebody works through years of it."""
+
+
+@contextmanager
+def _given_up_after(seconds: float) -> Iterator[None]:
+    """Counts this process's CPU, not the clock: a busy machine makes no seed hopeless."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def give_up(number: int, frame: object) -> None:
+        raise Hopeless(f"not over after {seconds} s of CPU")
+
+    before = signal.signal(signal.SIGPROF, give_up)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+@contextmanager
+def _collecting_rarely() -> Iterator[None]:
+    """Looking for cycles in all that was imported, over and over, took an eighth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 @contextmanager

@@ -21,6 +21,10 @@ SITES = (
     "store.create done",
     "store.create task",
     "store.create note",
+    "store.replace note",
+    "store.create register",
+    "store.create trail",
+    "store.replace trail",
     "store.create heartbeat",
     "store.create error",
     "store.create corrupted",
@@ -31,6 +35,7 @@ SITES = (
     "store.delete shard",
     "store.delete closed",
     "store.delete running",
+    "store.delete done",
     "store.delete task",
     "store.create staging",
     "store.delete staging",
@@ -45,6 +50,14 @@ SITES = (
     "messages.extend notifications",
     "messages.extend completions",
 )
+
+
+# Removals of notes that nobody reads any more (a gone replica's use of quotas), long after: a death there leaves the
+# note to the next who looks, and the worlds hardly ever last long enough to die just then.
+HOUSEKEEPING = frozenset({"store.delete note"})
+
+# Not drawn by name (a name more would change every seed's world), yet a thousand seeds die at it by counting effects.
+BY_COUNT = frozenset({"store.copy error"})
 
 
 def site_of(port: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, ops: str) -> str:
@@ -74,5 +87,12 @@ def _thing(ref: ObjectRef, ops: str) -> str:
         return "closed" if rest.endswith("/closed") else "shard"
     if folder == "journal":
         kind = rest.partition("/")[0]
-        return {"Running": "running", "Done": "done", "replicas": "heartbeat"}.get(kind, "note")
+        known = {
+            "Running": "running",
+            "Done": "done",
+            "replicas": "heartbeat",
+            "register": "register",
+            "Trail": "trail",
+        }
+        return known.get(kind, "note")
     return {"tasks": "task", "errors": "error"}.get(folder, folder)

@@ -1,10 +1,11 @@
 """One file, one load: exactly once through crashes at every effect, duplicates, and several replicas."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.sim.world import TRIGGER, Fate, World
+from tests.sim.world import OPS, TRIGGER, Fate, World
 
 ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
 LOADED = [("1", "a"), ("2", "b")]
@@ -103,3 +104,31 @@ def test_replicas_that_die_and_interleave_load_each_file_once(
         assert world.objects("data/", TRIGGER) == []
 
     simulate(story, seed=seed)
+
+
+@modes
+@pytest.mark.parametrize("batch", [{}, {"Batch": {"Window": {"DurationInSec": 10}}}], ids=["alone", "windowed"])
+def test_a_duplicate_is_known_when_its_record_has_expired_and_bigquery_has_forgotten_the_job(
+    simulate: Simulate, asynchronous: bool, batch: dict[str, Any]
+) -> None:
+    """The horizon is the register's: neither the journal nor BigQuery's 180 days limit it."""
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        rule = {"When": {"Prefix": "/data/"}, "Async": asynchronous, "Dest": {"Table": "bqtail.dummy"}}
+        world.rule("rule.json", {**rule, **batch})
+        with world.daemon() as daemon:
+            generation = world.upload("data/a.json", {"id": 1, "name": "x"})
+            await world.until(lambda: len(world.rows()) == 1)
+            await world.settled()
+            await daemon.stopped()
+        for name in world.objects("journal/Done/"):
+            world.storage.objects.delete(OPS, name)
+        await asyncio.sleep(185 * 86_400)
+        with world.daemon():
+            world.announce("data/a.json", generation)
+            await asyncio.sleep(1)
+            await world.settled()
+        assert len(world.rows()) == 1
+
+    simulate(story)

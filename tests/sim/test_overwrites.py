@@ -1,14 +1,19 @@
-"""Files that are overwritten around the load of their window are counted once."""
+"""Files that are overwritten, or deleted and uploaded again, around their load: every content is counted once."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.sim.seeds import FEATURES, run_seeds
 from tests.sim.test_individual_loads import modes
+from tests.sim.test_ledger import replay
 from tests.sim.test_windows import prepared, upload
-from tests.sim.world import World
+from tests.sim.world import TRIGGER, World
+
+from ingestd.ledger.replay import Selection
 
 Simulate = Callable[..., None]
 
@@ -32,6 +37,251 @@ def test_a_file_overwritten_around_the_load_of_its_window_is_counted_once(
         assert not world.exists(name)
 
     simulate(story, job_latency=2.0)
+
+
+NAME = "data/a.json"
+
+
+class Producer:
+    """Writes one name again and again, every time with one row more than before."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._next = 1
+        self.ids: list[list[int]] = []
+        self.generations: list[int] = []
+
+    def upload(self, rows: int | None = None) -> None:
+        count = rows or len(self.ids) + 1
+        ids = list(range(self._next, self._next + count))
+        self._next += count
+        self.ids.append(ids)
+        self.generations.append(self._world.upload(NAME, *({"id": number, "name": "x"} for number in ids)))
+
+    def delete(self) -> None:
+        self._world.storage.objects.delete(TRIGGER, NAME)
+
+    async def keeps_overwriting(self, times: int, every: float = 1.0) -> None:
+        for _ in range(times):
+            self.upload()
+            await asyncio.sleep(every)
+
+
+def given(world: World, window: bool = False, asynchronous: bool = False, **dest: Any) -> Producer:
+    world.create_table("dummy")
+    ruled(world, window, asynchronous, **dest)
+    return Producer(world)
+
+
+def ruled(world: World, window: bool, asynchronous: bool = False, **dest: Any) -> None:
+    rule: dict[str, Any] = {
+        "When": {"Prefix": "/data/"},
+        "Async": asynchronous,
+        "Dest": {"Table": "bqtail.dummy", **dest},
+    }
+    if window:
+        rule["Batch"] = {"Window": {"DurationInSec": 10}}
+    world.rule("rule.json", rule)
+
+
+def loaded_once(world: World, producer: Producer) -> None:
+    """The newest content is there, once, and claims are as rows are: nothing that is there is claimed by nobody."""
+    rows = Counter(int(number) for number, _ in world.rows())
+    assert [rows[number] for number in producer.ids[-1]] == [1] * len(producer.ids[-1])
+    assert max(rows.values()) == 1
+    assert sum(record["Rows"] or 0 for record in world.record()) == rows.total()
+    for record in world.record():
+        for place, file in enumerate(record["Files"]):
+            fate = record["Progress"]["Aside"].get(str(place), {}).get("Fate", "loaded")
+            ids = producer.ids[producer.generations.index(int(file["Generation"]))]
+            there = {rows[number] for number in ids}
+            assert there == ({1} if fate in ("loaded", "read_earlier") else {0}), (fate, ids, rows)
+
+
+async def submitted(world: World) -> None:
+    """Until the first load has looked at its sources and waits for BigQuery."""
+    assert world.plain is not None
+    await world.until(lambda: bool(world.plain and world.plain.known))
+
+
+windows = pytest.mark.parametrize("window", [True, False], ids=["window", "alone"])
+
+
+@windows
+@modes
+def test_a_file_overwritten_any_number_of_times_while_it_loads_is_counted_once(
+    simulate: Simulate, window: bool, asynchronous: bool
+) -> None:
+    async def story(world: World) -> None:
+        producer = given(world, window, asynchronous)
+        with world.daemon(), world.daemon():
+            producer.upload()
+            await submitted(world)
+            await producer.keeps_overwriting(14)
+            await world.settled(7200)
+        loaded_once(world, producer)
+
+    simulate(story, plain=True, job_latency=30.0)
+
+
+@windows
+def test_a_rule_that_spells_its_table_otherwise_since_counts_the_overwritten_file_once(
+    simulate: Simulate, window: bool
+) -> None:
+    async def story(world: World) -> None:
+        producer = given(world, window)
+        with world.daemon():
+            producer.upload()
+            await submitted(world)
+            ruled(world, window, Table=f"{world.names.project}:bqtail.dummy")
+            await asyncio.sleep(100)  # until the rule is read anew
+            producer.upload()
+            await world.settled(7200)
+        assert len({record["DestTable"] for record in world.record()}) == 2
+        loaded_once(world, producer)
+
+    simulate(story, plain=True, job_latency=300.0)
+
+
+@windows
+def test_overwrites_while_nobody_was_there_are_counted_once(simulate: Simulate, window: bool) -> None:
+    async def story(world: World) -> None:
+        producer = given(world, window)
+        with world.daemon():
+            producer.upload()
+            await submitted(world)
+        await producer.keeps_overwriting(14)
+        with world.daemon():
+            await world.settled(7200)
+        loaded_once(world, producer)
+
+    simulate(story, plain=True, job_latency=30.0)
+
+
+@pytest.mark.parametrize("after", [1.0, 20.0, 40.0])
+@modes
+def test_a_notification_that_is_overtaken_changes_nothing(
+    simulate: Simulate, monkeypatch: pytest.MonkeyPatch, asynchronous: bool, after: float
+) -> None:
+    """The second generation is announced long after the third, which replaced it."""
+
+    async def story(world: World) -> None:
+        producer = given(world, asynchronous=asynchronous)
+        with world.daemon():
+            producer.upload()
+            await submitted(world)
+            await asyncio.sleep(after)
+            late: list[Any] = []
+            with monkeypatch.context() as patch:
+                patch.setattr("ingestd.localcloud.feeds.Notifications.__call__", lambda _, *what: late.append(what))
+                producer.upload()
+                world.storage.deliver_notifications()
+            await asyncio.sleep(1)
+            producer.upload()
+            await asyncio.sleep(90)
+            for topic, data, attributes in late:
+                world.pubsub.publish(topic, [(data, attributes, "")])
+            await asyncio.sleep(1)
+            await world.settled(7200)
+        loaded_once(world, producer)
+
+    simulate(story, plain=True, job_latency=30.0)
+
+
+@pytest.mark.parametrize("after", [0.2, 10.0, 20.0, 29.0, 40.0])
+@windows
+def test_a_file_deleted_and_uploaded_again_around_its_load_is_counted_once(
+    simulate: Simulate, window: bool, after: float
+) -> None:
+    """Nothing says that the second upload replaced the first."""
+
+    async def story(world: World) -> None:
+        producer = given(world, window)
+        with world.daemon(), world.daemon():
+            producer.upload()
+            await submitted(world)
+            await asyncio.sleep(after)
+            producer.delete()
+            await asyncio.sleep(0.1)
+            producer.upload()
+            await world.settled(7200)
+        loaded_once(world, producer)
+
+    simulate(story, plain=True, job_latency=30.0)
+
+
+@pytest.mark.parametrize("after", [1.0, 20.0])
+@windows
+def test_rows_that_landed_apart_are_landed_again_when_their_file_was_overwritten_meanwhile(
+    simulate: Simulate, window: bool, after: float
+) -> None:
+    async def story(world: World) -> None:
+        producer = given(world, window, Transient={"Dataset": "temp"})
+        with world.daemon():
+            producer.upload()
+            world.upload("data/b.json", {"id": 100, "name": "x"})
+            await submitted(world)
+            await asyncio.sleep(after)
+            await producer.keeps_overwriting(3)
+            await world.settled(7200)
+        rows = Counter(int(number) for number, _ in world.rows())
+        assert rows == Counter([100, *producer.ids[-1]])
+
+    simulate(story, plain=True, job_latency=30.0)
+
+
+def test_contents_of_the_same_size_are_refused_and_loaded_when_a_person_says_so(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        producer = given(world)
+        with world.daemon():
+            producer.upload(rows=2)
+            await submitted(world)
+            await asyncio.sleep(20)  # BigQuery is reading
+            producer.upload(rows=2)
+            await world.settled()
+            (refused,) = [one for one in world.record() if one["Status"] == "failed"]
+            assert "size does not tell" in refused["Error"]
+            assert world.exists(NAME)
+            assert len(world.rows()) == 2
+            await replay(world, Selection(event_ids=[refused["EventID"]]))
+            await world.settled()
+        (again,) = [one for one in world.record() if one["EventID"] == refused["EventID"]]
+        assert (again["Status"], again["Rows"]) == ("done", 2)
+
+    simulate(story, plain=True, job_latency=30.0)
+
+
+def test_a_file_that_nobody_overwrites_leaves_no_note(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        producer = given(world)
+        with world.daemon():
+            producer.upload()
+            await world.settled()
+            assert world.objects("journal/Trail/") == []
+            producer.upload()  # long after the load
+            await world.settled()
+        assert world.objects("journal/Trail/") == []
+        assert len(world.rows()) == 3
+
+    simulate(story, plain=True)
+
+
+def test_names_overwritten_while_their_window_collects_cost_no_write_each(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        prepared(world)
+        with world.daemon():
+            for number in (*range(40), *range(40)):
+                upload(world, number)
+            await world.settled()
+        assert len(world.rows()) == 40
+        assert world.objects("journal/Trail/") == []
+
+    simulate(story)
+
+
+def test_a_job_submitted_while_another_replica_gives_the_file_up_is_heard() -> None:
+    """Seed 5009: two replicas with clocks five minutes apart drive one batch, and one of them looks too late."""
+    assert run_seeds([5009], replace(FEATURES, overwrites=0.5)).failures == {}
 
 
 def test_seeds_full_of_overwritten_files_hold() -> None:

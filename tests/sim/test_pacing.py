@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
+import orjson
 import pytest
 from tests.sim import test_windows as windowed
-from tests.sim.world import PROJECT, TRIGGER, World
+from tests.sim.world import OPS, PROJECT, TRIGGER, World
 
 from ingestd.localcloud.bindings import CoreStore
+from ingestd.localcloud.faults import Fault, FaultKind
 from ingestd.model.tables import parse_table
 from ingestd.rules.rule import Rule
 from ingestd.rules.schema import RuleSpec
@@ -71,3 +73,54 @@ def test_a_change_of_pace_applies_to_later_files_only_and_the_same_for_all_repli
 
 def windowed_rule() -> Rule:
     return Rule.of(RuleSpec.model_validate(windowed.rule()), "rule.json")
+
+
+def test_a_duplicate_of_a_file_around_a_change_of_pace_is_known(simulate: Simulate) -> None:
+    """Two windows of different length end in the same second: the lock has the same name, and one of them has it."""
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        world.rule("rule.json", {**windowed.rule(Window={"DurationInSec": 60}), "OnSuccess": []})
+        write_pace(world, since=1_704_110_490, pace=120)  # 90 seconds after the world begins, on the hour
+        with world.daemon() as daemon:
+            await world.until(lambda: daemon.app.pacing.fresh)
+            files = []
+            for number in range(12):  # the second minute's first half is of a window of its own
+                files.append(windowed.upload(world, number))
+                await asyncio.sleep(10)
+            await world.settled(limit=3600)
+            await asyncio.sleep(120)  # until nobody has the window in memory any more
+            for again in (files[9:], files):
+                for name, generation in again:
+                    world.announce(name, generation)
+                await asyncio.sleep(1)
+                await world.settled(limit=3600)
+        assert world.rows() == windowed.expected(12)
+
+    simulate(story)
+
+
+def test_a_file_loaded_alone_while_paces_could_not_be_read_is_known_to_its_window(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        world.rule("rule.json", {"When": {"Prefix": "/data/case003"}, "Dest": {"Table": "bqtail.dummy"}})
+        write_pace(world, since=int(world.clock.now().timestamp()) - 3600, pace=120)
+        unread = Fault("storage", "objects.list", FaultKind.FAIL, resource="*sim-project-ops*", status=503, times=6)
+        world.faults.add(unread)
+        with world.daemon() as daemon:
+            name, generation = windowed.upload(world, 0)
+            await world.until(lambda: world.rows() == windowed.expected(1))
+            await world.until(lambda: daemon.app.pacing.fresh)
+            world.announce(name, generation)
+            await asyncio.sleep(1)
+            await world.settled(limit=3600)
+        assert world.rows() == windowed.expected(1)
+
+    simulate(story)
+
+
+def write_pace(world: World, *, since: int, pace: int) -> None:
+    """As another replica would have written it down."""
+    table = f"{PROJECT}.bqtail.dummy"
+    note = {"schema_version": 1, "Table": table, "Entries": [[since, pace, "another-replica"]]}
+    world.storage.write(OPS, f"journal/pace/{table}.json", orjson.dumps(note), "application/json")

@@ -200,7 +200,9 @@ def test_w16_a_batch_five_levels_deep_costs_six_calls_one_of_them_for_its_config
                 if number == 1:  # the first one has read the configuration
                     _count(monkeypatch, calls)
                 batch(world, f"dummy/incremental/x/y/b{number}", *range(number * 20, number * 20 + 20))
-                await world.until(lambda number=number: len(world.record()) == number + 1)
+                await world.until(
+                    lambda number=number: len(world.record()) == number + 1 and not world.record("Running")
+                )
         assert len(rows(world)) == 80
         assert calls == Counter(
             {

@@ -14,6 +14,12 @@ from ingestd.localcloud.storage.errors import StorageError
 FILE = "data/case002/dummy1.json"
 Simulate = Callable[..., None]
 
+WHY_NOT_TOLD = {
+    "nowhere.example": {"Action": "call", "Request": {"URL": "https://nowhere.example/x", "Body": "$Error"}},
+    "no-such-topic": {"Action": "push", "Request": {"Topic": "no-such-topic", "Message": "$Error"}},
+}
+GIVEN_UP = {"recovery": {"lease": "20s", "sweep_every": "5s", "give_up_after": "120s"}}
+
 
 def statuses(world: World) -> list[str]:
     return sorted(record["Status"] for record in world.record())
@@ -120,6 +126,29 @@ def test_a_bad_file_runs_on_failure_once_and_is_set_aside(simulate: Simulate, as
         assert world.objects("failed/") == [f"failed/{FILE}"]
         (error,) = world.objects("errors/bqtail.dummy/")
         assert b"not a number" in world.storage.read(OPS, error) or b"JSON" in world.storage.read(OPS, error)
+
+    simulate(story)
+
+
+@pytest.mark.parametrize("reason", [*WHY_NOT_TOLD])
+@modes
+def test_why_a_batch_failed_is_not_hidden_by_who_could_not_be_told(
+    simulate: Simulate, asynchronous: bool, reason: str
+) -> None:
+    """The notification fails for good, or is tried again until the batch is given up."""
+
+    async def story(world: World) -> None:
+        prepared(world, asynchronous, OnFailure=[WHY_NOT_TOLD[reason]])
+        with world.daemon(**GIVEN_UP):
+            world.upload(FILE, {"id": "not a number", "name": "a"})
+            await world.until(lambda: statuses(world) == ["failed"], limit=7200)
+            await world.settled()
+        (record,) = world.record()
+        cause, _, hint = record["Error"].partition("OnFailure")
+        assert "id" in cause and reason not in cause
+        assert reason in hint
+        (error,) = world.objects("errors/bqtail.dummy/")
+        assert world.storage.read(OPS, error).decode() == record["Error"]
 
     simulate(story)
 

@@ -231,9 +231,97 @@ def test_on_done_of_a_group_runs_once_after_all_its_batches(simulate: Simulate, 
     simulate(story)
 
 
+def test_a_table_is_named_after_its_group(simulate: Simulate) -> None:
+    """Windows of two folders, ten seconds apart, in a group of twenty: one table, which `OnDone` copies from."""
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        copied = {"Append": True, "Source": "bqtail.dummy_$GroupID", "Dest": "bqtail.dummy"}
+        grouped = rule(Group={"DurationInSec": 20, "OnDone": [{"Action": "copy", "Request": copied}]})
+        grouped["Dest"] = {"Table": "bqtail.dummy_$GroupID", "Schema": {"Template": "bqtail.dummy"}}
+        world.rule("rule.json", grouped)
+        with world.daemon():
+            upload(world, 0, "data/case003/a")
+            await asyncio.sleep(11)
+            upload(world, 1, "data/case003/b")
+            await world.until(lambda: world.rows() == expected(2), limit=600)
+            await world.settled()
+        tables = {record["DestTable"] for record in world.record() if record["Kind"] == "load"}
+        assert tables == {"bqtail.dummy_1704110400"}
+
+    simulate(story)
+
+
 def pushed(world: World) -> list[tuple[bytes, str]]:
     """What arrived: content and idempotency key. A repeated delivery carries the same key."""
     name = world.names.subscription(world.names.dead_letter_subscription)
     received = world.pubsub.pull(name, 100)
     world.pubsub.modify_ack_deadline(name, [one.ack_id for one in received], 0)
     return [(one.data, one.attributes["ingestd-idempotency-key"]) for one in received]
+
+
+RENAMED = {"name": "other.json"}
+EDITS: dict[str, dict[str, Any]] = {
+    "its file is renamed": RENAMED,
+    "its windows get longer": {"Batch": {"Window": {"DurationInSec": 20}}},
+    "its windows get shorter": {"Batch": {"Window": {"DurationInSec": 3}}},
+    "it collects no windows any more": {"Batch": None},
+    "it collects over folders": {"Batch": {"Window": {"DurationInSec": 10}, "MultiPath": True}},
+    "it spells its table in full": {"Dest": {"Table": "sim-project.bqtail.dummy"}},
+}
+
+
+@pytest.mark.parametrize("patience", [3, 150 * 86_400], ids=["at once", "months later"])
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_a_duplicate_is_known_whatever_became_of_the_rule_and_however_late_it_comes(
+    simulate: Simulate, edit: dict[str, Any], patience: int
+) -> None:
+    """What a file is, and where it goes, is all that counts: not where its rule is kept, nor how it collects files."""
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        first = {**rule(), "OnSuccess": []}
+        world.rule("rule.json", first)
+        with world.daemon() as daemon:
+            files = [upload(world, number) for number in range(3)]
+            await world.until(lambda: world.rows() == expected(3))
+            await world.settled()
+            await daemon.stopped()
+        world.storage.objects.delete("sim-project-config", "rules/rule.json")
+        changed = {key: value for key, value in {**first, **edit}.items() if value is not None and key != "name"}
+        world.rule(edit.get("name", "rule.json"), changed)
+        await asyncio.sleep(patience)
+        with world.daemon():
+            for name, generation in files:
+                world.announce(name, generation)
+            await asyncio.sleep(1)
+            await world.settled(limit=600)
+        assert world.rows() == expected(3)
+
+    simulate(story)
+
+
+@modes
+def test_a_file_that_is_alone_and_in_a_window_at_once_is_loaded_once(simulate: Simulate, asynchronous: bool) -> None:
+    """Two replicas read the rules at different times, and each has a message about the file."""
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        document = {**rule(asynchronous), "OnSuccess": []}
+        world.rule("rule.json", document)
+        with world.daemon(rules={"url": "gs://sim-project-config/rules", "check_every": "6h"}):
+            await asyncio.sleep(2)
+            del document["Batch"]
+            world.rule("rule.json", document)
+            with world.daemon():
+                for number in range(12):
+                    name, generation = upload(world, number)
+                    for _ in range(4):
+                        await asyncio.sleep(0.3)
+                        world.announce(name, generation)
+                await world.settled()
+        assert world.rows() == expected(12)
+        kinds = {bool(record["Window"]) for record in world.record()}
+        assert kinds == {True, False}, "both ways must have been taken"
+
+    simulate(story)

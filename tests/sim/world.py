@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +26,7 @@ from ingestd.localcloud.bigquery.settings import BigQuerySettings
 from ingestd.localcloud.bindings import CorePublisher, CoreStore, CoreSubscription, CoreWarehouse
 from ingestd.localcloud.faults import FaultPlan, Hooks
 from ingestd.localcloud.feeds import AuditSink, Notifications, StoredObjects
+from ingestd.localcloud.one_by_one import OneByOne
 from ingestd.localcloud.provision import Names, ensure_resources
 from ingestd.localcloud.pubsub.core import PubSubCore
 from ingestd.localcloud.storage.core import StorageCore
@@ -85,6 +87,8 @@ class Mortal:
         self._pause = pause
 
     def __getattr__(self, method: str) -> Any:
+        if many := getattr(OneByOne, method, None):
+            return partial(many, self)  # it may die between any two of them
         target = getattr(self._port, method)
         if not callable(target):
             return target

@@ -4,7 +4,7 @@ import gzip
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +195,39 @@ async def test_files_are_read_in_the_order_of_the_columns_that_their_load_was_gi
     legs = replace(context, files=(file,), rows=BatchRows({"sourceFormat": "CSV"}, given))
     await act(legs, SQL="SELECT id, country, city, amount FROM batch", Dest=f"{dataset}.legs")
     assert [row[:3] for row in rows_of(bigquery_client, dataset, "legs")] == [(7, "de", "Berlin")]
+
+
+@pytest.mark.parametrize("there", [False, True])
+async def test_a_result_without_a_zone_is_a_datetime_in_a_new_table_and_in_one_that_is_there(
+    context: ActionContext, bigquery_client: Any, dataset: str, there: bool
+) -> None:
+    """A file of it reads as a TIMESTAMP, so the load names the result's columns."""
+    civil = "TIMESTAMP_NTZ'2024-01-02 03:04:05.123456'"
+    values = (
+        f"{civil} AS dt, array({civil}) AS l, struct({civil} AS dt, 1 AS n) AS r, CAST(1.25 AS DECIMAL(10, 2)) AS d"
+    )
+    statement = (
+        f"SELECT {values}, TIMESTAMP'2024-01-02 03:04:05Z' AS ts, X'78' AS y, true AS b, DATE'2024-01-02' AS day"
+    )
+    if there:
+        columns = "dt DATETIME, l ARRAY<DATETIME>, r STRUCT<dt DATETIME, n INT64>, d NUMERIC, ts TIMESTAMP, y BYTES"
+        bigquery_client.query(f"CREATE TABLE `{dataset}.civil` ({columns}, b BOOL, day DATE)").result()
+    await act(context, SQL=f"{statement} FROM batch LIMIT 1", Dest=f"{dataset}.civil", Append=True)
+    table = bigquery_client.get_table(f"{bigquery_client.project}.{dataset}.civil")
+    kinds = {item.name: (item.field_type, item.mode) for item in table.schema}
+    assert kinds == {
+        "dt": ("DATETIME", "NULLABLE"),
+        "l": ("DATETIME", "REPEATED"),
+        "r": ("RECORD", "NULLABLE"),
+        "d": ("NUMERIC", "NULLABLE"),
+        "ts": ("TIMESTAMP", "NULLABLE"),
+        "y": ("BYTES", "NULLABLE"),
+        "b": ("BOOLEAN", "NULLABLE"),
+        "day": ("DATE", "NULLABLE"),
+    }
+    at = datetime(2024, 1, 2, 3, 4, 5, 123456)  # noqa: DTZ001
+    rows = [tuple(row.values())[:3] for row in bigquery_client.list_rows(table)]
+    assert rows == [(at, [at], {"dt": at, "n": 1})]
 
 
 @pytest.mark.parametrize("kind", ["CSV", "NEWLINE_DELIMITED_JSON"])

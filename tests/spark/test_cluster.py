@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 from tests.e2e.daemon.conftest import fork_server, new_world, world
-from tests.e2e.daemon.processes import eventually
+from tests.e2e.daemon.processes import Daemon, eventually
 from tests.e2e.daemon.world import World
 from tests.e2e.spark.orders import EXPECTED, TABLE, calls, set_up, upload
 from tests.e2e.windows.test_windows import settled
+from tests.spark.connector import connector
 from tests.spark.own_process import run_scenario
 from tests.spark.processes import QUICK, Cluster, children, kill_group, standalone_cluster
-from tests.spark.scenarios.bucket import connector
 
 __all__ = ["fork_server", "new_world", "world"]
 
-pytestmark = [pytest.mark.xdist_group("spark-cluster"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.xdist_group("spark-cluster"), pytest.mark.timeout(1800)]
 
 START = 120.0  # for JVMs on a busy machine
 CONF = {
@@ -45,9 +45,13 @@ def reading(worker: "subprocess.Popen[bytes]") -> bool:
     return any(children(executor, "pyspark.daemon") for executor in executors)
 
 
+def preparing(daemon: Daemon) -> bool:
+    return any(call["tag"].startswith("prepare/") for call in calls(daemon))
+
+
 def test_a_worker_killed_in_the_middle_of_a_job_changes_no_row(cluster: Cluster) -> None:
     victim, *others = living(cluster)
-    run_scenario("cluster", cluster.url, str(1 + len(others)), str(victim.pid), timeout=240)
+    run_scenario("cluster", cluster.url, str(1 + len(others)), str(victim.pid))
 
 
 def test_a_worker_killed_under_a_batch_of_the_daemon_neither_loses_nor_doubles_a_row(
@@ -61,9 +65,10 @@ def test_a_worker_killed_under_a_batch_of_the_daemon_neither_loses_nor_doubles_a
     eventually(lambda: daemon.said("spark.ready"), "Spark is not ready", START)
     upload(world, padding=25_000)  # enough for a task on each worker
     victim = living(cluster)[0]
-    eventually(lambda: reading(victim), "the worker has nothing to do", START)
+    # Since the session's start each executor has a Python: only the call says that a batch is under way.
+    eventually(lambda: preparing(daemon) and reading(victim), "the worker has nothing to do", START)
     kill_group(victim)
-    assert [call for call in calls(daemon) if call["tag"].startswith("prepare/")], "the batch was over before"
+    assert preparing(daemon), "the batch was over before"
     world.until(lambda: world.rows(TABLE), START)
     settled(world)
     assert world.rows(TABLE) == EXPECTED

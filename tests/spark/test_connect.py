@@ -3,8 +3,8 @@
 import pytest
 from tests.spark.own_process import run_scenario
 
-pytestmark = [pytest.mark.xdist_group("spark-connect"), pytest.mark.timeout(330)]
+pytestmark = [pytest.mark.xdist_group("spark-connect"), pytest.mark.timeout(1800)]
 
 
 def test_connect_prepares_batches_runs_refuses_cancels_and_notices_a_dead_server() -> None:
-    run_scenario("connect", timeout=300)
+    run_scenario("connect")

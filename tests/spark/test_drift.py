@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from ingestd.prepare.unknown import agree, unknown_fields
 
 ID = Field("id", Type.INT64, Mode.REQUIRED)
 NAME = Field("name", Type.STRING)
+NOON = datetime(2024, 1, 2, 12, 0, 0, 123456)  # noqa: DTZ001 - as Parquet has it that is not adjusted to UTC
 RECORD = Field("r", Type.STRUCT, fields=(Field("a", Type.INT64),))
 
 
@@ -275,6 +276,7 @@ async def test_null_elements_that_a_rule_makes_are_refused_by_name(spark: Spark,
         ((pa.array([1.5]), pa.array([Decimal("2.50")])), "STRING", ["1.5", "2.5"]),
         ((pa.array([True]), pa.array([3])), "STRING", ["true", "3"]),
         ((pa.array([3]), pa.array([1.5])), "FLOAT", [3.0, 1.5]),
+        ((pa.array([NOON]), pa.array([NOON], pa.timestamp("us", "UTC"))), "TIMESTAMP", [NOON.replace(tzinfo=UTC)] * 2),
     ],
 )
 async def test_what_files_agree_on_holds_the_values_of_all_of_them(

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,21 @@ async def test_every_format_arrives_as_it_was_written_and_as_a_direct_load_has_i
         tuple(value.normalize() if hasattr(value, "normalize") else value for value in row) for row in expected(3)
     ]
     assert prepared.rows_per_file == {0: 60, 1: 60, 2: 60}
+
+
+async def test_parquet_timestamps_that_say_no_zone_are_what_the_table_says(batches: Batches) -> None:
+    """BigQuery's own exports say no zone, for TIMESTAMP as for DATETIME columns."""
+    columns = schema("id INT64", "at TIMESTAMP", "civil DATETIME")
+    noon = datetime(2024, 1, 2, 12, 0, 0, 123456)  # noqa: DTZ001
+    table = pa.table({"id": [1], "at": pa.array([noon]), "civil": pa.array([noon])})
+    out = pa.BufferOutputStream()
+    pyarrow.parquet.write_table(table, out)
+    files = [await batches.put("in/a.parquet", out.getvalue().to_pybytes())]
+    load = {"sourceFormat": "PARQUET"}
+    prepared = await batches.prepare(files, columns, load)
+    rows = await batches.loaded(prepared)
+    assert rows == [(1, noon.replace(tzinfo=UTC), noon)]
+    assert rows == await batches.direct(files, columns, load)
 
 
 async def test_columns_in_the_path_become_columns_of_the_rows(batches: Batches) -> None:

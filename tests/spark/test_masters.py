@@ -1,13 +1,16 @@
 """What follows from where Spark runs."""
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from ingestd.model.errors import Fatal
-from ingestd.prepare.masters import Files, Kind, configuration, heap, master
-from ingestd.prepare.start import wants_spark
+from ingestd.prepare.masters import Files, Kind, configuration, master, sizes
+from ingestd.prepare.start import scratch_room, wants_spark
 from ingestd.rules.schema import RuleSpec
 from ingestd.settings import Spark as SparkSettings
 
@@ -68,10 +71,91 @@ def test_a_cluster_reads_buckets_itself_also_those_of_an_emulator(
     assert configuration(on_cluster, tmp_path)["spark.hadoop.fs.gs.storage.root.url"] == "http://127.0.0.1:9000"
 
 
-def test_the_heap_is_a_share_of_the_memory_unless_it_is_given() -> None:
-    gib = 1024**3
-    assert gib <= heap(SparkSettings()) <= 4 * gib
-    assert heap(SparkSettings(heap="6GiB")) == 6 * gib
+GIB = 1024**3
+
+
+@pytest.fixture
+def pod(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float], None]:
+    """A pod with these limits on a node of any size."""
+
+    def limited(cores: int, gib: float) -> None:
+        monkeypatch.setattr("ingestd.prepare.masters.usable_cores", lambda: cores)
+        monkeypatch.setattr("ingestd.prepare.masters.usable_memory", lambda: int(gib * GIB))
+
+    return limited
+
+
+@pytest.mark.parametrize(
+    ("cores", "gib", "master_url", "heap", "tasks", "mib"),
+    [
+        pytest.param(4, 6, "local[*]", None, 4, 3072, id="production"),
+        pytest.param(2, 3, "local[*]", None, 2, 1280, id="development"),
+        pytest.param(64, 6, "local[*]", None, 10, 1280, id="no limit on cores: memory decides"),
+        pytest.param(64, 256, "local[*]", None, 64, 4096, id="a large machine"),
+        pytest.param(4, 2, "local[*]", None, 1, 1024, id="too small"),
+        pytest.param(4, 6, "local[2]", None, 2, 3072, id="tasks asked for"),
+        pytest.param(4, 6, "local", None, 1, 3072, id="one task asked for"),
+        pytest.param(4, 6, "local[*,3]", "3GiB", 4, 3072, id="a heap asked for"),
+        pytest.param(8, 6, "local[*]", "4GiB", 2, 4096, id="a large heap asked for leaves room for fewer tasks"),
+    ],
+)
+def test_a_local_spark_takes_what_its_container_has(
+    pod: Callable[[int, float], None],
+    tmp_path: Path,
+    cores: int,
+    gib: float,
+    master_url: str,
+    heap: str | None,
+    tasks: int,
+    mib: int,
+) -> None:
+    pod(cores, gib)
+    settings = SparkSettings.model_validate({"master": master_url, "heap": heap})
+    conf = configuration(settings, tmp_path)
+    assert conf["spark.driver.memory"] == f"{mib}m"
+    assert "*" not in conf["spark.master"], "Spark would count the node's cores"
+    assert master(settings).cores == tasks
+    assert conf["spark.sql.shuffle.partitions"] == str(tasks)
+    found = sizes(settings)
+    assert bool(found.problem) is (found.needed > gib * GIB)
+
+
+@pytest.mark.parametrize(
+    ("asked", "short"), [({}, False), ({"heap": "5GiB"}, True), ({"master": "local[16]"}, True)], ids=str
+)
+def test_asking_for_more_than_the_limit_is_said_with_what_helps(
+    pod: Callable[[int, float], None], asked: dict[str, str], short: bool
+) -> None:
+    pod(4, 6)
+    problem = sizes(SparkSettings.model_validate(asked)).problem
+    assert bool(problem) is short
+    if short:
+        assert "the limit is 6144 MiB: raise the memory limit" in problem
+
+
+def test_executors_on_kubernetes_run_the_daemons_image_and_end_with_its_pod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "namespace").write_text("ingestd-dev\n")
+    monkeypatch.setattr("ingestd.prepare.masters._SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr("socket.gethostname", lambda: "ingestd-6f-abc")
+    settings = SparkSettings(master="k8s://https://kubernetes.default.svc", image="registry/ingestd:1")
+    conf = configuration(settings, tmp_path)
+    assert conf["spark.kubernetes.container.image"] == "registry/ingestd:1"
+    assert conf["spark.kubernetes.namespace"] == "ingestd-dev"
+    assert conf["spark.kubernetes.driver.pod.name"] == "ingestd-6f-abc"
+    assert "spark.kubernetes.namespace" not in configuration(SparkSettings(master="yarn"), tmp_path)
+
+
+def test_fetched_files_take_a_share_of_the_volume_that_is_really_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for total, room in ((10 * GIB, 4 * GIB), (500 * GIB, 20 * GIB)):
+        monkeypatch.setattr("shutil.disk_usage", lambda _, total=total: SimpleNamespace(total=total))
+        assert scratch_room(SparkSettings(), tmp_path) == room
+        with capture_logs() as said:
+            assert scratch_room(SparkSettings(scratch_size="12GiB"), tmp_path) == 12 * GIB
+        assert [one["event"] for one in said] == (["spark.scratch_short"] if total < 12 * GIB else [])
 
 
 @pytest.mark.parametrize(

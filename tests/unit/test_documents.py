@@ -179,3 +179,14 @@ def test_places_are_those_of_the_document() -> None:
     inner = document["a"][0]
     assert (str(inner.key_places["b"]), str(inner.value_places["b"])) == ("a.yaml:2:5", "a.yaml:2:8")
     assert isinstance(inner["b"], PlainText)
+
+
+@pytest.mark.parametrize("number", [str(2**63), "-" + "9" * 30, "9" * 5000, "1e400"])
+@pytest.mark.parametrize("file", ["a.json", "a.yaml"])
+def test_a_number_beyond_64_bits_is_refused_with_its_place(number: str, file: str) -> None:
+    with pytest.raises(DocumentError) as refused:
+        read_documents(f'{{"When": {{"Message":\n {number}}}}}', file)
+    (problem,) = refused.value.problems
+    assert (problem.line, problem.column) == (2, 2)
+    assert "in quotes" in str(problem)
+    assert read_documents(f'{{"a": "{number}", "b": {2**63 - 1}}}', file)

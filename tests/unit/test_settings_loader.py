@@ -9,7 +9,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr
 
 from ingestd.documents import DocumentError
 from ingestd.model.quantities import ByteSize, Duration
-from ingestd.settings_loader import load_settings
+from ingestd.settings_loader import load_settings, service_links
 
 
 class Pull(BaseModel):
@@ -108,3 +108,47 @@ def test_a_missing_file_and_a_list_are_refused(file: Path) -> None:
     assert refused(file, {}) == ["FILE: cannot be read: No such file or directory"]
     file.write_text("- a\n")
     assert refused(file, {}) == ["FILE:1:1: settings must be one mapping of keys to values"]
+
+
+# What a kubelet gives every pod of a namespace with the Services `ingestd` (two ports) and `ingestd-prod` (IPv6).
+SERVICE_LINKS = {
+    "INGESTD_SERVICE_HOST": "10.96.0.17",
+    "INGESTD_SERVICE_PORT": "9090",
+    "INGESTD_SERVICE_PORT_HTTP": "9090",
+    "INGESTD_SERVICE_PORT_SPARK_DRIVER": "7078",
+    "INGESTD_PORT": "tcp://10.96.0.17:9090",
+    "INGESTD_PORT_9090_TCP": "tcp://10.96.0.17:9090",
+    "INGESTD_PORT_9090_TCP_PROTO": "tcp",
+    "INGESTD_PORT_9090_TCP_PORT": "9090",
+    "INGESTD_PORT_9090_TCP_ADDR": "10.96.0.17",
+    "INGESTD_PORT_53_UDP": "udp://10.96.0.17:53",
+    "INGESTD_PROD_SERVICE_HOST": "fd00::17",
+    "INGESTD_PROD_PORT": "tcp://[fd00::17]:9090",
+    "INGESTD_PROD_PORT_9090_TCP_ADDR": "fd00::17",
+}
+
+
+def test_what_kubernetes_injects_for_a_service_is_no_setting() -> None:
+    environ = {"INGESTD_PROJECT": "p", "INGESTD_PULL__LEASE": "5s", **SERVICE_LINKS}
+    assert load_settings(Settings, None, environ).pull.lease == timedelta(seconds=5)
+    assert service_links(environ) == sorted(SERVICE_LINKS)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("INGESTD_PORT", "9090"),
+        ("INGESTD_PORT", "tcp://ingestd:9090"),
+        ("INGESTD_PORT", "tcp://10.96.0.17:99999"),
+        ("INGESTD_SERVICE_HOST", "ingestd.prod.svc"),
+        ("INGESTD_SERVICE_PORT", "tcp://10.96.0.17:9090"),
+        ("INGESTD_PORT_9090_TCP_PROTO", "http"),
+        ("INGESTD_PORT_9090_TCP_NAME", "http"),
+        ("INGESTD_HTTP__SERVICE_PORT", "9090"),
+    ],
+)
+def test_a_mistake_that_looks_like_a_service_link_is_still_refused(name: str, value: str) -> None:
+    assert service_links({name: value}) == []
+    [problem] = refused(None, {"INGESTD_PROJECT": "p", name: value})
+    assert problem.startswith(f"{name}: ")
+    assert "unknown key" in problem

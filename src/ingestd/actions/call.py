@@ -4,28 +4,31 @@ It carries an `Idempotency-Key`, so it may be repeated when the network fails or
 """
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
 
 from ingestd.actions.context import ActionContext, Outcome, Step, idempotency_key
+from ingestd.actions.hosts import check_host, reach
 from ingestd.actions.push import content
 from ingestd.model.errors import BadInput, Throttled, Transient
 from ingestd.model.objects import ObjectRef
+from ingestd.ops.redaction import hide
 from ingestd.ports import HttpAnswer
 from ingestd.retry import RetryPolicy
 from ingestd.rules.actions import CallRequest
+from ingestd.rules.expansion import Scope
+from ingestd.rules.secrets import public_url
 
 _KEPT_BODY = 64 * 1024  # of an answer, for the next action's variables and the journal
 
 
 async def run(ctx: ActionContext, step: Step, request: CallRequest) -> Outcome:
     check_host(request.url, ctx.settings.allowed_hosts)
-    shown = without_query(request.url)
+    shown = public_url(request.url)
     headers = await _headers(ctx, step, request)
-    body = await _body(ctx, request)
+    body = await _body(ctx, step, request)
     retries = ctx.settings.call_retries if request.retries is None else request.retries
 
     async def attempt() -> HttpAnswer:
@@ -35,6 +38,7 @@ async def run(ctx: ActionContext, step: Step, request: CallRequest) -> Outcome:
             headers=headers,
             body=body,
             limit=request.timeout or ctx.settings.timeout,
+            reach=reach(request.url, ctx.settings.allowed_hosts),
         )
         if failure := judge(answer, f"{request.method} {shown}"):
             raise failure
@@ -42,22 +46,6 @@ async def run(ctx: ActionContext, step: Step, request: CallRequest) -> Outcome:
 
     answer = await ctx.retrier.call(attempt, "actions.call", resource=shown, policy=RetryPolicy(attempts=retries + 1))
     return Outcome(_response(answer), details={"url": shown, "status": answer.status})
-
-
-def check_host(url: str, allowed: tuple[str, ...]) -> None:
-    """Refuse a URL outside the operator's list. `*.example.com` covers every host below example.com."""
-    try:
-        parts = urlsplit(url)
-        host, port = (parts.hostname or "").lower(), parts.port
-    except ValueError as error:
-        raise BadInput(f"call: {url!r} is no URL: {error}") from error
-    if parts.scheme not in ("http", "https") or not host:
-        raise BadInput(f"call: {url!r} is no http(s) URL")
-    if parts.username or parts.password:
-        raise BadInput("call: credentials in a URL end up in logs; use Headers or Auth")
-    spellings = (host, f"{host}:{port}") if port else (host,)
-    if not any(fnmatchcase(spelling, pattern.lower()) for pattern in allowed for spelling in spellings):
-        raise BadInput(f"call: host {host} is not allowed; add it to actions.allowed_hosts in the settings")
 
 
 def judge(answer: HttpAnswer, what: str) -> BadInput | Transient | Throttled | None:
@@ -77,22 +65,26 @@ async def _headers(ctx: ActionContext, step: Step, request: CallRequest) -> dict
     if isinstance(request.body, Mapping | list | tuple):
         headers["Content-Type"] = "application/json"
     if request.scopes:
-        headers["Authorization"] = f"Bearer {await ctx.http.access_token(request.scopes)}"
+        headers["Authorization"] = f"Bearer {hide(await ctx.http.access_token(request.scopes))}"
     elif request.auth:
-        headers["Authorization"] = f"Bearer {await ctx.http.identity_token(without_query(request.url))}"
+        headers["Authorization"] = f"Bearer {hide(await ctx.http.identity_token(without_query(request.url)))}"
     named = {key.lower() for key in request.headers}
     return {**{key: value for key, value in headers.items() if key.lower() not in named}, **request.headers}
 
 
-async def _body(ctx: ActionContext, request: CallRequest) -> bytes:
-    if not request.body_url:
+async def _body(ctx: ActionContext, step: Step, request: CallRequest) -> bytes:
+    """The body, from the rule (already filled in) or from a file, whose variables are filled in here."""
+    if request.body is not None or not request.body_url:
         return content(request.body)
     try:
         ref = ObjectRef.parse(request.body_url)
     except ValueError as error:
         raise BadInput(f"call: BodyURL: {error}") from error
     data, _ = await ctx.store.read(ref)
-    return data
+    try:
+        return content(Scope(step.values).expand_text(data.decode()))
+    except UnicodeDecodeError:
+        return data  # no text, so there is nothing to fill in
 
 
 def _response(answer: HttpAnswer) -> dict[str, Any]:
@@ -110,5 +102,5 @@ def _response(answer: HttpAnswer) -> dict[str, Any]:
 
 
 def without_query(url: str) -> str:
-    """The URL as it may be logged: a query can hold secrets."""
+    """The audience of a token."""
     return urlsplit(url)._replace(query="", fragment="").geturl()

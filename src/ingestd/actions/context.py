@@ -8,12 +8,14 @@ from typing import Any, Protocol
 
 from pydantic import SecretStr
 
+from ingestd.actions.plan import PlannedAction
 from ingestd.model.errors import BadInput
 from ingestd.model.jobs import JobRequest, JobState, Mode
 from ingestd.model.objects import FileVersion, ObjectRef
 from ingestd.model.tables import InvalidTableName, TableName, parse_table
 from ingestd.ports import HttpClient, ObjectStore, Publisher, SparkSql, Warehouse
 from ingestd.retry import Retrier
+from ingestd.rules.actions import Request
 
 
 class ActionHttp(HttpClient, Protocol):
@@ -73,6 +75,16 @@ class BatchRows:
     """URIs of the prepared files, of which a batch without rows has none; None: the batch's own files are read."""
 
 
+class OpenRequest(Protocol):
+    async def __call__(self, action: PlannedAction) -> Request:
+        """The action's request with its secrets, which are not pinned with the batch."""
+        ...
+
+
+async def as_planned(action: PlannedAction) -> Request:
+    return action.action.body
+
+
 @dataclass(frozen=True, slots=True)
 class ActionContext:
     """One batch, seen from its actions."""
@@ -93,6 +105,7 @@ class ActionContext:
     files: tuple[FileVersion, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
     retrier: Retrier = field(default_factory=Retrier)
+    opened: OpenRequest = as_planned
     spark: SparkSql | None = None
     rows: BatchRows = field(default_factory=BatchRows)
     _by_ref: dict[ObjectRef, FileVersion] = field(init=False, repr=False, compare=False)

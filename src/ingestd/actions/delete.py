@@ -4,20 +4,27 @@ A file of the batch is deleted only in the generation that was loaded: a newer u
 """
 
 from ingestd.actions.context import ActionContext, Outcome, Step
-from ingestd.actions.objects import Fate, each, refs
-from ingestd.model.errors import PreconditionFailed
+from ingestd.actions.objects import Fate, counted, refs
+from ingestd.model.errors import IngestError, PreconditionFailed
 from ingestd.model.objects import ObjectRef
+from ingestd.ports import Deletion
 from ingestd.rules.actions import DeleteRequest
 
 
 async def run(ctx: ActionContext, step: Step, request: DeleteRequest) -> Outcome:
-    async def one(ref: ObjectRef) -> Fate:
-        own = ctx.file_at(ref)
-        try:
-            deleted = await ctx.store.delete(ref, if_generation=own.generation if own else None)
-        except PreconditionFailed:
-            return Fate.SUPERSEDED
-        return Fate.DELETED if deleted else Fate.GONE
+    objects = refs([*request.urls, *([request.source_url] if request.source_url else [])])
+    outcomes = await ctx.store.delete_all([_deletion(ctx, ref) for ref in objects])
+    return Outcome(details={"objects": counted(ctx, step, objects, [_fate(one) for one in outcomes])})
 
-    urls = [*request.urls, *([request.source_url] if request.source_url else [])]
-    return Outcome(details={"objects": await each(ctx, step, refs(urls), one)})
+
+def _deletion(ctx: ActionContext, ref: ObjectRef) -> Deletion:
+    own = ctx.file_at(ref)
+    return Deletion(ref, own.generation if own else None)
+
+
+def _fate(outcome: bool | IngestError) -> Fate | IngestError:
+    if isinstance(outcome, PreconditionFailed):
+        return Fate.SUPERSEDED
+    if isinstance(outcome, IngestError):
+        return outcome
+    return Fate.DELETED if outcome else Fate.GONE

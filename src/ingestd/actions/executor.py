@@ -10,6 +10,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -23,8 +24,11 @@ from ingestd.actions.plan import PlannedAction
 from ingestd.actions.values import scope
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient
 from ingestd.model.jobs import JobRef, JobState
+from ingestd.ops import tracing
+from ingestd.ops.redaction import hiding, redacted
 from ingestd.rules.actions import Request
 from ingestd.rules.expansion import Scope, render
+from ingestd.rules.secrets import secret_texts
 
 log = structlog.get_logger(__name__)
 
@@ -101,7 +105,8 @@ class _Run:
             outcome = await self._restored(step, ctx.progress.response(step.number))
         else:
             try:
-                outcome = await self._act(action, step)
+                with tracing.span(f"action {step.action}", step=step.number):
+                    outcome = await self._act(action, step)
             except IngestError as failure:
                 raise await self._failed(action, step, failure) from failure
             await self._record(step, outcome)
@@ -114,14 +119,17 @@ class _Run:
         """The action itself, without nested lists. None: skipped, with everything below it."""
         if not await self._wanted(action, step):
             return None
-        request = filled_request(action, step)
-        try:
-            return await ACTIONS[action.name].run(self._ctx, step, request)
-        except IngestError:
-            raise
-        except Exception as bug:
-            log.exception("action.broke", step=step.number, action=step.action, event_id=self._ctx.event_id)
-            raise Fatal(f"{type(bug).__name__}: {bug}") from bug
+        request = filled_request(await self._ctx.opened(action), step)
+        with hiding(secret_texts(request)):
+            try:
+                outcome = await ACTIONS[action.name].run(self._ctx, step, request)
+            except IngestError as error:
+                error.args = redacted(error.args)
+                raise
+            except Exception as bug:
+                log.exception("action.broke", step=step.number, action=step.action, event_id=self._ctx.event_id)
+                raise Fatal(redacted(f"{type(bug).__name__}: {bug}")) from bug
+            return replace(outcome, response=redacted(outcome.response), details=redacted(outcome.details))
 
     async def _record(self, step: Step, outcome: Outcome | None) -> None:
         ctx = self._ctx
@@ -185,10 +193,9 @@ class _Run:
 _SKIPPED = {"Skipped": True}
 
 
-def filled_request(action: PlannedAction, step: Step) -> Request:
+def filled_request(body: Request, step: Step) -> Request:
     """The request with its variables, and what it leaves unsaid, filled in."""
-    own_sql = ACTIONS[action.name].own_sql
-    body = action.action.body
+    own_sql = ACTIONS[step.action].own_sql
     kept = {name: getattr(body, name) for name in own_sql}
     try:
         filled = body.model_copy(update=dict.fromkeys(own_sql)).expanded(Scope(step.values))

@@ -1,6 +1,6 @@
-"""What `delete` and `move` share: many objects, a few at a time, and the marks that keep moved files from looping."""
+"""What `delete` and `move` share: what becomes of many objects, and the marks that keep moved files from looping."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from urllib.parse import quote, unquote
 
@@ -8,8 +8,7 @@ import structlog
 from prometheus_client import Counter
 
 from ingestd.actions.context import ActionContext, Step
-from ingestd.model.bounded import bounded
-from ingestd.model.errors import BadInput
+from ingestd.model.errors import BadInput, IngestError
 from ingestd.model.objects import ObjectRef
 
 log = structlog.get_logger(__name__)
@@ -48,21 +47,23 @@ def refs(urls: Iterable[str]) -> list[ObjectRef]:
     return list(found)
 
 
-async def each(
-    ctx: ActionContext, step: Step, objects: Iterable[ObjectRef], work: Callable[[ObjectRef], Awaitable[Fate]]
+def counted(
+    ctx: ActionContext, step: Step, objects: Sequence[ObjectRef], outcomes: Sequence[Fate | IngestError]
 ) -> dict[str, int]:
-    """Do `work` for every object, a bounded number at a time. All get their turn; the first failure is raised then."""
-
-    async def one(ref: ObjectRef) -> Fate:
-        fate = await work(ref)
-        OBJECTS.labels(step.action, fate).inc()
+    """What became of the objects, counted. All had their turn; the first failure is raised now."""
+    counts: dict[str, int] = {}
+    failures: list[IngestError] = []
+    for ref, fate in zip(objects, outcomes, strict=True):
+        if isinstance(fate, IngestError):
+            failures.append(fate)
+            continue
         if fate is Fate.SUPERSEDED:
             log.warning("action.object_superseded", action=step.action, object=ref.url, event_id=ctx.event_id)
-        return fate
-
-    counts: dict[str, int] = {}
-    for fate in await bounded(objects, one, ctx.settings.max_concurrency):
         counts[str(fate)] = counts.get(str(fate), 0) + 1  # plain text, since it is logged
+    for word, count in counts.items():
+        OBJECTS.labels(step.action, word).inc(count)
+    if failures:
+        raise failures[0]
     return counts
 
 

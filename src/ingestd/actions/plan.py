@@ -62,14 +62,15 @@ class PlannedAction:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What follows a job: one of two lists, and the clean-up that ends either."""
+    """What follows a job: one of two lists, and the clean-up that ends either. `on_blocked` comes before either."""
 
     on_success: tuple[PlannedAction, ...] = ()
     on_failure: tuple[PlannedAction, ...] = ()
     cleanup: tuple[PlannedAction, ...] = ()
+    on_blocked: tuple[PlannedAction, ...] = ()
 
     def walk(self) -> Iterator[PlannedAction]:
-        for action in (*self.on_success, *self.on_failure, *self.cleanup):
+        for action in (*self.on_success, *self.on_failure, *self.cleanup, *self.on_blocked):
             yield from action.walk()
 
     def to_json(self) -> dict[str, Any]:
@@ -101,11 +102,13 @@ def plan(
     on_failure: Sequence[Action | Mapping[str, Any]] = (),
     cleanup: Sequence[Action | Mapping[str, Any]] = (),
     *,
+    on_blocked: Sequence[Action | Mapping[str, Any]] = (),
     after: int = LOAD_STEP,
 ) -> Plan:
     """Number the actions of a rule, route or task, typed or as written; clean-up's numbers come after both lists'."""
     numbers = _Numbers(after)
-    return Plan(_numbered(on_success, numbers), _numbered(on_failure, numbers), _numbered(cleanup, numbers))
+    lists = (_numbered(actions, numbers) for actions in (on_success, on_failure, cleanup, on_blocked))
+    return Plan(*lists)
 
 
 def parse_action(document: Action | Mapping[str, Any]) -> Action:

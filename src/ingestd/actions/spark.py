@@ -22,10 +22,11 @@ from ingestd.actions.objects import marks
 from ingestd.actions.query import statement
 from ingestd.actions.values import job_response
 from ingestd.model.bounded import bounded
-from ingestd.model.errors import BadInput, Fatal, NotFound
+from ingestd.model.errors import BadInput, Fatal, NotFound, raise_first
 from ingestd.model.jobs import JobKind
 from ingestd.model.objects import FileVersion, ObjectRef
 from ingestd.model.preparation import BadData, FileLayout, Prepared, PrepareRequest
+from ingestd.ports import Deletion
 from ingestd.rules.actions import SparkRequest
 
 _EMPTY = {"sourceFormat": "NEWLINE_DELIMITED_JSON"}
@@ -72,6 +73,7 @@ async def _into_table(ctx: ActionContext, step: Step, request: SparkRequest, res
         "writeDisposition": write_disposition(append=request.append),
         "createDisposition": "CREATE_IF_NEEDED",
         **result.load_options,
+        **({"schema": {"fields": [dict(column) for column in result.schema]}} if result.schema else {}),
     }
     job = await run_job(ctx, step, JobKind.LOAD, configuration, await location_of(ctx, dest, ctx.dest_table))
     loaded = int(job.statistics.get("load", {}).get("outputRows", rows))
@@ -98,9 +100,10 @@ async def _into_files(ctx: ActionContext, step: Step, request: SparkRequest, res
         await ctx.store.copy(source, target, source_generation=info.generation, metadata=marks(ctx, info.metadata, key))
 
     await bounded(targets, copy, ctx.settings.max_concurrency)
-    async for info in ctx.store.list(ObjectRef(base.bucket, base.name + "/")):
-        if info.ref not in targets:
-            await ctx.store.delete(info.ref, if_generation=info.generation)
+    listed = [info async for info in ctx.store.list(ObjectRef(base.bucket, base.name + "/"))]
+    raise_first(
+        await ctx.store.delete_all([Deletion(one.ref, one.generation) for one in listed if one.ref not in targets])
+    )
     urls = [target.url for target in targets]
     rows = sum(output.rows for output in result.outputs)
     return Outcome({"URLs": urls, "Rows": rows}, details={"rows": rows, "files": len(urls), "dest": base.url})

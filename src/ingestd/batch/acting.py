@@ -2,16 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import orjson
+import structlog
 
 from ingestd.actions.context import ActionContext, ActionHttp, ActionSettings, BatchRows
 from ingestd.actions.executor import ActionFailed, run_actions
 from ingestd.actions.objects import loop_guard
-from ingestd.actions.plan import Plan, plan
+from ingestd.actions.plan import Plan, PlannedAction, plan
 from ingestd.batch.expiring import Expiries
 from ingestd.batch.journal import Held, Journal
+from ingestd.batch.keyring import Keyring
 from ingestd.batch.quarantine import Quarantine
 from ingestd.batch.record import Kind, Record, StepOutcome
 from ingestd.batch.rule import rule_of
@@ -21,8 +24,13 @@ from ingestd.model.jobs import JobState
 from ingestd.model.objects import FileVersion
 from ingestd.model.preparation import Drift
 from ingestd.ports import ObjectStore, Publisher, SparkSql, Warehouse
+from ingestd.rules.catalogue import Context, names
+from ingestd.rules.expansion import unknown_variables
+from ingestd.rules.rule import plain
 from ingestd.settings import Settings
 from ingestd.warehouse.jobs import JobRunner
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -56,6 +64,7 @@ class PostActions:
         jobs: JobRunner,
         journal: Journal,
         settings: Settings,
+        keyring: Keyring,
         spark: SparkSql | None = None,
     ) -> None:
         self._store = store
@@ -65,6 +74,7 @@ class PostActions:
         self._jobs = jobs
         self._journal = journal
         self._settings = settings
+        self._keyring = keyring
         self._spark = spark
         self._quarantine = Quarantine(store, settings)
         self._expiries = Expiries(warehouse)
@@ -72,18 +82,35 @@ class PostActions:
     async def on_success(self, held: Held, job: JobState | None, *, last_try: bool) -> None:
         await self._expiries.set(held.record)
         steps = _plan(held.record)
-        ctx = self._context(held, held.record.loaded_files)
+        ctx = self._context(held, held.record.loaded_files, steps)
         if held.record.asynchronous:
             await self._note(held.record, "dispatch.json", steps)
         await _translated(run_actions(ctx, steps.on_success, job=job, cleanup=steps.cleanup, last_try=last_try))
 
     async def on_failure(self, held: Held, job: JobState | None, error: str, *, last_try: bool) -> None:
         steps = _plan(held.record)
-        ctx = self._context(held, held.record.failed_files)
+        ctx = self._context(held, held.record.failed_files, steps)
         if held.record.asynchronous:
             await self._note(held.record, "dispatch.json", steps)
         run = run_actions(ctx, steps.on_failure, job=job, error=error, cleanup=steps.cleanup, last_try=last_try)
         await _translated(run)
+
+    async def on_blocked(self, held: Held, error: str, *, patient: bool) -> None:
+        """Tell at once that the batch waits for a person, and leave everything else to its end.
+
+        A rule with `OnBlocked` says itself what is done. Of one without, what only tells in `OnFailure` is done now,
+        under its own step's number: its author wanted to hear of a missing table, not of the week that has passed
+        since. A finished step is in the record before the next begins, so neither another wait nor the end repeats
+        it; whoever dies between telling and saving tells once more, under the same idempotency key.
+        """
+        steps = _plan(held.record)
+        ctx = self._context(held, held.record.files)
+        telling = [(one,) for one in steps.on_failure if _only_tells(one)] if patient else []
+        for actions in [steps.on_blocked] if steps.on_blocked else telling:
+            try:
+                await run_actions(ctx, actions, error=error)
+            except ActionFailed as failure:  # logged and counted; why the batch waits stays its error
+                log.warning("batch.not_told", event_id=held.record.event_id, error=str(failure))
 
     def guarded(self, record: Record, metadata: Mapping[str, str]) -> bool:
         return record.rule_name in loop_guard(metadata)
@@ -99,7 +126,7 @@ class PostActions:
         document = orjson.dumps(steps.to_json(), option=orjson.OPT_INDENT_2, default=str)
         await self._journal.note(self._journal.beside(record, name), document)
 
-    def _context(self, held: Held, files: tuple[FileVersion, ...]) -> ActionContext:
+    def _context(self, held: Held, files: tuple[FileVersion, ...], steps: Plan | None = None) -> ActionContext:
         record = held.record
         actions = self._settings.actions
         return ActionContext(
@@ -128,6 +155,7 @@ class PostActions:
             values=self._values(record, files),
             spark=self._spark,
             rows=rows_of(record),
+            opened=partial(self._keyring.request, record, steps or Plan()),
         )
 
     def _values(self, record: Record, files: tuple[FileVersion, ...]) -> dict[str, Any]:
@@ -165,7 +193,20 @@ def _own_rows(record: Record) -> BatchRows:
 
 
 def _plan(record: Record) -> Plan:
-    return plan(record.rule.get("OnSuccess") or (), record.rule.get("OnFailure") or ())
+    rule = record.rule
+    return plan(rule.get("OnSuccess") or (), rule.get("OnFailure") or (), on_blocked=rule.get("OnBlocked") or ())
+
+
+_TELLERS = frozenset({"notify", "push", "call"})
+
+
+def _only_tells(planned: PlannedAction) -> bool:
+    """Whether it changes nothing here and needs nothing of the actions around it."""
+    action = planned.action
+    if action.name not in _TELLERS or action.when or planned.on_success or planned.on_failure:
+        return False
+    chained = {f"${name}" for name in names(Context.CHAINED)}
+    return chained.isdisjoint(unknown_variables(plain(action.body), frozenset()))
 
 
 async def _translated(run: Any) -> None:

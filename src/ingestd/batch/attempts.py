@@ -9,18 +9,21 @@ published at the end (see `publishing`).
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
 from ingestd.batch import recovery
-from ingestd.batch.content import Chunk, Fate, Progress, SetAside
+from ingestd.batch.content import Chunk, Fate, Members, Progress, SetAside
 from ingestd.batch.driving import IN_PLACE, concluded_phase, one_format, request, stopped, unloaded
 from ingestd.batch.journal import Held
 from ingestd.batch.landing import landing_load, landing_table, lands_apart, truncates
+from ingestd.batch.overwrites import Changed, changed
 from ingestd.batch.parts import Parts
 from ingestd.batch.publishing import Publishing
 from ingestd.batch.record import Record
 from ingestd.batch.rule import rule_of
+from ingestd.batch.sources import describe
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobState
 from ingestd.model.preparation import BadData
@@ -30,6 +33,7 @@ from ingestd.warehouse.proof import loaded_bytes, loaded_rows, missing_source, p
 
 log = structlog.get_logger(__name__)
 
+_GONE = (Fate.SUPERSEDED, Fate.MISSING)
 _JUST_NOW = 2.0  # seconds for which a look at the sources holds
 
 
@@ -52,13 +56,47 @@ class Loading(Publishing):
         created a moment ago, so no job of it exists yet.
         """
         await self._ready()
+        resumed = not fresh
         if not self._record.progress.begun:
             await self._begin(fresh=fresh)
-        while self._record.progress.chunks:
+        while self._record.progress.chunks or (resumed and await self._outrun()):
             if not await self._round(fresh=fresh):
                 return False
             fresh = False
         return await self._conclude()
+
+    async def _outrun(self) -> bool:
+        """Whether a job runs although all of its files dropped out before it was submitted.
+
+        Whoever held the batch before us may have looked at the sources before they changed, and be about to submit the
+        job. So its id is used up, by a job that reads nothing; if it was taken already, that job is heard.
+        """
+        record, parts = self._record, self._parts
+        gone = [index for index, one in record.progress.aside.items() if one.fate in _GONE and not one.job_id]
+        if record.progress.loads or record.success or not gone or lands_apart(record):
+            return False  # what lands apart without being published is dropped, whoever landed it
+        nothing = (parts.settings.staging / f"{record.event_id}/1/nothing").url
+        for number in (record.progress.jobs, record.progress.jobs + 1):
+            if number < 1:
+                continue
+            ref = record.load_job(number)
+            job = await parts.warehouse.get_job(ref)
+            if job is None:
+                load = {**landing_load(record), "sourceUris": [nothing], "createDisposition": "CREATE_NEVER"}
+                job = await parts.warehouse.insert_job(request(record, ref, JobKind.LOAD, load, "load"))
+            sources = job.configuration.get("sourceUris") or ()
+            if nothing in sources or job.failed:
+                continue
+            log.warning("batch.outrun", event_id=record.event_id, job=ref.job_id)
+            aside = {index: one for index, one in record.progress.aside.items() if index not in gone}
+            chunk = Chunk(number, tuple(index for index in gone if record.files[index].ref.url in sources))
+            rest = {index: record.progress.aside[index] for index in gone if index not in chunk.files}
+            progress = replace(
+                record.progress, aside={**aside, **rest}, chunks=(chunk,), jobs=max(number, record.progress.jobs)
+            )
+            self._held.record = replace(record, progress=progress)
+            return bool(chunk.files)
+        return False
 
     async def _begin(self, *, fresh: bool) -> None:
         """Decide which jobs load the files. A job that exists although nothing was saved is the one job for all."""
@@ -72,11 +110,11 @@ class Loading(Publishing):
             return
         one_format(record)
         indexes = [index for index in range(len(record.files)) if index not in record.progress.aside]
-        aside = await self._look(indexes)
+        self._set_aside(await self._entered(indexes))
+        await self._look([index for index in indexes if index not in self._record.progress.aside], self._set_aside)
         record = self._record
-        progress = replace(record.progress, aside={**record.progress.aside, **aside})
         sizes = [file.size for file in record.files]
-        progress = recovery.begin(progress, sizes, recovery.JobLimits(limits.max_files, limits.max_bytes))
+        progress = recovery.begin(record.progress, sizes, recovery.JobLimits(limits.max_files, limits.max_bytes))
         self._looked = {chunk.job: self._parts.clock.monotonic() for chunk in progress.chunks}
         self._held.record = replace(record, progress=progress, staged=record.staged or len(progress.chunks) > 1)
 
@@ -102,11 +140,8 @@ class Loading(Publishing):
         target = landing_table(self._record)
         await parts.governor.admit(target, partitioned=parts.preparation.partitioned(self._record), key=ref.job_id)
         if parts.clock.monotonic() - self._looked.get(chunk.job, -_JUST_NOW) >= _JUST_NOW:
-            aside = await self._look(list(chunk.files))
-            if aside:
-                progress = recovery.left_out(self._record.progress, chunk, aside)
-                self._held.record = replace(self._record, progress=progress)
-        current = next((one for one in self._record.progress.chunks if one.job == chunk.job), None)
+            await self._look(list(chunk.files), partial(self._leave_out, chunk.job))
+        current = self._chunk(chunk.job)
         if current is None:
             return None
         if lands_apart(self._record) and not self._landing_ready:
@@ -115,6 +150,15 @@ class Loading(Publishing):
         record = self._record
         load = {**landing_load(record), "sourceUris": [record.files[index].ref.url for index in current.files]}
         return await self._insert(request(record, ref, JobKind.LOAD, load, "load"), target)
+
+    def _chunk(self, job: int) -> Chunk | None:
+        return next((one for one in self._record.progress.chunks if one.job == job), None)
+
+    def _leave_out(self, job: int, found: Mapping[int, SetAside]) -> None:
+        chunk = self._chunk(job)
+        if chunk is not None and found:
+            progress = recovery.left_out(self._record.progress, chunk, found)
+            self._held.record = replace(self._record, progress=progress)
 
     def _follows(self, record: Record) -> bool:
         """One job for all of its files: that is how every batch begins."""
@@ -150,10 +194,10 @@ class Loading(Publishing):
         record, limits = self._record, self._parts.settings.jobs
         problem = job_failure(job)
         if problem is None:
-            self._proven(chunk, job)
+            await self._proven(chunk, job)
             return None
         if missing_source(job):
-            if gone := await self._look(list(chunk.files)):
+            if gone := (await self._seen(list(chunk.files))).aside:
                 progress = recovery.taken_out(self._record.progress, chunk, gone, self._max_reload)
                 self._held.record = replace(self._record, progress=progress)
                 return None
@@ -173,20 +217,50 @@ class Loading(Publishing):
         self._held.record = replace(self._record, progress=progress, error=str(problem))
         return None
 
-    def _proven(self, chunk: Chunk, job: JobState) -> None:
+    async def _proven(self, chunk: Chunk, job: JobState) -> None:
         record = self._record
         chunk = _as_submitted(record, chunk, job)
         prove(job, [record.files[index] for index in chunk.files])
+        # What lands apart is not committed yet, and looked at when all of it has landed.
+        moved = Changed() if lands_apart(record) else await self._changed(chunk.files, job)
+        await self._parts.trails.note(record, moved.notes)
         aside = {index: one for index, one in record.progress.aside.items() if index not in chunk.files}
+        aside |= {index: SetAside(Fate.SUPERSEDED, why, job.ref.job_id) for index, why in moved.unread.items()}
+        kept = tuple(index for index in chunk.files if index not in moved.unread)
         progress = recovery.loaded(
             replace(record.progress, aside=aside),
-            chunk,
-            loaded_rows(job),
-            loaded_bytes(job),
+            replace(chunk, files=kept),
+            loaded_rows(job) if kept else 0,  # all of them are others' rows, who claim them
+            loaded_bytes(job) if kept else 0,
             self._max_reload,
             cumulative=bool(record.load.get("maxBadRecords")),
         )
         self._held.record = replace(record, progress=progress, error="")
+
+    async def _changed(self, indexes: Members, job: JobState) -> Changed:
+        """What the job may have read instead of what it was given; nothing if all is as it was."""
+        files = {index: self._record.files[index] for index in indexes}
+        return changed(job, files, await describe(self._parts.store, [file.ref for file in files.values()]))
+
+    async def _landed_as_pinned(self) -> None:
+        """Landed rows may be other content than the batch's: then they are thrown away, and landed again.
+
+        Files that were overwritten drop out for good, so this comes to an end. Once a publishing step may have begun,
+        nothing is found here any more: what was overwritten since was overwritten after the loads had ended.
+        """
+        progress = self._record.progress
+        moved = 0
+        for load in progress.loads:
+            ref = self._record.load_job(load.job)
+            job = self._ended.get(ref) or await self._parts.warehouse.get_job(ref)
+            if job is not None:
+                found = await self._changed(load.files, job)
+                moved += len(found.notes.keys() | {self._record.files[index].ref for index in found.unread})
+        if not moved:
+            return
+        await self._landing.drop(self._record)
+        self._held.record = replace(self._record, progress=replace(progress, loads=()))
+        raise Transient(f"{moved} files were overwritten while they were loaded; the others are loaded again")
 
     def _refused(self, chunk: Chunk, job: JobState, why: SetAside) -> Progress:
         """A load that BigQuery refused for what it read: find the files at fault."""
@@ -214,6 +288,8 @@ class Loading(Publishing):
         if apart and progress.loads and whole and progress.with_fate(Fate.FAILED):
             progress = unloaded(progress, SetAside(Fate.FAILED, record.error or "the batch was not complete"))
             self._held.record = record = replace(record, progress=progress)
+        if apart and progress.loads and not progress.published:
+            await self._landed_as_pinned()
         if apart and progress.loads and not await self._publish():
             return False
         self._held.record = concluded_phase(self._record)

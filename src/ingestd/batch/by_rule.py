@@ -4,6 +4,7 @@ Names are bounded (see `BoundedLabel`): beyond the first 200 rules or tables, se
 """
 
 from collections import Counter as TallyOf
+from collections.abc import Iterable
 from datetime import datetime
 
 from prometheus_client import Counter, Gauge, Summary
@@ -34,6 +35,21 @@ TABLE_NEWEST = Gauge(
 RULES, TABLES = BoundedLabel(), BoundedLabel()
 
 
+_USUAL = ("done", "failed", "corrupted", "invalid_schema")
+
+
+def expect(rules: Iterable[str]) -> None:
+    """Series of these rules begin at 0: what a counter has when it first shows, Prometheus counts for nothing."""
+    for name in rules:
+        rule = RULES.of(name)
+        for fate in _USUAL:
+            RULE_FILES.labels(rule, fate)
+        for phase in _USUAL[:2]:
+            RULE_BATCHES.labels(rule, phase)
+        RULE_ROWS.labels(rule)
+        RULE_BYTES.labels(rule)
+
+
 def measure(record: Record, fates: TallyOf[str], now: datetime) -> None:
     """Count a batch that has ended."""
     if record.kind is not Kind.LOAD:
@@ -42,7 +58,7 @@ def measure(record: Record, fates: TallyOf[str], now: datetime) -> None:
     RULE_BATCHES.labels(rule, record.phase).inc()
     for fate, number in fates.items():
         RULE_FILES.labels(rule, fate).inc(number)
-    RULE_ROWS.labels(rule).inc(record.progress.rows)
+    RULE_ROWS.labels(rule).inc(record.progress.claimed)
     RULE_BYTES.labels(rule).inc(record.progress.size)
     latency = RULE_LATENCY.labels(rule)
     for file in record.files:

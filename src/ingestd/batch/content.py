@@ -18,9 +18,9 @@ class Fate(StrEnum):
     """Why a batch did not load one of its files."""
 
     MISSING = "missing"  # deleted before it was loaded
-    SUPERSEDED = "superseded"  # overwritten before it was loaded: the newer generation has its own batch
-    IGNORED = "ignored"  # our own move put it there
-    READ_EARLIER = "read_earlier"  # the load of the generation it overwrote has read it: its rows are there
+    SUPERSEDED = "superseded"  # overwritten before it was loaded, or before its job read it: the newer has a batch
+    IGNORED = "ignored"  # not ours to load: our own move put it there, or another batch has it
+    READ_EARLIER = "read_earlier"  # the load of an earlier generation has read it: its rows are there
     LOADED = "loaded"  # by this batch, before it was replayed
     REFUSED = "refused"  # whether its rows are there cannot be told: a person has to look
     CORRUPTED = "corrupted"
@@ -49,6 +49,7 @@ class SetAside:
     position: int | None = None  # the byte at which the row starts
     column: str = ""
     named: bool = True  # False: BigQuery named no file, and this one was found by elimination
+    rows: int | None = None  # that another batch's job brought, of a file that was read earlier
 
     def to_json(self) -> dict[str, Any]:
         document = {
@@ -59,6 +60,7 @@ class SetAside:
             "Position": self.position,
             "Column": self.column,
             "Named": self.named,
+            "Rows": self.rows,
         }
         return {key: value for key, value in document.items() if value not in ("", None)}
 
@@ -72,6 +74,7 @@ class SetAside:
             position=item.get("Position"),
             column=item.get("Column", ""),
             named=item.get("Named", True),
+            rows=item.get("Rows"),
         )
 
 
@@ -135,7 +138,13 @@ class Progress:
 
     @property
     def rows(self) -> int:
+        """What its own jobs have loaded."""
         return sum(load.rows for load in self.loads)
+
+    @property
+    def claimed(self) -> int:
+        """Its files' rows: what its own jobs loaded, and what another batch's job has read of them."""
+        return self.rows + sum(one.rows or 0 for one in self.aside.values())
 
     @property
     def size(self) -> int:

@@ -18,13 +18,15 @@ import structlog
 
 from ingestd.batch import recovery
 from ingestd.batch.attempts import Loading
-from ingestd.batch.content import Chunk, Fate, Progress, SetAside
+from ingestd.batch.content import Chunk, Fate, Members, Progress, SetAside
 from ingestd.batch.driving import unloaded
 from ingestd.batch.journal import Held
 from ingestd.batch.landing import Landing, destination, lands_apart
+from ingestd.batch.overwrites import Changed
 from ingestd.batch.parts import Parts
 from ingestd.batch.querying import Querying
 from ingestd.batch.record import Phase, Record
+from ingestd.batch.sources import Looked
 from ingestd.batch.transforming import SparkTransforming
 from ingestd.model.errors import BadInput, Fatal, IngestError, Transient
 from ingestd.model.jobs import JobRef, JobState
@@ -122,9 +124,9 @@ async def committing(record: Record, warehouse: Warehouse) -> JobState | None:
 class DirectoryLoading(Loading):
     _said = ""  # what BigQuery found fault with
 
-    async def _look(self, indexes: list[int]) -> dict[int, SetAside]:
+    async def _seen(self, indexes: list[int]) -> Looked:
         """The directory was looked at when it was pinned. What is overwritten since is loaded as it is."""
-        return {}
+        return Looked()
 
     async def _judge(self, chunk: Chunk, job: JobState) -> IngestError | None:
         problem = job_failure(job)
@@ -148,7 +150,10 @@ class DirectoryLoading(Loading):
         self._held.record = replace(record, progress=again, staged=False)
         raise Transient(f"{why}; the directory is looked at again")
 
-    def _proven(self, chunk: Chunk, job: JobState) -> None:
+    async def _changed(self, indexes: Members, job: JobState) -> Changed:
+        return Changed()
+
+    async def _proven(self, chunk: Chunk, job: JobState) -> None:
         sources = job.configuration.get("sourceUris")
         record = self._record
         own = [record.files[index].ref.url for index in chunk.files]
@@ -160,7 +165,7 @@ class DirectoryLoading(Loading):
             log.warning("batch.read_as_pinned_before", event_id=record.event_id, job=job.ref.job_id, files=len(files))
             self._held.record = replace(record, files=files, files_url="")
             chunk = replace(chunk, files=tuple(range(len(files))))
-        super()._proven(chunk, job)
+        await super()._proven(chunk, job)
 
     def _refused(self, chunk: Chunk, job: JobState, why: SetAside) -> Progress:
         """Say which file BigQuery found fault with: whoever mends the directory wants to know."""

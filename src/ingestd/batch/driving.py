@@ -5,7 +5,7 @@ asynchronous batches its deferred task comes first. So whoever continues after a
 """
 
 import asyncio
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import NoReturn, TypeVar
@@ -15,17 +15,20 @@ import structlog
 
 from ingestd.batch.content import Fate, Progress, SetAside
 from ingestd.batch.journal import Held, LeaseLost
-from ingestd.batch.landing import Landing, lands_apart
+from ingestd.batch.landing import Landing, destination, lands_apart
 from ingestd.batch.loading import source_format
+from ingestd.batch.overwrites import Overwrites
 from ingestd.batch.parts import Parts
 from ingestd.batch.pinned import HOME, UNMATCHED
 from ingestd.batch.record import Phase, Record
+from ingestd.batch.register import batch_name
 from ingestd.batch.rule import rule_of
 from ingestd.batch.settling import recount, settle
-from ingestd.batch.sources import Looked, Overwrites, look
+from ingestd.batch.sources import Looked, look
 from ingestd.model.errors import BadInput, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobRef, JobRequest, JobState
 from ingestd.model.tables import TableName
+from ingestd.ops import tracing
 from ingestd.rules.schema import DEFAULT_MAX_RELOAD
 from ingestd.warehouse.jobs import count
 
@@ -43,7 +46,7 @@ class Drive:
         self._parts = parts
         self._held = held
         self._landing = Landing(parts)
-        self._overwrites = Overwrites(parts.earlier, parts.warehouse, parts.clock)
+        self._overwrites = Overwrites(parts.underway, parts.trails, parts.journal, parts.clock)
         self._saved = _decided(held.record)
         self._settled = held.record.project, held.record.settled  # as stored
         self._ended: dict[JobRef, JobState] = {}
@@ -108,23 +111,44 @@ class Drive:
                 return ref
         return None
 
-    async def _look(self, indexes: list[int]) -> dict[int, SetAside]:
-        """Look at these sources; the files that drop out."""
+    async def _entered(self, indexes: list[int]) -> dict[int, SetAside]:
+        """Enter these files into the register; those that another batch has are its to load.
+
+        Before the first look at them, and so before any job: see `register`. A success file's directory is loaded as
+        often as its producer says so.
+        """
+        record, parts = self._record, self._parts
+        if record.success is not None:
+            return {}
+        files = [record.files[index] for index in indexes]
+        name = batch_name(parts.journal.place(record), record.born)
+        others = await parts.register.enter(destination(record), name, files)
+        known = {index: others[file.key] for index, file in zip(indexes, files, strict=True) if file.key in others}
+        return {index: SetAside(Fate.IGNORED, f"in batch {place} already") for index, place in known.items()}
+
+    async def _look(self, indexes: list[int], drop: Callable[[Mapping[int, SetAside]], None]) -> None:
+        """Look at these sources, and ask what earlier loads have read; `drop` takes files out of the record."""
+        looked = await self._seen(indexes)
+        self._held.record = replace(self._record, files=looked.described(self._record.files))
+        drop(looked.aside)
+
+        async def give_up() -> None:
+            # Others may wait to learn that these are not loaded, while we wait for theirs.
+            await self._pin(self._record)
+
+        drop(await self._overwrites.check(self._record, looked, give_up, self._seen))
+
+    def _set_aside(self, found: Mapping[int, SetAside]) -> None:
+        progress = self._record.progress
+        self._held.record = replace(self._record, progress=replace(progress, aside={**progress.aside, **found}))
+
+    async def _seen(self, indexes: list[int]) -> Looked:
+        """What is there of these sources; generations that are not leave a note on their name where it may matter."""
         parts, record = self._parts, self._record
         looked = await look(parts.store, record, indexes, lambda marks: parts.acting.guarded(record, marks))
-        self._held.record = replace(self._record, files=looked.described(record.files))
-        return {**looked.aside, **await self._overwritten(looked)}
-
-    async def _overwritten(self, looked: Looked) -> dict[int, SetAside]:
-        if not any(self._record.files[index].overwrote for index in looked.present):
-            return {}
-        if looked.aside and len(self._record.files) > 1:
-            # Others may wait to learn that these are not loaded, while we wait for theirs.
-            progress = self._record.progress
-            held = replace(progress, aside={**progress.aside, **looked.aside})
-            await self._pin(replace(self._record, progress=held))
-            self._held.record = replace(self._record, progress=progress)
-        return await self._overwrites.check(self._record, looked)
+        gone = [index for index, one in looked.aside.items() if one.fate in (Fate.SUPERSEDED, Fate.MISSING)]
+        await self._overwrites.note_gone(record, [record.files[index] for index in gone])
+        return looked
 
     async def _pin(self, record: Record) -> None:
         """Save what the next jobs do, unless the record says so already."""
@@ -151,7 +175,8 @@ class Drive:
         if record.asynchronous:
             await parts.tasks.put(record, parts.journal.running(record), request.ref)
         try:
-            job = await parts.jobs.submit(request)
+            with tracing.span("submit", job=name, kind=request.kind):
+                job = await parts.jobs.submit(request)
         except Throttled as problem:
             self._feed_back(problem, target)
             raise
@@ -219,7 +244,7 @@ def concluded_phase(record: Record) -> Record:
     """The record in the phase that follows from what became of its files."""
     progress = record.progress
     if progress.loaded:
-        return record.enter(Phase.LOADED, rows=progress.rows, error="" if not progress.wrong else record.error)
+        return record.enter(Phase.LOADED, rows=progress.claimed, error="" if not progress.wrong else record.error)
     why = next((progress.aside[index].why for index in (*progress.wrong, *sorted(progress.aside))), record.error)
     if progress.wrong:
         return record.enter(Phase.FAILING, error=record.error or why)

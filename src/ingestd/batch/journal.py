@@ -7,6 +7,8 @@ What is true at any moment, whoever dies when:
 - Every change of a record names the generation it replaces. A replica that was paused while another took over
   fails its next write (`LeaseLost`) and stops. What creates something (a job, `Done/`) is preceded by such a write
   when the lease is over (`confirm`).
+- A finished batch is opened again by a `Running/` record that names the very `Done/` it takes back. From then on it is
+  open: whoever meets the two removes that `Done/` (and no other) and goes on, however long its opener stands still.
 - With a witness, `Running/` outlives `Done/` until the witness has told the end elsewhere, durably. Whoever finds both
   tells it again, so an end is told at least once, and telling it costs the batch nothing.
 """
@@ -22,15 +24,20 @@ from urllib.parse import quote, unquote
 import structlog
 
 from ingestd.batch.manifest import INLINE, from_manifest, to_manifest
-from ingestd.batch.record import Kind, Phase, Record
+from ingestd.batch.record import SCHEMA_VERSION, Kind, Phase, Record
+from ingestd.model.aside import aside
 from ingestd.model.clock import Clock
-from ingestd.model.errors import NotFound, PreconditionFailed
+from ingestd.model.errors import NotFound, PreconditionFailed, UnreadableObject
 from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef
+from ingestd.model.stored import LARGEST, LARGEST_LIST, instant, number, reading
+from ingestd.ops.strangers import Strangers
 from ingestd.ports import ObjectStore
 
 log = structlog.get_logger(__name__)
 
 SOURCE_SAFE = "/#:.=@ "  # what stays as it is in the mark that names a record's first file: header-safe
+
+_MANY_FILES = 20_000  # from which on their list is written and read beside the event loop
 
 
 class LeaseLost(Exception):  # noqa: N818 - a verdict: stop, somebody else carries on
@@ -62,6 +69,12 @@ class Entry:
     files: int = 0
     rule: str = ""  # empty in records from before it was noted
     dest: str = ""
+    version: int = 0  # of its schema; 0 in records from before it was noted
+
+    @property
+    def newer(self) -> bool:
+        """Whether a newer version wrote it, and it is left to that."""
+        return self.version > SCHEMA_VERSION
 
 
 class Witness(Protocol):
@@ -82,6 +95,7 @@ class Journal:
         self._owner = owner
         self._lease = lease
         self.witness: Witness | None = None
+        self.strangers = Strangers(clock)
 
     @property
     def lease(self) -> timedelta:
@@ -92,6 +106,18 @@ class Journal:
 
     def done(self, record: Record) -> ObjectRef:
         return self._root / f"Done/{_path(record)}.run"
+
+    def place(self, record: Record) -> str:
+        """What names the record below `Running/` and `Done/`."""
+        return _path(record)
+
+    async def at(self, place: str) -> Record | None:
+        """The record of this place, running or finished; what is finished counts."""
+        held = await self.read(self._root / f"Running/{place}.run")
+        done = await self.read(self._root / f"Done/{place}.run")
+        if done is None or (held is not None and held.record.reopens == done.generation):
+            return held.record if held else None
+        return done.record
 
     def beside(self, record: Record, name: str, job_id: str = "") -> ObjectRef:
         """Job documents kept for people: `<table>/<date>/<jobID>/tail-job.json` and its siblings."""
@@ -107,6 +133,7 @@ class Journal:
     async def open(self, record: Record, *, claim: bool) -> Held | None:
         """Create the record (claimed by us, or free for anyone); None when it exists already."""
         record = self._stamp(await self.with_files(record), claim=claim)
+        record = replace(record, born=f"{int(record.updated.timestamp() * 1_000_000):x}")
         try:
             generation = await self._write(self.running(record), record, ABSENT)
         except PreconditionFailed:
@@ -119,14 +146,28 @@ class Journal:
         return await self.read(self.running(record))
 
     async def read(self, ref: ObjectRef) -> Held | None:
+        """The record at that place; `UnreadableObject` when something else is there, or one from the future."""
         try:
-            data, info = await self._store.read(ref)
+            return await self._read(ref)
+        except UnreadableObject as error:
+            self.strangers.met("journal", ref, error)
+            raise
+
+    async def _read(self, ref: ObjectRef) -> Held | None:
+        try:
+            data, info = await self._store.read(ref, largest=LARGEST)
         except NotFound:
             return None
-        record = Record.from_json(data)
-        if record.files_url:
-            listed, _ = await self._store.read(ObjectRef.parse(record.files_url))
-            record = replace(record, files=from_manifest(listed))
+        with reading(ref):
+            record = Record.from_json(data)
+            files = ObjectRef.parse(record.files_url) if record.files_url else None
+        if files is not None:
+            try:
+                listed, _ = await self._store.read(files, largest=LARGEST_LIST)
+            except NotFound as error:
+                raise UnreadableObject(f"{ref}: its list of files {files} is gone") from error
+            with reading(files):
+                record = replace(record, files=await aside(len(listed) > _MANY_FILES * 100, from_manifest, listed))
         return Held(record, info.generation)
 
     async def finished(self, record: Record) -> Record | None:
@@ -139,11 +180,28 @@ class Journal:
 
         A replica that comes late may create `Running/` once more, with other files, until it looks for `Done/`.
         """
-        held = await self.find(record)
-        return await self.finished(record) or (held.record if held else None)
+        return await self.at(self.place(record))
+
+    async def whereabouts(self, running: ObjectRef) -> Record | None:
+        """The batch that had its running record there, as it stands now; what is finished counts."""
+        return await self.at(running.name.removeprefix((self._root / "Running/").name).lstrip("/").removesuffix(".run"))
 
     async def is_finished(self, record: Record) -> bool:
-        return await self._store.stat(self.done(record)) is not None
+        """Whether the batch of this record has ended. If the record only takes that end back, this is done now."""
+        done = await self._store.stat(self.done(record))
+        if done is None:
+            return False
+        if done.generation != record.reopens:
+            return True
+        await self._take_back(record)
+        return False
+
+    async def _take_back(self, record: Record) -> None:
+        """Remove the `Done/` that the record reopens: that generation, never the end of a later try."""
+        try:
+            await self._store.delete(self.done(record), if_generation=record.reopens)
+        except PreconditionFailed:
+            log.info("journal.ended_again", event_id=record.event_id)
 
     async def claim(self, held: Held) -> bool:
         """Become the owner, unless somebody else's lease is alive or was faster."""
@@ -187,17 +245,28 @@ class Journal:
         assert held.record.phase.final
         await self.confirm(held)
         record = self._stamp(held.record, claim=False)
-        try:
-            await self._write(self.done(record), record, ABSENT)
-        except PreconditionFailed:
+        if not await self._conclude(record):
             log.info("journal.finished_before", event_id=record.event_id)
             await self.leave(held)
         else:
             await self._part_with(held, record)
 
+    async def _conclude(self, record: Record) -> bool:
+        """Write `Done/`; False when the batch was finished before."""
+        try:
+            await self._write(self.done(record), record, ABSENT)
+        except PreconditionFailed:
+            if await self.is_finished(record):
+                return False
+            await self._write(self.done(record), record, ABSENT)
+        return True
+
     async def leave(self, held: Held) -> None:
         """Part with the running record of a batch that was finished before, by whomever."""
-        finished = await self.finished(held.record) if self.witness else None
+        try:
+            finished = await self.finished(held.record) if self.witness else None
+        except UnreadableObject:
+            finished = None  # whoever wrote that end has told it
         await self._part_with(held, finished or held.record)
 
     async def _part_with(self, held: Held, finished: Record) -> None:
@@ -221,20 +290,38 @@ class Journal:
     async def reopen(self, record: Record, *, keep: bool = False) -> Held:
         """Take a finished record back to `Running/`, free for anyone unless we `keep` it; the next sweep continues it.
 
-        `Running/` comes first, under a lease, so that nobody takes it for the leftover of a finished batch; if we die
-        before `Done/` is gone, that is what it becomes, and nothing has changed. `PreconditionFailed` when the batch
-        has only just ended and its running record is still there.
+        | dies after         | what is there                           | then                                          |
+        |--------------------|-----------------------------------------|-----------------------------------------------|
+        | nothing            | `Done/`                                 | nothing has changed                           |
+        | `Running/` written | both; `Running/` names this very `Done/`| whoever finds them removes `Done/` (see above)|
+        | `Done/` removed    | `Running/`, leased                      | whoever finds it after the lease goes on      |
+
+        `PreconditionFailed` when the batch has only just ended and its running record is still there, or when somebody
+        else opened it since `record` was read.
         """
-        stamped = self._stamp(record, claim=True)
+        done = await self.read(self.done(record))
+        if done is None or done.record.revision != record.revision:
+            raise PreconditionFailed(f"record {record.event_id} was opened again by somebody else")
+        stamped = self._stamp(replace(record, reopens=done.generation), claim=True)
         held = Held(stamped, await self._write(self.running(stamped), stamped, ABSENT))
-        await self._store.delete(self.done(record))
+        await self._take_back(stamped)
         if not keep:
-            await self.save(held, claim=False)
+            try:
+                await self.save(held, claim=False)
+            except LeaseLost:
+                log.info("journal.reopened_and_taken", event_id=record.event_id)  # we stood still; somebody goes on
         return held
 
     async def entries(self, folder: str = "Running/") -> AsyncIterator[Entry]:
         async for info in self._store.list(self._root / folder):
             if info.ref.name.endswith(".run"):
+                yield _entry(info)
+
+    async def under_way(self, table: str) -> AsyncIterator[Entry]:
+        """The running records of a table that rules spell like this, with or without a partition."""
+        place = self._root / f"Running/{_segment(table)}"
+        async for info in self._store.list(place, start=f"{place.name}$", end=f"{place.name}0"):
+            if info.ref.name.endswith(".run") and info.ref.name[len(place.name)] in "/$":
                 yield _entry(info)
 
     async def note(self, ref: ObjectRef, data: bytes) -> None:
@@ -244,7 +331,7 @@ class Journal:
         """The record, its files put away in an object of their own if they are many."""
         if len(record.files) <= INLINE or record.files_url:
             return record
-        data, name = to_manifest(record.files)
+        data, name = await aside(len(record.files) > _MANY_FILES, to_manifest, record.files)
         ref = self._root / f"Files/{_path(record)}-{name}.json"
         try:
             await self._store.create(ref, data, if_generation=ABSENT)
@@ -271,8 +358,12 @@ def _folder(record: Record) -> str:
 
 
 def _table(record: Record) -> str:
+    return _segment(record.home)
+
+
+def _segment(table: str) -> str:
     # The table name may hold `$` or `:`; as one path segment it must not hold a slash.
-    return quote(record.home, safe=".:$-_")
+    return quote(table, safe=".:$-_")
 
 
 def _path(record: Record) -> str:
@@ -281,7 +372,11 @@ def _path(record: Record) -> str:
 
 def _metadata(record: Record) -> dict[str, str]:
     """Carried on the object itself, so that a listing answers most questions without reading any record."""
-    metadata: dict[str, Any] = {"ingestd-phase": record.phase, "ingestd-event": record.event_id}
+    metadata: dict[str, Any] = {
+        "ingestd-phase": record.phase,
+        "ingestd-event": record.event_id,
+        "ingestd-version": record.version,
+    }
     if record.files:
         metadata["ingestd-source"] = quote(record.files[0].key, safe=SOURCE_SAFE)
         metadata["ingestd-files"] = len(record.files)
@@ -304,21 +399,18 @@ def _metadata(record: Record) -> dict[str, str]:
 def _entry(info: ObjectInfo) -> Entry:
     meta: Mapping[str, str] = info.metadata
 
-    def instant(key: str) -> datetime | None:
-        text = meta.get(key)
-        return datetime.fromisoformat(text) if text else None
-
     return Entry(
         ref=info.ref,
         event_id=meta.get("ingestd-event", info.ref.name.rpartition("/")[2].removesuffix(".run")),
         phase=meta.get("ingestd-phase", Phase.ACCEPTED),
         source=meta.get("ingestd-source", ""),
-        lease_until=instant("ingestd-lease-until"),
-        retry_at=instant("ingestd-retry-at"),
+        lease_until=instant(meta.get("ingestd-lease-until")),
+        retry_at=instant(meta.get("ingestd-retry-at")),
         created=info.created,
-        began=instant("ingestd-began") or info.created,
+        began=instant(meta.get("ingestd-began")) or info.created,
         group=meta.get("ingestd-group", ""),
-        files=int(meta.get("ingestd-files", 0)),
+        files=number(meta.get("ingestd-files")),
         rule=unquote(meta.get("ingestd-rule", "")),
         dest=unquote(meta.get("ingestd-dest", "")),
+        version=number(meta.get("ingestd-version")),
     )

@@ -13,17 +13,16 @@ import structlog
 from prometheus_client import Counter
 
 from ingestd.batch.journal import Journal
-from ingestd.model.bounded import bounded
 from ingestd.model.clock import Clock
-from ingestd.model.errors import IngestError, PreconditionFailed
+from ingestd.model.errors import PreconditionFailed, raise_first
 from ingestd.model.objects import ObjectInfo, ObjectRef
-from ingestd.ports import ObjectStore
+from ingestd.ops.survival import surviving
+from ingestd.ports import Deletion, ObjectStore
 
 log = structlog.get_logger(__name__)
 
 COLLECTED = Counter("ingestd_staging_leftovers", "Prepared files of dead attempts that were removed.")
 
-_AT_ONCE = 16
 _OURS = re.compile(r"(\d{10,20})/(?:[1-9]\d*|spark-\w+)/.")  # `<event id>/<attempt>/…`, `<event id>/spark-<step>/…`
 
 
@@ -41,10 +40,8 @@ class Leftovers:
         """Root task."""
         while True:
             await self._clock.sleep(self._every)
-            try:
+            with surviving("sweep:staging", "sweep.failed", what="staging"):
                 await self.collect()
-            except IngestError as error:
-                log.warning("sweep.failed", what="staging", error=str(error))
 
     async def collect(self) -> int:
         """Remove what belongs to no running batch; how many objects."""
@@ -59,13 +56,8 @@ class Leftovers:
             found.pop(entry.event_id, None)
         left = [info for infos in found.values() for info in infos]
         if left:
-            await bounded(left, self._remove, _AT_ONCE)
+            removed = await self._store.delete_all([Deletion(info.ref, info.generation) for info in left])
+            raise_first(removed, but=PreconditionFailed)  # one that was written anew stays
             COLLECTED.inc(len(left))
             log.info("staging.collected", objects=len(left), batches=sorted(found)[:3])
         return len(left)
-
-    async def _remove(self, info: ObjectInfo) -> None:
-        try:
-            await self._store.delete(info.ref, if_generation=info.generation)
-        except PreconditionFailed:
-            return  # it was written anew

@@ -18,8 +18,8 @@ from ingestd.model.objects import FileVersion, Generation
 from ingestd.model.tables import TableName, parse_table
 from ingestd.ports import TableInfo, Warehouse
 from ingestd.rules.destination import Destination
-from ingestd.rules.rule import Rule, plain
-from ingestd.rules.schema import Dest, RuleSpec
+from ingestd.rules.rule import Rule, pinned, stored_spec
+from ingestd.rules.schema import Dest
 from ingestd.warehouse.columns import fields_of
 from ingestd.warehouse.schemas import SELF_DESCRIBING, patched
 
@@ -80,7 +80,7 @@ def new_record(
 @lru_cache(maxsize=1024)
 def _pinned(rule: Rule) -> dict[str, Any]:
     """The rule as plain JSON data; the same for all its files, so it is made once."""
-    return plain(rule.spec)
+    return pinned(rule.spec)
 
 
 def load_configuration(dest: Dest, table: TableName, uris: list[str]) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class Destinations:
 
     async def prepare(self, record: Record) -> Record:
         """The record with its job location; raises `NotFound` while dataset, table or template are missing."""
-        spec = RuleSpec.model_validate(record.rule)
+        spec = stored_spec(record.rule)
         table = _whole_table(record)
         assert table.project is not None
         location = await self._warehouse.dataset_location(table.project, table.dataset)

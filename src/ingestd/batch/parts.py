@@ -7,8 +7,10 @@ from typing import Protocol
 
 from ingestd.batch.journal import Held, Journal
 from ingestd.batch.record import Record
-from ingestd.batch.sources import EarlierBatches
+from ingestd.batch.register import Register
 from ingestd.batch.tasks import DeferredTasks
+from ingestd.batch.trails import Trails
+from ingestd.batch.underway import UnderWay
 from ingestd.model.clock import Clock
 from ingestd.model.errors import IngestError, Throttled, Transient
 from ingestd.model.jobs import JobState
@@ -35,6 +37,10 @@ class Acting(Protocol):
 
     async def on_failure(self, held: Held, job: JobState | None, error: str, *, last_try: bool) -> None: ...
 
+    async def on_blocked(self, held: Held, error: str, *, patient: bool) -> None:
+        """Tell that the batch waits for a person; never raises for an action. `patient`: it has waited a while."""
+        ...
+
     def guarded(self, record: Record, metadata: Mapping[str, str]) -> bool:
         """Whether this object was put there by this very rule."""
         ...
@@ -60,7 +66,9 @@ class Parts:
     tasks: DeferredTasks
     jobs: JobRunner
     governor: QuotaGovernor
-    earlier: EarlierBatches
+    register: Register
+    underway: UnderWay
+    trails: Trails
     preparation: Preparation
     acting: Acting
     clock: Clock

@@ -35,6 +35,7 @@ from ingestd.model.jobs import JobKind, JobState
 from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import BadFile, Output, Prepared, PrepareRequest, Unmatched
 from ingestd.model.tables import TableName, parse_table
+from ingestd.ops import tracing
 from ingestd.rules.shaping import absent_policy, shaping_of
 from ingestd.warehouse.errors import job_failure
 from ingestd.warehouse.proof import loaded_bytes, loaded_rows, missing_source
@@ -67,6 +68,8 @@ class PreparedLoading(Publishing):
         """Prepare until a manifest is pinned, or no file is left."""
         self._able()
         one_format(self._record)
+        aside = self._record.progress.aside
+        self._set_aside(await self._entered([index for index in range(len(self._record.files)) if index not in aside]))
         failures = 0
         while True:
             wanted = await self._wanted()
@@ -95,18 +98,15 @@ class PreparedLoading(Publishing):
 
     async def _made(self, request: PrepareRequest) -> Prepared:
         assert self._parts.preparer is not None
-        return await self._parts.preparer.prepare(request)
+        with tracing.span("prepare"):
+            return await self._parts.preparer.prepare(request)
 
     async def _wanted(self) -> list[int]:
         """The files to prepare: there, of the announced generation, and not set aside."""
         progress = self._record.progress
         indexes = [index for index in range(len(self._record.files)) if index not in progress.aside]
-        self._set_aside(await self._look(indexes))
+        await self._look(indexes, self._set_aside)
         return [index for index in indexes if index not in self._record.progress.aside]
-
-    def _set_aside(self, found: Mapping[int, SetAside]) -> None:
-        progress = self._record.progress
-        self._held.record = replace(self._record, progress=replace(progress, aside={**progress.aside, **found}))
 
     async def _asked(self, attempt: int, wanted: list[int]) -> PrepareRequest:
         record, spec = self._record, rule_of(self._record)
@@ -151,7 +151,7 @@ class PreparedLoading(Publishing):
         """Make this attempt the one that counts: its bad files set aside, and every load job decided."""
         gone = [wanted[bad.index] for bad in made.bad if bad.missing]
         if gone:
-            found = await self._look(gone)
+            found = (await self._seen(gone)).aside
             if set(found) != set(gone):
                 raise Transient(f"{len(gone) - len(found)} files could not be read, yet they are there")
             self._set_aside(found)
@@ -372,9 +372,8 @@ class PreparedLoading(Publishing):
     async def _keep_rejected(self, pinned: Pinned) -> None:
         """Rows that were left out of loaded files lie in the attempt's folder, which goes; they are kept as errors."""
         record = self._record
-        for url in pinned.prepared.rejected:
+        for url, kept in zip(pinned.prepared.rejected, rejected_rows(self._parts.settings.errors, record), strict=True):
             source = ObjectRef.parse(url)
-            kept = rejected_folder(self._parts.settings.errors, record) / source.name.rpartition("/")[2]
             try:
                 await self._parts.store.copy(source, kept)
             except NotFound:
@@ -392,8 +391,11 @@ def batch_folder(staging: ObjectRef, record: Record) -> ObjectRef:
     return staging / record.event_id
 
 
-def rejected_folder(errors: ObjectRef, record: Record) -> ObjectRef:
-    return errors / f"{record.dest}/{record.event_id}.rejected"
+def rejected_rows(errors: ObjectRef, record: Record) -> list[ObjectRef]:
+    """Where the rows are kept that were left out of loaded files."""
+    pinned = record.progress.pinned
+    names = [url.rpartition("/")[2] for url in pinned.prepared.rejected] if pinned else []
+    return [errors / f"{record.dest}/{record.event_id}.rejected/{name}" for name in names]
 
 
 def _verdict(bad: BadFile) -> SetAside:

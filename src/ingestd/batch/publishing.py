@@ -24,8 +24,9 @@ from ingestd.batch.rule import rule_of
 from ingestd.batch.steps import Step, steps_of
 from ingestd.batch.targets import Targets
 from ingestd.model.errors import BadInput, NotFound, Throttled
-from ingestd.model.jobs import JobKind, JobRequest, JobState
+from ingestd.model.jobs import JobKind, JobRef, JobRequest, JobState
 from ingestd.model.preparation import Unmatched
+from ingestd.ops import tracing
 from ingestd.warehouse.errors import job_failure
 from ingestd.warehouse.proof import prove_published
 
@@ -48,8 +49,12 @@ class Publishing(Drive):
         return True
 
     async def _take(self, step: Step) -> bool:
-        parts = self._parts
         ref = self._record.publish_job(step.branch)
+        with tracing.span("publish", job=ref.job_id, target=str(step.target)):
+            return await self._run(step, ref)
+
+    async def _run(self, step: Step, ref: JobRef) -> bool:
+        parts = self._parts
         job = await parts.warehouse.get_job(ref)
         if job is None:
             if not await self._complete(step):

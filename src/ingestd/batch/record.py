@@ -5,7 +5,8 @@ configuration, so that an edited rule never changes a batch under way. Phases mo
 stands is in `progress`.
 
 Version 1 of the stored form has one file. Several files make it version 2, which a daemon that knows only single files
-refuses rather than misreads; a batch of a success file's directory makes it version 3.
+refuses rather than misreads; a batch of a success file's directory makes it version 3, and a rule whose secrets were
+left out (see `rules.secrets`) version 4: an older daemon would send the stars.
 """
 
 from dataclasses import dataclass, field, replace
@@ -19,9 +20,11 @@ from ingestd.batch.content import Chunk, Fate, Load, Progress, SetAside
 from ingestd.batch.manifest import file_from_json, file_json
 from ingestd.batch.pinned import HOME, UNMATCHED
 from ingestd.model.jobs import JobRef, Mode, job_id
-from ingestd.model.objects import FileVersion, Generation, ObjectRef, generation_time
+from ingestd.model.objects import ABSENT, FileVersion, Generation, ObjectRef, generation_time
+from ingestd.model.stored import document as read_document
+from ingestd.rules.secrets import is_sealed
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 class Kind(StrEnum):
@@ -68,7 +71,7 @@ class Phase(StrEnum):
     FAILED = "failed"
     SUPERSEDED = "superseded"  # overwritten before it was loaded: the newer generation has its own batch
     MISSING = "missing"  # deleted before it was loaded
-    IGNORED = "ignored"  # our own move put it there: loading it again would go round in circles
+    IGNORED = "ignored"  # other batches have its files, or our own move put them there
 
     @property
     def final(self) -> bool:
@@ -121,6 +124,7 @@ class Record:
     trigger_job: JobRef | None = None  # a route's job
     window: WindowMark | None = None
     success: SuccessMark | None = None
+    born: str = ""  # when the record was created, in the journal's own words; a replay does not change it
     files_url: str = ""  # where the list of files is kept when it is too long for the record
     progress: Progress = field(default_factory=Progress)
     staged: bool = False  # loaded into a table of its own first, and published from there
@@ -128,12 +132,14 @@ class Record:
     settled: bool = False  # engine and project were chosen for it, and stay
     steps: dict[int, StepOutcome] = field(default_factory=dict)
     replays: int = 0  # times it was loaded again: the actions that follow are others than those before
+    reopens: Generation = ABSENT  # the generation under `Done/` that this record takes back (see `Journal.reopen`)
     rows: int | None = None
     error: str = ""
     waits: int = 0  # times it had to wait for its surroundings; each wait is longer
     retry_at: datetime | None = None
     owner: str = ""
     lease_until: datetime | None = None
+    trace: str = ""  # where its trace begins, so that whoever continues the batch continues it (`ops.tracing`)
     revision: int = 0  # makes every write distinct, so a lost answer can be told from a lost race
 
     @property
@@ -244,14 +250,18 @@ class Record:
         fresh = replace(fresh, phase=Phase.ACCEPTED, progress=progress, staged=False, rows=None)
         return replace(fresh, steps={}, replays=self.replays + 1)
 
-    def _version(self) -> int:
-        if self.success:
+    @property
+    def version(self) -> int:
+        """Of the stored form: the oldest that can tell what this record says."""
+        if is_sealed(self.rule):
             return SCHEMA_VERSION
+        if self.success:
+            return 3
         return 1 if len(self.files) <= 1 else 2
 
     def to_json(self) -> bytes:
         document = {
-            "schema_version": self._version(),
+            "schema_version": self.version,
             "EventID": self.event_id,
             "Kind": self.kind,
             "Status": self.phase,
@@ -279,11 +289,14 @@ class Record:
             **({"Engine": self.engine, "Settled": True} if self.settled else {}),
             "Steps": {str(step): {"outcome": o.outcome, "response": o.response} for step, o in self.steps.items()},
             **({"Replays": self.replays} if self.replays else {}),
+            **({"Reopens": str(self.reopens)} if self.reopens else {}),
+            **({"Trace": self.trace} if self.trace else {}),
             "Rows": self.rows,
             "Error": self.error,
             "Failures": max((chunk.failures for chunk in self.progress.chunks), default=0),
             "Waits": self.waits,
             "RetryAt": self.retry_at,
+            **({"Born": self.born} if self.born else {}),
             "Owner": self.owner,
             "LeaseUntil": self.lease_until,
             "Created": self.created,
@@ -294,11 +307,8 @@ class Record:
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
-        """Read a stored record (without its files, if those are kept apart); one from the future is refused."""
-        document = orjson.loads(data)
-        version = document.get("schema_version")
-        if version not in range(1, SCHEMA_VERSION + 1):
-            raise ValueError(f"journal record has schema_version {version!r}; this ingestd reads {SCHEMA_VERSION}")
+        """Read a stored record (without its files, if those are kept apart); `NewerVersion` for one from the future."""
+        document = read_document(data, version=SCHEMA_VERSION)
         files = tuple(file_from_json(item, document.get("Overwrote")) for item in document["Files"])
         progress = document.get("Progress")
         return cls(
@@ -307,6 +317,7 @@ class Record:
             phase=Phase(document["Status"]),
             dest=document["DestTable"],
             files=files,
+            born=str(document.get("Born") or ""),
             files_url=document.get("FilesURL", ""),
             rule=document["Rule"],
             rule_url=document["RuleURL"],
@@ -328,6 +339,8 @@ class Record:
             settled=document.get("Settled", False),
             steps={int(k): StepOutcome(v["outcome"], v["response"]) for k, v in document["Steps"].items()},
             replays=document.get("Replays", 0),
+            reopens=Generation(int(document.get("Reopens", ABSENT))),
+            trace=document.get("Trace", ""),
             rows=document["Rows"],
             error=document["Error"],
             waits=document["Waits"],

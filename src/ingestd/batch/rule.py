@@ -5,6 +5,7 @@ from functools import lru_cache
 import orjson
 
 from ingestd.batch.record import Record
+from ingestd.rules.rule import stored_spec
 from ingestd.rules.schema import RuleSpec
 
 
@@ -14,4 +15,4 @@ def rule_of(record: Record) -> RuleSpec:
 
 @lru_cache(maxsize=256)
 def _parsed(rule: bytes) -> RuleSpec:
-    return RuleSpec.model_validate(orjson.loads(rule))
+    return stored_spec(orjson.loads(rule))

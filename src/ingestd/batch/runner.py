@@ -11,6 +11,7 @@ generations. So each method may be interrupted anywhere and run again by anyone:
 | job inserted          | record, task, job        | completion or sweep: adopts the job (409), goes on            |
 | job done              | the same                 | completion, poll or sweep: proves it, runs the actions        |
 | files set aside       | record, jobs             | the same: jobs' ends and record lead to the same decisions    |
+| told of a long wait   | record with those steps  | the same: does not tell again, goes on trying                 |
 | given up              | record that says so      | the same: runs `OnFailure`, loads nothing any more            |
 | prepared, not pinned  | record, prepared files   | the same: prepares again, in another folder                   |
 | landed, not published | the same, landed rows    | the same: adopts or submits the next publishing step          |
@@ -22,8 +23,9 @@ generations. So each method may be interrupted anywhere and run again by anyone:
 import asyncio
 from collections import Counter as TallyOf
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
@@ -37,9 +39,11 @@ from ingestd.batch.loaders import Loader, is_prepared, loader_for
 from ingestd.batch.parts import Parts
 from ingestd.batch.prepared import batch_folder
 from ingestd.batch.record import Kind, Phase, Record
-from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient
+from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient, UnreadableObject, leading
+from ingestd.model.fair import FairSlots
 from ingestd.model.jobs import JobState
 from ingestd.model.objects import ObjectRef, event_id
+from ingestd.ops import tracing
 
 log = structlog.get_logger(__name__)
 
@@ -70,9 +74,9 @@ class BatchRunner:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._active: dict[str, asyncio.Event] = {}  # each is set when this process lets go of the batch
-        self._slots = asyncio.Semaphore(parts.settings.jobs.max_running)
+        self._slots = FairSlots(parts.settings.jobs.max_running)
         # Batches that wait for Spark (which may be starting, or down) never keep the others waiting.
-        self._prepared_slots = asyncio.Semaphore(parts.settings.jobs.max_running)
+        self._prepared_slots = FairSlots(parts.settings.jobs.max_running)
         self.endings: list[Callable[[Record], Awaitable[None]]] = []  # told when a batch has ended
         self.watchers: list[Callable[[Record], None]] = []  # told when this process lets go of a batch, ended or not
         self._held: dict[str, Held] = {}
@@ -98,12 +102,20 @@ class BatchRunner:
                 record = replace(record, event_id=event_id(record.identity, salt))
             # An asynchronous batch is let go of as soon as its job is submitted, and nobody else takes a new one for
             # the length of a lease. Should submitting take longer, it is claimed (see `_renew`).
+            if tracing.on():
+                record = replace(record, trace=tracing.context_of(record.event_id))
             held = await self._parts.journal.open(record, claim=not record.asynchronous)
             # `Done/` is written before `Running/` goes: looked for in this order, one of them is always found.
-            running = None if held else await self._parts.journal.find(record)
-            other = running.record if running else await self._parts.journal.finished(record)
+            try:
+                running = None if held else await self._parts.journal.find(record)
+                other = running.record if running else await self._parts.journal.finished(record)
+            except UnreadableObject:
+                if held is not None:
+                    await self.forget(held)  # what is there is not for us to judge: the message comes again
+                raise
             if held is not None:
                 if other is None:
+                    _begin_trace(record)
                     return held
                 await self.forget(held)
             if other is None:
@@ -114,9 +126,10 @@ class BatchRunner:
 
     async def drive(self, held: Held, *, fresh: bool = False) -> None:
         """Bring the batch as far as it goes now: to its end, to its job's completion, or to a later retry."""
-        await self._drive(held, self._slots_for(held.record), fresh=fresh)
+        slots = self._slots_for(held.record)
+        await self._drive(held, slots.slot(_table(held.record)), fresh=fresh)
 
-    def _slots_for(self, record: Record) -> asyncio.Semaphore:
+    def _slots_for(self, record: Record) -> FairSlots:
         return self._prepared_slots if is_prepared(self._parts, record) else self._slots
 
     async def _drive(self, held: Held, slot: AbstractAsyncContextManager[object], *, fresh: bool = False) -> None:
@@ -127,9 +140,16 @@ class BatchRunner:
         self._held[event_id] = held
         try:
             async with self._keeping(held), slot:
-                with ACTIVE.track_inprogress():
+                with ACTIVE.track_inprogress(), _traced(held.record):
                     await self._advance(held, fresh=fresh)
-        except* LeaseLost:
+                    if held.record.error:
+                        tracing.failed(held.record.error)
+        except ExceptionGroup as failures:
+            # The lease's keeper and the work fail together; callers know the errors themselves, not groups of them.
+            lost, others = failures.split(LeaseLost)
+            if others is not None:
+                raise leading(others) from failures
+            assert lost is not None
             LEASES_LOST.inc()
             log.info("batch.lease_lost", event_id=event_id)
         finally:
@@ -143,10 +163,10 @@ class BatchRunner:
         held = await self._resumable(ref)
         if held is None:
             return
-        slots, seen = self._slots_for(held.record), held.generation
-        if slots.locked():
+        slots, seen, table = self._slots_for(held.record), held.generation, _table(held.record)
+        if slots.busy(table):
             held = None  # its turn may be far away, and thousands may wait like it
-        async with slots:
+        async with slots.slot(table):
             held = held or await self._resumable(ref)
             # Somebody else may have been faster, and have found that it has to wait.
             if held is None or (held.generation != seen and held.record.waiting(self._parts.clock.now())):
@@ -186,26 +206,30 @@ class BatchRunner:
             if held.record.phase is Phase.ACCEPTED and held.record.kind is Kind.ROUTE:
                 held.record = _opened_again(held.record, await loading.job())
             if held.record.phase is Phase.ACCEPTED:
-                if not await loading.run(fresh=fresh):
-                    return
+                with tracing.span("load"):
+                    if not await loading.run(fresh=fresh):
+                        return
                 self._count_loaded(held.record)
             job = await loading.job()
             last_try = self._parts.given_up(held.record)
             if held.record.phase is Phase.LOADED:
                 await acting.quarantine(held)
-                await acting.on_success(held, job, last_try=last_try)
+                with tracing.span("actions", when="OnSuccess"):
+                    await acting.on_success(held, job, last_try=last_try)
                 error = _unloaded(held.record)
                 held.record = held.record.enter(Phase.FAILING if error else Phase.DONE, error=error)
             if held.record.phase is Phase.FAILING:
-                await acting.on_failure(held, job, held.record.error, last_try=last_try)
+                with tracing.span("actions", when="OnFailure"):
+                    await acting.on_failure(held, job, _cause(held.record), last_try=last_try)
                 await acting.quarantine(held)
-                held.record = held.record.enter(Phase.FAILED if held.record.kind is Kind.LOAD else Phase.DONE)
+                last = Phase.FAILED if held.record.kind is Kind.LOAD else Phase.DONE
+                held.record = held.record.enter(last, error=_cause(held.record))
         except BadInput as error:
             if held.record.phase is Phase.ACCEPTED:
                 await self._give_up(held, loading, error)
                 return
             # An action refuses for good: the load stands, its sources are kept, and a person has to look.
-            held.record = held.record.enter(Phase.FAILED, error=str(error))
+            held.record = held.record.enter(Phase.FAILED, error=_told(held.record, error))
         except IngestError as error:
             await self._block(held, loading, error)
             return
@@ -219,7 +243,7 @@ class BatchRunner:
         await self._end(held, job)
 
     def _count_loaded(self, record: Record) -> None:
-        ROWS.inc(record.progress.rows)
+        ROWS.inc(record.progress.claimed)
         BYTES.inc(record.progress.size)
 
     async def _block(self, held: Held, loading: Loader, error: IngestError) -> None:
@@ -229,7 +253,7 @@ class BatchRunner:
         elif held.record.phase is Phase.ACCEPTED:
             await self._give_up(held, loading, error)
         else:
-            held.record = held.record.enter(Phase.FAILED, error=str(error))
+            held.record = held.record.enter(Phase.FAILED, error=_told(held.record, error))
             await self._end(held, None)
 
     async def _give_up(self, held: Held, loading: Loader, error: IngestError) -> None:
@@ -249,10 +273,16 @@ class BatchRunner:
         await self._advance(held, fresh=False)
 
     async def _wait(self, held: Held, error: IngestError) -> None:
-        record, parts = held.record, self._parts
+        parts = self._parts
+        if isinstance(error, Fatal) and held.record.kind is Kind.LOAD:
+            unloaded = held.record.phase is Phase.ACCEPTED
+            patient = unloaded and parts.clock.now() - held.record.created >= parts.settings.recovery.tell_after
+            # Before the record is let go of: what was told is saved with it, step by step.
+            await parts.acting.on_blocked(held, str(error), patient=patient)
+        record = held.record
         pause = parts.pause(error, record.waits + 1)
         retry_at = parts.clock.now() + pause
-        held.record = replace(record, error=str(error), waits=record.waits + 1, retry_at=retry_at)
+        held.record = replace(record, error=_told(record, error), waits=record.waits + 1, retry_at=retry_at)
         await parts.journal.save(held, claim=False)
         BLOCKED.labels(type(error).__name__).inc()
         tell = log.info if isinstance(error, Throttled) else log.error  # waiting one's turn is no trouble
@@ -345,11 +375,54 @@ class BatchRunner:
             log.warning("batch.hand_over_failed", event_id=held.record.event_id, error=str(error))
 
 
+def _table(record: Record) -> str:
+    """Who shares slots: the destination, whatever its partition."""
+    return record.dest.partition("$")[0]
+
+
 def _opened_again(route: Record, job: JobState | None) -> Record:
     """A route that is replayed: its job has ended long ago, well or badly."""
     if job is None:
         raise BadInput(f"job {route.trigger_job} is not known any more")
     return route.enter(Phase.FAILING if job.failed else Phase.LOADED, error=job.error.message if job.error else "")
+
+
+def _begin_trace(record: Record) -> None:
+    """What led to the batch, as its first span: a notification, or the time in which a window collected its files."""
+    if not tracing.on():
+        return
+    what: dict[str, tracing.Value] = {"event_id": record.event_id, "dest": record.dest, "rule": record.rule_name}
+    what["files"] = len(record.files)
+    if record.window is not None:
+        began = datetime.fromtimestamp(record.window.start, UTC)
+        gathered = [file.event_id for file in record.files[: tracing.MOST_LINKS]]
+        tracing.first("window", record.event_id, began, files=gathered, attributes=what)
+    elif record.files and record.success is None:
+        what["source"] = record.files[0].ref.url
+        tracing.first("notification", record.event_id, record.files[0].event_time, attributes=what)
+    else:
+        tracing.first("success" if record.success else "route", record.event_id, record.created, attributes=what)
+
+
+def _traced(record: Record) -> AbstractContextManager[object]:
+    if not tracing.on():
+        return nullcontext()
+    parent = record.trace or tracing.context_of(record.event_id)
+    return tracing.span("batch", parent=parent, event_id=record.event_id, dest=record.dest, rule=record.rule_name)
+
+
+_THEN = "; then OnFailure did not finish: "
+
+
+def _cause(record: Record) -> str:
+    """Why the batch failed, without what its `OnFailure` met afterwards."""
+    return record.error.partition(_THEN)[0] if record.phase is Phase.FAILING else record.error
+
+
+def _told(record: Record, error: Exception) -> str:
+    """What to say of an error: where the batch has failed already, it stands behind the reason for that."""
+    cause = _cause(record) if record.phase is Phase.FAILING else ""
+    return f"{cause}{_THEN}{error}" if cause else str(error)
 
 
 def _unloaded(record: Record) -> str:

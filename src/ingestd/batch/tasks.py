@@ -12,9 +12,10 @@ from typing import Any
 import orjson
 
 from ingestd.batch.record import Record
-from ingestd.model.errors import BadInput, NotFound, PreconditionFailed
+from ingestd.model.errors import BadInput, NotFound, PreconditionFailed, UnreadableObject
 from ingestd.model.jobs import JobRef, Mode
 from ingestd.model.objects import ABSENT, ObjectRef
+from ingestd.model.stored import LARGEST
 from ingestd.ports import ObjectStore
 
 
@@ -69,9 +70,11 @@ class DeferredTasks:
     async def find(self, job_id: str) -> Task | None:
         ref = self.ref(job_id)
         try:
-            data, _ = await self._store.read(ref)
+            data, _ = await self._store.read(ref, largest=LARGEST)
         except NotFound:
             return None
+        except UnreadableObject as error:
+            raise BadInput(f"deferred task {error}", (ref.url,)) from error
         try:
             document = orjson.loads(data)
         except orjson.JSONDecodeError as error:
@@ -101,5 +104,6 @@ class DeferredTasks:
 
     async def all(self) -> AsyncIterator[TaskEntry]:
         async for info in self._store.list(self._root / ""):
-            if info.ref.name.endswith(".json"):
-                yield TaskEntry(info.ref.name.rpartition("/")[2].removesuffix(".json"), info.created)
+            name = info.ref.name.removeprefix((self._root / "").name)
+            if name.endswith(".json") and "/" not in name:
+                yield TaskEntry(name.removesuffix(".json"), info.created)

@@ -6,8 +6,8 @@ attempt counts when its manifest is pinned in the record, and its loads commit a
 
 from typing import Any
 
-from ingestd.batch.content import SetAside
 from ingestd.batch.prepared import PreparedLoading, batch_folder
+from ingestd.batch.sources import Looked
 from ingestd.model.errors import BadInput, Fatal
 from ingestd.model.preparation import BadData, Prepared, PrepareRequest
 
@@ -42,8 +42,8 @@ class SparkTransforming(PreparedLoading):
             bad_data=BadData.FAIL,
         )
 
-    async def _look(self, indexes: list[int]) -> dict[int, SetAside]:
-        return {}  # the directory was looked at when it was pinned
+    async def _seen(self, indexes: list[int]) -> Looked:
+        return Looked()  # the directory was looked at when it was pinned
 
 
 def over_temp_ext(sql: str) -> str:

@@ -5,13 +5,14 @@ from typing import Any
 
 from ingestd.batch.landing import landing_table, transient_of
 from ingestd.batch.record import Kind, Record
-from ingestd.model.objects import FileVersion
+from ingestd.model.objects import FileVersion, ObjectRef
 from ingestd.settings import Settings
 
 
 def batch_variables(record: Record, files: Sequence[FileVersion], settings: Settings) -> dict[str, Any]:
     """The variables for these of its files; named parameters of the rule override built-ins of the same name."""
     first = next(iter((*files, *record.files)), None)
+    ref = first.ref if first else ObjectRef("", "")
     urls = [file.ref.url for file in files]
     moment = first.event_time if first else record.created
     values: dict[str, Any] = {
@@ -21,9 +22,15 @@ def batch_variables(record: Record, files: Sequence[FileVersion], settings: Sett
         "URLs": ",".join(urls),
         "LoadURIs": urls,
         "SourceURI": first.ref.url if first else "",
-        "Source": {"URL": first.ref.url if first else "", "Time": moment.isoformat(), "Status": "pending"},
+        "Source": {
+            "URL": first.ref.url if first else "",
+            "Time": moment.isoformat(),
+            "Bucket": ref.bucket,
+            "Name": ref.name,
+            "Status": "pending",
+        },
         "RuleURL": record.rule_url,
-        "TriggerBucket": first.ref.bucket if first else "",
+        "TriggerBucket": ref.bucket,
         "ProjectID": record.project or settings.project,
         "Region": record.location,
         "Date": moment.strftime("%Y%m%d"),

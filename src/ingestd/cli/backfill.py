@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from ingestd.cli import where
-from ingestd.cli.errors import CommandError
+from ingestd.cli.errors import FAILED, CommandError
 from ingestd.cli.ledger import Config, RulesOption, settings_for
 from ingestd.cli.terminal import errors, output
 
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from ingestd.gcp.connect import Clients
     from ingestd.ledger.announcing import Announcer
     from ingestd.ledger.backfill import Account, Backfill, Period
+    from ingestd.ledger.outcome import Outcome
     from ingestd.model.objects import ObjectRef
     from ingestd.settings import Settings
 
 _LOOK_EVERY = 1.0
 _POLL_EVERY = timedelta(seconds=2)
+_BEFORE = timedelta(seconds=1)  # by which a batch's time may lie before our own
 
 
 class Mode(StrEnum):
@@ -71,7 +73,9 @@ def backfill(
 
         typer.echo(orjson.dumps({"prefix": prefix.url, "dry_run": dry_run, **account.to_json()}).decode())
     else:
-        _show(account, prefix, mode, dry_run=dry_run)
+        _show(account, prefix, dry_run=dry_run)
+    if account.outcome is not None and account.outcome.trouble:
+        raise typer.Exit(FAILED)
     if account.told.returned:
         raise CommandError(f"{account.told.returned} could not be handed over ({account.told.why}); run it again")
 
@@ -119,7 +123,11 @@ async def _search(settings: "Settings", clients: "Clients", success_filename: st
     known = known_files(settings, clients.store, clients.warehouse, clock, "backfill")
     if success_filename:
         return Backfill(clients.store, known, by_name(success_filename))
-    loader = RuleLoader(rule_source(settings.rules.url, clients.store), clock)
+    loader = RuleLoader(
+        rule_source(settings.rules.url, clients.store, optional=settings.rules_optional),
+        clock,
+        settings.rules.unknown_keys,
+    )
     try:
         book = await loader.refresh()
     except FileNotFoundError as error:
@@ -140,6 +148,7 @@ async def _locally(
     from ingestd.app import build
     from ingestd.ledger.announcing import InProcess
     from ingestd.ledger.backfill import Account
+    from ingestd.ledger.outcome import Outcome
 
     # Nobody brings completions here: jobs of asynchronous rules are asked for.
     jobs = settings.jobs.model_copy(update={"poll_every": min(settings.jobs.poll_every, _POLL_EVERY)})
@@ -152,10 +161,14 @@ async def _locally(
         async def work() -> None:
             nonlocal found
             begun = datetime.now(UTC)
+            outcome = Outcome(prefix, begun - _BEFORE)
+            app.runner.endings.append(outcome.ended)
+            app.router.refusals.watchers.append(outcome.refused)
             search = await _search(settings, clients, success_filename)
             announcer = InProcess(app.router.handle, app.clock.now)
             with _progress() as progress:
                 found = await search.run(prefix, announcer, period=period, progress=progress)
+            found.outcome = outcome
             if wait and found.told.taken:
                 await _settled(app, clients, begun)
 
@@ -182,7 +195,7 @@ async def _settled(app: "App", clients: "Clients", begun: datetime) -> None:
     with errors.status("waiting for batches to end") as status:
         while True:
             windows = app.windows.open_windows
-            entries = [one async for one in journal.entries() if one.created >= begun - timedelta(seconds=1)]
+            entries = [one async for one in journal.entries() if one.created >= begun - _BEFORE]
             stuck = [one for one in entries if one.retry_at is not None]
             if not windows and len(stuck) == len(entries) and not app.runner.active:
                 break
@@ -218,7 +231,7 @@ def _progress() -> "Iterator[Callable[[Account], None]]":
         yield show
 
 
-def _show(account: "Account", prefix: "ObjectRef", mode: Mode, *, dry_run: bool) -> None:
+def _show(account: "Account", prefix: "ObjectRef", *, dry_run: bool) -> None:
     from rich.filesize import decimal
 
     from ingestd.ledger.known import Standing
@@ -233,6 +246,7 @@ def _show(account: "Account", prefix: "ObjectRef", mode: Mode, *, dry_run: bool)
         (counts[Standing.FAILED], "failed; `ingestd replay` tries them again"),
         (counts[Standing.SET_ASIDE], "set aside as bad; `ingestd explain` says why"),
         (counts[Standing.REFUSED], "refused; `ingestd explain` says why"),
+        (counts[Standing.PASSED_OVER], "passed over: replaced, deleted, or moved there by a rule"),
     ):
         if number:
             output.print(f"  {number:>10,}  {text}")
@@ -243,8 +257,23 @@ def _show(account: "Account", prefix: "ObjectRef", mode: Mode, *, dry_run: bool)
         if account.missing > len(account.examples):
             output.print("              …")
         return
-    done = "ingested" if mode is Mode.LOCAL else "announced"
-    output.print(f"  {account.told.taken:>10,}  {done}")
+    if account.outcome is None:
+        output.print(f"  {account.told.taken:>10,}  announced")
+    else:
+        _show_outcome(account.outcome, account.told.taken)
+
+
+def _show_outcome(outcome: "Outcome", taken: int) -> None:
+    for number, text in (
+        (outcome.loaded, "[green]loaded[/]"),
+        (outcome.not_loaded, "[bold red]not loaded[/]"),
+        (outcome.refused_files, "[bold red]refused[/]"),
+        (outcome.left(taken), "still under way, or known to another batch"),
+    ):
+        if number:
+            output.print(f"  {number:>10,}  {text}")
+    for what, why in outcome.examples:
+        output.print(f"              {what}\n                {why}", markup=False)
 
 
 def moment(text: str) -> datetime | None:

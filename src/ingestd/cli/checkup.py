@@ -13,6 +13,8 @@ FINALIZE = "OBJECT_FINALIZE"
 READ = ("storage.objects.get", "storage.objects.list")
 WRITE = (*READ, "storage.objects.create", "storage.objects.delete")
 CONSUME = ("pubsub.subscriptions.consume",)
+PUBLISH = ("pubsub.topics.publish",)
+FILL = ("bigquery.tables.get", "bigquery.tables.updateData")
 _LEAST_RETENTION = timedelta(days=7)
 _MULTI_REGIONS = {"US": ("US",), "EU": ("EUROPE",)}
 
@@ -63,7 +65,18 @@ def bucket(what: str, name: str, facts: "BucketFacts | None", wanted: Sequence[s
     return good(title, facts.location or "permitted")
 
 
+def pulling(what: str, name: str, granted: frozenset[str]) -> Check:
+    """Whether messages may be pulled: all that the daemon needs of a subscription."""
+    title = f"{what} subscription {name}"
+    if granted.issuperset(CONSUME):
+        return good(title, "may be pulled from")
+    grant = f"gcloud pubsub subscriptions add-iam-policy-binding {name.rpartition('/')[2]}"
+    fix = f"{grant} --member=serviceAccount:… --role=roles/pubsub.subscriber"
+    return bad(title, "pulling is not permitted, or there is no such subscription", fix)
+
+
 def subscription(what: str, name: str, facts: "SubscriptionFacts | None", *, topic: str) -> list[Check]:
+    """How it is set up, as far as that loses or blocks messages."""
     title = f"{what} subscription {name}"
     if facts is None:
         short = name.rpartition("/")[2]
@@ -74,14 +87,34 @@ def subscription(what: str, name: str, facts: "SubscriptionFacts | None", *, top
     return found if any(one.mark is Mark.FAILED for one in found) else [good(title, shown), *found]
 
 
+def unread(what: str, error: Exception, grant: str) -> Check:
+    """What the daemon can work without, but nobody may look at from here."""
+    return doubtful(what, f"its configuration cannot be checked: {error}", f"to have it checked: {grant}")
+
+
+def publishing(what: str, name: str, granted: frozenset[str]) -> Check:
+    title = f"{what} {name}"
+    if granted.issuperset(PUBLISH):
+        return good(title, "may be published to")
+    short = name.rpartition("/")[2]
+    grant = f"gcloud pubsub topics add-iam-policy-binding {short}"
+    fix = f"gcloud pubsub topics create {short}; {grant} --member=serviceAccount:… --role=roles/pubsub.publisher"
+    return bad(title, "publishing is not permitted, or there is no such topic", fix)
+
+
+def filling(name: str, granted: frozenset[str] | None) -> Check | None:
+    """Whether rows may be put into a table; None where nothing is to be said: what is missing may yet be made."""
+    if granted is None or granted.issuperset(FILL):
+        return None
+    missing = ", ".join(one for one in FILL if one not in granted)
+    dataset = name.rpartition(".")[0]
+    fix = f"grant roles/bigquery.dataEditor on the dataset {dataset}"
+    return bad(f"table {name}", f"not permitted: {missing}", fix)
+
+
 def _subscription_problems(title: str, facts: "SubscriptionFacts") -> Iterator[Check]:
     short = facts.name.rpartition("/")[2]
     update = f"gcloud pubsub subscriptions update {short}"
-    if not facts.granted.issuperset(CONSUME):
-        grant = f"gcloud pubsub subscriptions add-iam-policy-binding {short}"
-        yield bad(
-            title, "pulling is not permitted", f"{grant} --member=serviceAccount:… --role=roles/pubsub.subscriber"
-        )
     if facts.push:
         yield bad(title, "it pushes; the daemon pulls", f"{update} --push-endpoint=''")
     if facts.topic == "_deleted-topic_":
@@ -92,9 +125,9 @@ def _subscription_problems(title: str, facts: "SubscriptionFacts") -> Iterator[C
     if facts.retention < _LEAST_RETENTION:
         found = f"it keeps messages for {facts.retention} only"
         yield doubtful(title, found, f"{update} --message-retention-duration=31d")
-    if not facts.dead_letter_topic:
-        found = "without a dead-letter topic, a message that fails for ever is delivered for ever"
-        fix = f"{update} --dead-letter-topic=ingestd-dead-letter --max-delivery-attempts=100"
+    if facts.dead_letter_topic:
+        found = "after an outage of hours Pub/Sub moves good messages to its dead-letter topic"
+        fix = f"{update} --clear-dead-letter-policy  (the daemon sets unreadable ones aside itself)"
         yield doubtful(title, found, fix)
 
 
@@ -150,6 +183,40 @@ def locations(datasets: dict[str, str | None], buckets: dict[str, str], project:
             yield doubtful(title, f"{location}, but {'; '.join(far)}", fix)
         else:
             yield good(title, location)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A folder of the daemon's, how long what is in it is needed, and for what."""
+
+    folder: str  # below the bucket, with its slash
+    days: int
+    what: str
+    vital: bool = True  # files would be lost or loaded twice; else only answers are
+
+
+def lifecycle(name: str, facts: "BucketFacts", kept: Sequence[Kept]) -> Check:
+    """Whether the bucket's own rules delete what the daemon still needs."""
+    title = f"lifecycle rules of gs://{name}"
+    if facts.deletions is None:
+        return Check(title, Mark.SKIPPED, "may not be read (storage.buckets.get): see docs/reliability.md, Horizon")
+    found = [
+        (one, rule)
+        for one in kept
+        for rule in facts.deletions
+        if _covers(rule.prefixes, one.folder) and (rule.days is None or rule.days < one.days)
+    ]
+    if not found:
+        return good(title, "they keep what is needed" if facts.deletions else "none: everything is kept")
+    one, rule = min(found, key=lambda pair: not pair[0].vital)
+    when = "by another condition than age" if rule.days is None else f"after {rule.days} days"
+    fix = f"gcloud storage buckets update gs://{name} --lifecycle-file=…  (only what {one.folder} does not cover)"
+    say = bad if one.vital else doubtful
+    return say(title, f"{one.folder} is deleted {when}, and must be kept for {one.days}: {one.what}", fix)
+
+
+def _covers(prefixes: Sequence[str], folder: str) -> bool:
+    return not prefixes or any(folder.startswith(one) or one.startswith(folder) for one in prefixes)
 
 
 def near(dataset: str, bucket: str) -> bool:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
 import sys
@@ -10,10 +9,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import orjson
 import typer
 
 from ingestd.cli.errors import CommandError
+from ingestd.cli.extras import missing, need
 from ingestd.cli.terminal import duration, output
 
 if TYPE_CHECKING:
@@ -30,6 +29,11 @@ StateFolder = Annotated[
 Project = Annotated[str, typer.Option("--project", metavar="ID", help="The Google Cloud project to play.")]
 _Port = typer.Option(metavar="N", min=0, max=65535, help="0: the port of the last run when it is free, else any.")
 _PR_SET_PDEATHSIG = 1
+_WHAT = "the local cloud"
+
+
+def need_local_cloud() -> None:
+    need("local", _WHAT)
 
 
 def cloud(
@@ -59,19 +63,21 @@ def cloud(
     notifications_subscription: Annotated[str, typer.Option(hidden=True)] = "ingestd-notifications",
     completions_subscription: Annotated[str, typer.Option(hidden=True)] = "ingestd-completions",
     bucket: Annotated[list[str] | None, typer.Option(hidden=True, help="A further bucket to create.")] = None,
+    notified_bucket: Annotated[
+        list[str] | None, typer.Option(hidden=True, help="A further bucket to create, which notifies the daemon.")
+    ] = None,
     parent: Annotated[int, typer.Option(hidden=True, help="Process id whose end ends this one.")] = 0,
 ) -> None:
     """Serve Cloud Storage, Pub/Sub and BigQuery on loopback until stopped.
 
     Google's clients and command lines work unchanged: [cyan]source DIR/env.sh[/] points them here.
     """
+    need_local_cloud()
     try:
         from ingestd.localcloud.cloud import CloudSettings, LocalCloud
         from ingestd.localcloud.provision import Names
     except ModuleNotFoundError as error:
-        raise CommandError(
-            f"the local cloud is not installed (no {error.name}): pip install 'ingestd[local]'"
-        ) from error
+        raise missing("local", _WHAT, str(error.name)) from error
     from ingestd.localcloud.statefolder import Ports
     from ingestd.ops.logging import configure
 
@@ -91,6 +97,7 @@ def cloud(
         notifications_subscription=notifications_subscription,
         completions_subscription=completions_subscription,
         further_buckets=tuple(bucket or ()),
+        landing_buckets=tuple(notified_bucket or ()),
     )
     cloud = LocalCloud(state, project, ports=ports, settings=settings)
     asyncio.run(_serve(cloud, names if provision else None, announce_json=parent != 0))
@@ -104,6 +111,8 @@ async def _serve(cloud: "LocalCloud", names: "Names | None", announce_json: bool
         if names is not None:
             cloud.provision(names)
         if announce_json:
+            import orjson
+
             sys.stdout.write(orjson.dumps(cloud.endpoints.environ()).decode() + "\n")
             sys.stdout.flush()
         else:
@@ -127,6 +136,8 @@ def _announce(endpoints: "Endpoints", state: Path) -> None:
 
 def die_with(parent: int) -> None:
     """End this process when its parent ends, however it ends: an orphan would keep the state folder locked."""
+    import ctypes
+
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM) != 0:
         raise CommandError(f"cannot tie this process to its parent: {os.strerror(ctypes.get_errno())}")
     if os.getppid() != parent:  # it ended before we asked

@@ -1,6 +1,5 @@
 """`ingestd run`: the daemon, in the foreground, as it runs in production."""
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -12,15 +11,13 @@ ConfigFile = Annotated[
 ]
 
 
-def run(
-    config: Annotated[
-        Path, typer.Option("--config", metavar="FILE", dir_okay=False, exists=True, help="Settings, as YAML.")
-    ],
-) -> None:
+def run(config: ConfigFile = None) -> None:
     """Run the daemon until it is stopped; SIGTERM drains, SIGHUP reloads the rules.
 
-    Every setting can also come from the environment, e.g. [cyan]INGESTD_PROJECT[/] or [cyan]INGESTD_HTTP__PORT[/].
+    Every setting can also come from the environment, e.g. [cyan]INGESTD_PROJECT[/] or [cyan]INGESTD_HTTP__PORT[/];
+    without a file, all of them do.
     """
     from ingestd.app import serve
+    from ingestd.ops import eventloop
 
-    asyncio.run(serve(config))
+    eventloop.run(serve(config))

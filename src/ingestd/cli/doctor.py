@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Generator, Iterator
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,19 +14,28 @@ from rich.markup import escape
 from ingestd.cli import where
 from ingestd.cli.checkup import (
     CONSUME,
+    FILL,
+    PUBLISH,
     READ,
     WRITE,
     Check,
+    Kept,
     Mark,
     bad,
     bucket,
+    doubtful,
+    filling,
     good,
+    lifecycle,
     locations,
     notification,
+    publishing,
+    pulling,
     sink,
     subscription,
+    unread,
 )
-from ingestd.cli.errors import FAILED
+from ingestd.cli.errors import FAILED, CommandError
 from ingestd.cli.ledger import Config, settings_for
 from ingestd.cli.terminal import Json, output, print_json
 from ingestd.model.errors import IngestError
@@ -32,6 +43,7 @@ from ingestd.model.errors import IngestError
 if TYPE_CHECKING:
     from ingestd.documents import Problem
     from ingestd.gcp.inspection import Inspector
+    from ingestd.model.tables import TableName
     from ingestd.rules.loading import RuleBook
     from ingestd.settings import Settings
 
@@ -51,12 +63,16 @@ def doctor(
             "--bucket", metavar="NAME", help="A bucket that files arrive in. [dim]Default: PROJECT-trigger.[/]"
         ),
     ] = None,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Start a Spark session and prepare a batch. [dim]Takes a JVM's memory.[/]")
+    ] = False,
     state: where.State = None,
     as_json: Json = False,
 ) -> None:
-    """Check what the daemon needs, with remedies: permissions, topics, notifications, sink, locations, Java."""
+    """Check what the daemon needs, with remedies: permissions, topics, notifications, sink, locations, Spark."""
     settings = settings_for(config, "", state)
-    checks = list(examine(settings, buckets or [f"{settings.project}-trigger"], show=None if as_json else _print))
+    triggers, show = buckets or [f"{settings.project}-trigger"], None if as_json else show_check
+    checks = list(examine(settings, triggers, try_spark=spark, daemon=where.daemon(state), show=show))
     failed = sum(one.mark is Mark.FAILED for one in checks)
     warned = sum(one.mark is Mark.WARNING for one in checks)
     if as_json:
@@ -70,16 +86,21 @@ def doctor(
 
 
 def examine(
-    settings: "Settings", triggers: list[str], *, show: Callable[[Check], None] | None = None
+    settings: "Settings",
+    triggers: list[str],
+    *,
+    try_spark: bool = False,
+    daemon: str = "",
+    show: Callable[[Check], None] | None = None,
 ) -> Iterator[Check]:
     """Every check, shown as soon as it is known: some take a while."""
-    for check in _checks(settings, triggers):
+    for check in _checks(settings, triggers, try_spark=try_spark, daemon=daemon):
         if show is not None:
             show(check)
         yield check
 
 
-def _checks(settings: "Settings", triggers: list[str]) -> Iterator[Check]:
+def _checks(settings: "Settings", triggers: list[str], *, try_spark: bool, daemon: str) -> Iterator[Check]:
     from ingestd.gcp.inspection import Inspector
 
     cloud = "the local cloud" if os.environ.get("STORAGE_EMULATOR_HOST") else "Google Cloud"
@@ -95,7 +116,7 @@ def _checks(settings: "Settings", triggers: list[str]) -> Iterator[Check]:
         yield from _messages(settings, inspector, triggers)
         book = yield from _rules(settings)
         yield from _warehouse(settings, inspector, book, {name: places.get(name, "") for name in triggers})
-    yield from _java(settings, book)
+    yield from _spark(settings, book, daemon, try_it=try_spark)
 
 
 def _buckets(
@@ -109,6 +130,7 @@ def _buckets(
     for url in (settings.corrupted_file_url, settings.invalid_schema_url):
         if url:
             wanted.append((url.removeprefix("gs://").partition("/")[0], "bad files go to", WRITE))
+    seen: set[str] = set()
     for name, what, permissions in dict.fromkeys(wanted):
         try:
             facts = inspector.bucket(name, permissions)
@@ -118,6 +140,35 @@ def _buckets(
         if facts:
             places[name] = facts.location
         yield bucket(what, name, facts, permissions, location=settings.jobs.location)
+        if facts and name not in seen and (needed := [one for place, one in kept(settings) if place == name]):
+            yield lifecycle(name, facts, needed)
+        seen.add(name)
+
+
+def kept(settings: "Settings") -> Iterator[tuple[str, Kept]]:
+    """What the daemon needs of its own folders, and for how long."""
+    recovery = settings.recovery
+    under_way = (recovery.give_up_after + timedelta(days=31)).days
+    known = "a file that is announced again later is loaded again"
+    lost = "a batch that waits for longer is lost"
+    for ref, days, what in (
+        (settings.register, recovery.horizon.days, known),
+        (settings.journal / "Running", under_way, lost),
+        (settings.journal / "Files", under_way, lost),
+        (settings.journal / "ordered", under_way, lost),
+        (settings.batches, under_way, lost),
+        (settings.tasks, under_way, lost),
+    ):
+        yield ref.bucket, Kept(f"{ref.name}/".lstrip("/"), days, what)
+    done = settings.journal / "Done"
+    yield done.bucket, Kept(f"{done.name}/", under_way, "`explain` and `replay` know no batch for longer", vital=False)
+
+
+_VIEW_SUBSCRIPTION = "gcloud pubsub subscriptions add-iam-policy-binding {} --member=… --role=roles/pubsub.viewer"
+_VIEW_BUCKET = (
+    "gcloud storage buckets add-iam-policy-binding gs://{} --member=… --role=roles/storage.legacyBucketReader"
+)
+_VIEW_SINKS = "gcloud projects add-iam-policy-binding {} --member=… --role=roles/logging.viewer"
 
 
 def _messages(settings: "Settings", inspector: "Inspector", triggers: list[str]) -> Iterator[Check]:
@@ -127,43 +178,62 @@ def _messages(settings: "Settings", inspector: "Inspector", triggers: list[str])
         ("notifications", names.notifications, "storage-notifications"),
         ("completions", names.completions, "bigquery-completions"),
     ):
-        try:
-            facts = inspector.subscription(name, CONSUME)
-        except IngestError as error:
-            yield bad(f"{what} subscription {name}", str(error))
-            continue
-        topics[what] = facts.topic if facts else ""
-        yield from subscription(what, name, facts, topic=usual)
+        topics[what] = yield from _subscription(inspector, what, name, usual)
     for name in triggers:
-        told = partial(_notifications, inspector, name, topics.get("notifications", ""))
-        yield _asked(f"notifications of gs://{name}", told)
-    yield _asked("log sink for job completions", lambda: sink(inspector.sinks(), topics.get("completions", "")))
-    if names.dead_letter_topic:
-        name = names.dead_letter_topic
-        yield _asked(f"dead-letter topic {name}", lambda: _topic(name, there=inspector.topic(name)))
+        told = partial(_notifications, inspector, name, topics["notifications"])
+        yield _asked(f"notifications of gs://{name}", told, _VIEW_BUCKET.format(name))
+    topic = topics["completions"]
+    yield _asked("log sink for job completions", lambda: _sink(inspector, topic), _VIEW_SINKS.format(settings.project))
+    if name := names.dead_letter_topic:
+        try:
+            yield publishing("dead-letter topic", name, inspector.topic_permissions(name, PUBLISH))
+        except IngestError as error:
+            yield bad(f"dead-letter topic {name}", str(error))
+
+
+def _subscription(inspector: "Inspector", what: str, name: str, usual: str) -> Generator[Check, None, str]:
+    """Checks of one subscription; the answer is its topic, empty when that cannot be told."""
+    title = f"{what} subscription {name}"
+    try:
+        permitted = pulling(what, name, inspector.subscription_permissions(name, CONSUME))
+    except IngestError as error:
+        yield bad(title, str(error))
+        return ""
+    try:
+        facts = inspector.subscription(name)
+    except IngestError as error:
+        yield permitted
+        if permitted.mark is Mark.OK:  # enough for the daemon: reading how it is set up takes more
+            yield unread(title, error, _VIEW_SUBSCRIPTION.format(name.rpartition("/")[2]))
+        return ""
+    if facts is not None and permitted.mark is not Mark.OK:
+        yield permitted
+    else:
+        yield from subscription(what, name, facts, topic=usual)
+    return facts.topic if facts else ""
 
 
 def _notifications(inspector: "Inspector", name: str, topic: str) -> Check:
+    found = inspector.notifications(name)
     if not topic:
-        return Check(f"notifications of gs://{name}", Mark.SKIPPED, "there is no subscription they could reach")
-    return notification(name, inspector.notifications(name), topic)
+        told = ", ".join(sorted({one.topic for one in found})) or "none"
+        return Check(f"notifications of gs://{name}", Mark.SKIPPED, f"which topic they must reach is unknown ({told})")
+    return notification(name, found, topic)
 
 
-def _topic(name: str, *, there: bool) -> Check:
-    title = f"dead-letter topic {name}"
-    if there:
-        return good(title)
-    return bad(title, "there is no such topic", f"gcloud pubsub topics create {name.rpartition('/')[2]}")
+def _sink(inspector: "Inspector", topic: str) -> Check:
+    sinks = inspector.sinks()
+    if sinks is not None and not topic:
+        return Check("log sink for job completions", Mark.SKIPPED, "which topic it must reach is unknown")
+    return sink(sinks, topic)
 
 
-def _asked(what: str, ask: Callable[[], Check]) -> Check:
+def _asked(what: str, ask: Callable[[], Check], grant: str) -> Check:
     """A check whose question may be refused: that is a finding, too."""
     try:
         return ask()
     except IngestError as error:
-        return Check(
-            what, Mark.WARNING, f"cannot be asked: {error}", "grant the viewer's role to whoever runs the doctor"
-        )
+        return unread(what, error, grant)
 
 
 def _rules(settings: "Settings") -> "Generator[Check, None, RuleBook | None]":
@@ -179,6 +249,8 @@ def _rules(settings: "Settings") -> "Generator[Check, None, RuleBook | None]":
     if errors:
         more = f" and {len(errors) - 1} more" if len(errors) > 1 else ""
         yield bad(title, f"{errors[0]}{more}", f"ingestd rules lint {settings.rules.url}")
+    elif not book.rules and settings.rules_optional:
+        yield good(title, "there are none; the settings' conventions need none")
     elif not book.rules:
         yield Check(
             title,
@@ -207,8 +279,9 @@ async def _read_rules(settings: "Settings") -> "tuple[RuleBook, list[Problem]]":
 
     configure("console", "critical")  # what is wrong with a rule is a line of the checklist
     async with connect(settings.project) as clients:
-        source = rule_source(settings.rules.url, clients.store)
-        return await RuleLoader(source).refresh(), await lint(source)
+        source = rule_source(settings.rules.url, clients.store, optional=settings.rules_optional)
+        unknown = settings.rules.unknown_keys
+        return await RuleLoader(source, unknown=unknown).refresh(), await lint(source, unknown=unknown)
 
 
 def _warehouse(
@@ -230,12 +303,17 @@ def _warehouse(
         except IngestError as error:
             yield bad(f"dataset {name}", str(error), "grant roles/bigquery.dataEditor on the dataset")
     yield from locations(found, places, settings.project)
+    for table in _tables(book):
+        try:
+            refused = filling(str(table), inspector.table_permissions(table, FILL))
+        except IngestError as error:
+            refused = bad(f"table {table}", str(error), "grant roles/bigquery.dataEditor on the dataset")
+        if refused:
+            yield refused
 
 
 def _datasets(book: "RuleBook | None") -> list[tuple[str, str]]:
     """The datasets that rules name without variables."""
-    from ingestd.model.tables import InvalidTableName, parse_table
-
     found: dict[tuple[str, str], None] = {}
     for rule in book.rules if book else ():
         text = rule.spec.dest.table
@@ -243,39 +321,94 @@ def _datasets(book: "RuleBook | None") -> list[tuple[str, str]]:
         for name in (text.partition("$")[0] if "$" in text else text, f"{staging.dataset}.x" if staging else ""):
             # The table's own part may hold variables; the dataset's may not, to be known here.
             head, dot, _ = name.rpartition(".")
-            if not dot or rule.spec.disabled:
-                continue
-            try:
-                table = parse_table(f"{head}.x")
-            except InvalidTableName:
-                continue
-            found[table.project or "", table.dataset] = None
+            if dot and not rule.spec.disabled and (table := _table(f"{head}.x")):
+                found[table.project or "", table.dataset] = None
     return list(found)
 
 
-def _java(settings: "Settings", book: "RuleBook | None") -> Iterator[Check]:
-    from ingestd.prepare.java import find_java
+def _tables(book: "RuleBook | None") -> "list[TableName]":
+    """The tables that rules name without variables."""
+    names = dict.fromkeys(rule.spec.dest.table for rule in book.rules if not rule.spec.disabled) if book else {}
+    return [table for name in names if "$" not in name and (table := _table(name))]
 
-    needed = any(rule.spec.dest.transforms for rule in book.rules) if book else False
-    title = "Java for Spark"
-    if settings.spark.start == "never":
-        yield Check(title, Mark.SKIPPED, "spark.start is never")
-        return
-    if settings.spark.master.startswith("sc://"):
-        yield Check(title, Mark.SKIPPED, f"Spark runs elsewhere: {settings.spark.master}")
-        return
+
+def _table(text: str) -> "TableName | None":
+    from ingestd.model.tables import InvalidTableName, parse_table
+
     try:
-        java = find_java(os.environ)
-    except IngestError as error:
-        why = "" if needed else "; no rule needs Spark yet"
-        yield Check(
-            title, Mark.FAILED if needed else Mark.WARNING, f"{error}{why}", "apt-get install openjdk-17-jre-headless"
-        )
+        return parse_table(text)
+    except InvalidTableName:
+        return None
+
+
+def _spark(settings: "Settings", book: "RuleBook | None", daemon: str, *, try_it: bool) -> Iterator[Check]:
+    from ingestd.prepare.start import wants_spark
+
+    needed = any(wants_spark(rule.spec, settings.engine) for rule in book.rules) if book else False
+    if settings.spark.start == "never":
+        yield Check("Spark", Mark.SKIPPED, "spark.start is never")
         return
-    yield good(title, f"{java.version} in {java.home}; Spark runs on {settings.spark.master}")
+    checks = [*_spark_here(settings), *_spark_of_the_daemon(settings, daemon)]
+    if try_it:
+        checks.append(_tried(settings))
+    for one in checks:
+        if one.mark is Mark.FAILED and not needed and not try_it:
+            yield doubtful(one.what, f"{one.found}; no rule needs Spark yet", one.fix)
+        else:
+            yield one
 
 
-def _print(check: Check) -> None:
+def _spark_here(settings: "Settings") -> Iterator[Check]:
+    """What a session needs of this machine, without starting one: in a pod it would take the daemon's memory."""
+    from ingestd.prepare.java import find_java
+    from ingestd.prepare.packages import missing_packages
+
+    if settings.spark.master.startswith("sc://"):
+        yield Check("Java for Spark", Mark.SKIPPED, f"Spark runs elsewhere: {settings.spark.master}")
+    else:
+        try:
+            java = find_java(os.environ)
+        except IngestError as error:
+            yield bad("Java for Spark", str(error), "apt-get install openjdk-17-jre-headless")
+        else:
+            yield good("Java for Spark", f"{java.version} in {java.home}; Spark runs on {settings.spark.master}")
+    if missing := missing_packages(settings.spark.master):
+        fix = "pip install 'ingestd[connect]'" if settings.spark.master.startswith("sc://") else "pip install ingestd"
+        yield bad("Python packages for Spark", missing, fix)
+    else:
+        yield good("Python packages for Spark")
+
+
+def _spark_of_the_daemon(settings: "Settings", daemon: str) -> Iterator[Check]:
+    """A session that is ready has prepared a batch; nothing is said where no daemon is in reach, or it needs none."""
+    from ingestd.cli.status import ask_daemon
+
+    try:
+        told = asyncio.run(ask_daemon(settings, daemon)).get("spark", {})
+    except CommandError:
+        return
+    title, state = "Spark of the daemon", told.get("state", "")
+    if state == "ready":
+        yield good(title, "ready: it has prepared a batch")
+    elif told.get("problem"):
+        yield bad(title, f"{state}: {told['problem']}", "ingestd doctor --spark tries it without the daemon")
+    elif state and state != "off":
+        yield doubtful(title, str(state), "ask again in a minute")
+
+
+def _tried(settings: "Settings") -> Check:
+    from ingestd.prepare.start import try_out
+
+    title = "Spark prepares a batch"
+    began = time.monotonic()
+    try:
+        try_out(settings.spark)
+    except IngestError as error:
+        return bad(title, str(error))
+    return good(title, f"{time.monotonic() - began:.0f} s")
+
+
+def show_check(check: Check) -> None:
     found = f"  [dim]{escape(check.found)}[/]" if check.found else ""
     output.print(f"{_SIGNS[check.mark]} {escape(check.what)}{found}")
     if check.fix and check.mark is not Mark.OK:

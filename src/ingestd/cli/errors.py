@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
+from ingestd.cli.pipes import unread
 from ingestd.cli.terminal import errors
 from ingestd.model.errors import IngestError
 
@@ -32,7 +33,7 @@ class ReadableErrors(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except Exception as raised:
-            if ctx.params.get("debug"):
+            if ctx.params.get("debug") or (isinstance(raised, BrokenPipeError) and unread()):
                 raise
             from ingestd.documents import DocumentError
 

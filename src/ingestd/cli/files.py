@@ -12,11 +12,15 @@ from rich.table import Table
 
 from ingestd.cli import where
 from ingestd.cli.errors import CommandError
-from ingestd.cli.terminal import Json, output, print_json
+from ingestd.cli.ledger import Config, RulesOption, explained, settings_for
+from ingestd.cli.terminal import Json, errors, output, print_json
 
 if TYPE_CHECKING:
+    from ingestd.gcp.connect import Clients
+    from ingestd.ledger.explain import Incident
     from ingestd.model.objects import ObjectRef
     from ingestd.ports import ObjectStore, Warehouse
+    from ingestd.settings import Settings
 
 _MAX_SHOWN_ROWS = 100
 
@@ -165,31 +169,65 @@ def publish(
     topic: Annotated[
         str, typer.Option(help="Topic to publish to. [dim]Default: the bucket's own notification topics.[/]")
     ] = "",
+    config: Config = None,
+    rules: RulesOption = "",
     state: where.State = None,
     as_json: Json = False,
 ) -> None:
-    """Publish test notifications, shaped exactly like Cloud Storage's."""
-    sent = asyncio.run(_publish(where.enter(state), [_object(url, "") for url in objects], topic, tell=not as_json))
+    """Publish test notifications, shaped exactly like Cloud Storage's.
+
+    Of a file that was loaded before it says so: the daemon drops what it has loaded. Upload it again to load it again.
+    """
+    refs = [_object(url, "") for url in objects]
+    sent = asyncio.run(_publish(settings_for(config, rules, state), refs, topic, tell=not as_json))
     if as_json:
         print_json(sent)
 
 
-async def _publish(project: str, refs: "list[ObjectRef]", topic: str, *, tell: bool) -> list[dict[str, Any]]:
+async def _publish(settings: "Settings", refs: "list[ObjectRef]", topic: str, *, tell: bool) -> list[dict[str, Any]]:
     from ingestd.gcp.connect import connect
     from ingestd.gcp.notifications import announcements
 
     sent: list[dict[str, Any]] = []
-    async with connect(project) as clients:
+    async with connect(settings.project) as clients:
         for ref in refs:
-            messages = await asyncio.to_thread(announcements, project, ref, topic)
+            messages = await asyncio.to_thread(announcements, settings.project, ref, topic)
             if not messages:
                 raise CommandError(f"bucket {ref.bucket} notifies no topic of finalized objects: give one with --topic")
+            earlier = None if messages[0].invented else await _earlier(settings, clients, ref)
             for message in messages:
                 number = await clients.publisher.publish(message.topic, message.data, message.attributes)
-                sent.append(
-                    {"object": ref.url, "topic": message.topic, "message": number, "exists": not message.invented}
-                )
+                found = {"exists": not message.invented, "known": _fate(earlier) if earlier else None}
+                sent.append({"object": ref.url, "topic": message.topic, "message": number, **found})
                 if tell:
-                    note = " [yellow](no such object: its description is made up)[/]" if message.invented else ""
-                    output.print(f"{escape(ref.url)} → {message.topic} message {number}{note}")
+                    note = "no such object: its description is made up" if message.invented else _remark(earlier)
+                    marked = f" [yellow]({escape(note)})[/]" if note else ""
+                    output.print(f"{escape(ref.url)} → {message.topic} message {number}{marked}")
     return sent
+
+
+async def _earlier(settings: "Settings", clients: "Clients", ref: "ObjectRef") -> "Incident | None":
+    """The batch that has this very generation already, if that can be told from here."""
+    from ingestd.model.errors import IngestError
+
+    try:
+        found = await explained(settings, clients, ref)
+    except (IngestError, FileNotFoundError) as error:
+        errors.print(f"[dim]whether it was loaded before cannot be told: {escape(str(error))} (--config, --rules)[/]")
+        return None
+    current = found.found.generation if found.found else None
+    return next((one for one in reversed(found.history) if one.generation == current), None)
+
+
+def _fate(one: "Incident") -> str:
+    """The file's own, or of its whole batch where no more is known."""
+    return one.fate or ("loaded" if one.phase == "done" else one.phase)
+
+
+def _remark(earlier: "Incident | None") -> str:
+    if earlier is None:
+        return ""
+    batch = f"batch {earlier.event_id} for {earlier.destination}"
+    if _fate(earlier) == "loaded":
+        return f"loaded before, in {batch}: the daemon drops it; upload it again to load it again"
+    return f"{_fate(earlier)} in {batch}; `ingestd explain` says more"

@@ -14,6 +14,7 @@ from ingestd.cli.errors import CommandError
 from ingestd.cli.terminal import output
 
 if TYPE_CHECKING:
+    from ingestd.gcp.connect import Clients
     from ingestd.ledger.explain import Explanation, Incident
     from ingestd.ledger.replay import Asked, Replayed, Selection
     from ingestd.ledger.unloaded import Unloaded
@@ -158,24 +159,31 @@ def _object(url: str) -> "ObjectRef":
 
 async def _explain(settings: "Settings", ref: "ObjectRef") -> "Explanation":
     from ingestd.gcp.connect import connect
+
+    async with connect(settings.project) as clients:
+        try:
+            return await explained(settings, clients, ref)
+        except FileNotFoundError as error:
+            raise CommandError(f"{error}; say where the rules are with --rules or --config") from None
+
+
+async def explained(settings: "Settings", clients: "Clients", ref: "ObjectRef") -> "Explanation":
+    """Where the object is and why; FileNotFoundError when the rules are not where the settings say."""
     from ingestd.ledger.parts import explainer
     from ingestd.model.clock import SystemClock
     from ingestd.rules.bucket import rule_source
     from ingestd.rules.loading import RuleLoader
 
     clock = SystemClock()
-    async with connect(settings.project) as clients:
-        loader = RuleLoader(rule_source(settings.rules.url, clients.store), clock)
-        try:
-            book = await loader.refresh()
-        except FileNotFoundError as error:
-            raise CommandError(f"{error}; say where the rules are with --rules or --config") from None
-        found = await explainer(settings, clients.store, clients.warehouse, clock).explain(ref, book.route(ref.name))
-        if not book.rules and not found.history:
-            found.notes.append(
-                f"there are no rules in {settings.rules.url}; say where they are with --rules or --config"
-            )
-        return found
+    book = await RuleLoader(
+        rule_source(settings.rules.url, clients.store, optional=settings.rules_optional),
+        clock,
+        settings.rules.unknown_keys,
+    ).refresh()
+    found = await explainer(settings, clients.store, clients.warehouse, clock).explain(ref, book.route(ref.name))
+    if not book.rules and not found.history and not settings.rules_optional:
+        found.notes.append(f"there are no rules in {settings.rules.url}; say where they are with --rules or --config")
+    return found
 
 
 async def _replay(
@@ -246,6 +254,8 @@ def _told(one: "Incident") -> Iterator[str]:
         yield f"loaded; its batch: {batch}{part}"
     else:
         yield batch + part
+    for url in one.bad_rows:
+        yield f"bad rows of its batch, with line and reason: {url}"
     if one.error and (one.unloaded is None or one.retry_at):
         yield one.error
     if one.retry_at:

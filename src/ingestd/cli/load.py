@@ -17,6 +17,7 @@ import typer
 from rich.markup import escape
 
 from ingestd.cli import where
+from ingestd.cli.bqtail_flags import window as window_of_time
 from ingestd.cli.errors import FAILED, CommandError
 from ingestd.cli.ledger import Config
 from ingestd.cli.load_rule import UPLOADS, RuleFlags, written_rule
@@ -87,7 +88,7 @@ def load(
         typer.Option(
             "--window",
             "-w",
-            parser=duration,
+            parser=window_of_time,
             metavar="DURATION",
             show_default=False,
             help="Load files of the same stretch of time together. [dim]Default: all of a table together.[/]",
@@ -106,6 +107,7 @@ def load(
     ] = timedelta(seconds=60),
     logging: Annotated[str, typer.Option("--logging", "-l", help="info, debug, or off.")] = "off",
     history: Annotated[str, typer.Option("--history", "-H", hidden=True, help="The journal remembers.")] = "",
+    client: Annotated[str, typer.Option("--client", "-c", hidden=True, help="Your own credentials are used.")] = "",
     config: Config = None,
     state: where.State = None,
     as_json: Json = False,
@@ -118,7 +120,13 @@ def load(
     del history
     from ingestd.cli.oneshot import one_shot_settings
 
-    source = (source or src).rstrip("/") if (source or src) != "/" else "/"
+    if client:
+        errors.print(
+            f"[yellow]-c {escape(client)} is passed over[/]: Google's application default credentials are used"
+        )
+    if rule.endswith(" -V"):  # as bqtail's documentation quotes it
+        rule, validate = rule.removesuffix(" -V").rstrip(), True
+    source = _here(source or src)
     if not source and not validate:
         raise CommandError("what shall be loaded? `ingestd load SRC --dest dataset.table`")
     if source and not source.startswith("gs://") and not Path(source).expanduser().exists():
@@ -139,8 +147,10 @@ def load(
         individually=individually,
         delete=delete,
     )
-    document = written_rule(rule) if rule else flags.rule(source)
+    document = {} if rule else flags.rule(source)
     settings = _settings(config, state, project or _project_of(dest), logging)
+    if rule:
+        document = asyncio.run(_written(settings, rule))
     with tempfile.TemporaryDirectory(prefix="ingestd-load-") as folder:
         parsed = _parse(document, Path(folder))
         if validate or dry_run or not as_json:
@@ -155,7 +165,7 @@ def load(
         print_json(account.to_json())
     elif not dry_run:
         _report(account)
-    if account.bad:
+    if account.bad or account.unfinished:
         raise typer.Exit(FAILED)
 
 
@@ -173,6 +183,29 @@ def _settings(config: Path | None, state: Path | None, project: str, level: str)
     if project:
         environ["INGESTD_PROJECT"] = project
     return load_settings(Settings, config, environ)
+
+
+def _here(source: str) -> str:
+    """The source as a path or a folder of Cloud Storage; of other places it is said how their files come here."""
+    source = source.removeprefix("file://")
+    if "://" in source and not source.startswith("gs://"):
+        raise CommandError(
+            f"{source} is neither here nor in Cloud Storage: bring it to a bucket first (Storage Transfer Service, or "
+            "`gcloud storage cp -r`), and load gs://bucket/folder"
+        )
+    return source.rstrip("/") if source != "/" else source
+
+
+async def _written(settings: "Settings", rule: str) -> dict[str, Any]:
+    from ingestd.gcp.connect import connect
+    from ingestd.rules.bucket import BucketSource
+    from ingestd.rules.source import FolderSource
+
+    rule = rule.removeprefix("file://")
+    if not rule.startswith("gs://"):
+        return await written_rule(rule, FolderSource(Path(rule)))
+    async with connect(settings.project) as clients:
+        return await written_rule(rule, BucketSource(clients.store, rule))
 
 
 def _project_of(dest: str) -> str:
@@ -221,7 +254,7 @@ async def _load(
             return account
         async with build(settings, clients=clients) as app:
             with _progress(quiet=quiet) as progress:
-                loader = Loader(app, clients, account, progress)
+                loader = Loader(app, clients, rule, account, progress)
                 stop = _stopping() if stream else None
                 await app.run(lambda: _work(loader, clients, plan, rule, account, patience, stop))
     account.seconds = time.monotonic() - start
@@ -384,6 +417,9 @@ def _report(account: "Account") -> None:
         )
     if account.known:
         output.print(f"[green]known[/]   {account.known:,} files were loaded by an earlier run")
+    for table, why in account.unfinished[:_SHOWN]:
+        output.print(f"[bold red]unfinished[/] {escape(table)}: the rows are there, what was to follow failed")
+        output.print(f"           {escape(why)}")
     for url, why in account.bad[:_SHOWN]:
         output.print(f"[bold red]not loaded[/] {escape(url)}\n           {escape(why)}")
     if len(account.bad) > _SHOWN:

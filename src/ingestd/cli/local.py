@@ -20,7 +20,7 @@ import typer
 from rich.markup import escape
 
 from ingestd.cli import where
-from ingestd.cli.cloud import DEFAULT_PROJECT, StateFolder
+from ingestd.cli.cloud import DEFAULT_PROJECT, StateFolder, need_local_cloud
 from ingestd.cli.daemon import ConfigFile
 from ingestd.cli.errors import INTERRUPTED, CommandError
 from ingestd.cli.files import show_rows
@@ -61,6 +61,7 @@ def local(
     Buckets, topics and subscriptions that are missing are created. The state folder keeps everything; the next start
     continues where this one ended. Without --rules and --config, rules are read from gs://PROJECT-config/rules.
     """
+    need_local_cloud()
     settings = local_settings(config, project, rules)
     _configure_logging(settings, settings.logging.level)
     try:
@@ -80,6 +81,7 @@ def demo(
     ] = timedelta(minutes=3),
 ) -> None:
     """Watch sample files become rows, in a throw-away folder, then exit."""
+    need_local_cloud()
     settings = local_settings(None, None, rules)
     _configure_logging(settings, "warning")
     with tempfile.TemporaryDirectory(prefix="ingestd-demo-") as folder:
@@ -145,8 +147,15 @@ async def _stay(state: Path, settings: "Settings", samples: Path | None) -> None
 
 
 async def _greet(running: "_Running", samples: Path | None) -> None:
-    while running.app.missing():  # noqa: ASYNC110 - the daemon tells whether it is ready, not when
+    from ingestd.localcloud.statefolder import announce_daemon
+
+    spark = running.app.spark
+    while running.app.missing() and not (spark and spark.problem):  # noqa: ASYNC110 - it tells whether, not when
         await asyncio.sleep(0.05)
+    if spark and spark.problem:
+        errors.print(f"[bold yellow]warning:[/] files that Spark prepares wait: {escape(spark.problem)}")
+    if running.app.ops is not None:
+        announce_daemon(running.state, f"http://127.0.0.1:{running.app.ops.port}")
     if samples is not None:
         try:
             _report(await running.drop(samples))
@@ -182,6 +191,7 @@ async def _running(state: Path, settings: "Settings") -> AsyncIterator[_Running]
     from ingestd.app import build
     from ingestd.cli.child import cloud_process, watch
     from ingestd.gcp.connect import connect
+    from ingestd.localcloud.statefolder import announce_daemon
 
     async with cloud_process(state, settings.project, _needs(settings)) as (process, endpoints):
         os.environ.update(endpoints.environ())
@@ -192,7 +202,10 @@ async def _running(state: Path, settings: "Settings") -> AsyncIterator[_Running]
         ):
             watching = tasks.create_task(watch(process), name="cloud")
             daemon = tasks.create_task(app.run(), name="daemon")
-            yield _Running(app, clients, endpoints, state)
+            try:
+                yield _Running(app, clients, endpoints, state)
+            finally:
+                announce_daemon(state, "")
             app.stop()
             await daemon
             watching.cancel()
@@ -205,7 +218,11 @@ def _needs(settings: "Settings") -> list[str]:
     buckets = {url.removeprefix("gs://").partition("/")[0] for url in urls if url.startswith("gs://")}
     options = ["--notifications-subscription", settings.subscriptions.notifications]
     options += ["--completions-subscription", settings.subscriptions.completions]
-    return options + [f"--bucket={bucket}" for bucket in sorted(buckets)]
+    landing = {convention.bucket for convention in settings.success.conventions} - {"*"}
+    options += [f"--notified-bucket={bucket}" for bucket in sorted(landing)]
+    config = {convention.config_url for convention in settings.success.effective()} - {""}
+    buckets |= {url.removeprefix("gs://").partition("/")[0] for url in config}
+    return options + [f"--bucket={bucket}" for bucket in sorted(buckets - landing)]
 
 
 def _report(outcome: "Outcome") -> None:

@@ -9,6 +9,7 @@ from ingestd.cli import (
     backfill,
     cloud,
     daemon,
+    dead_letters,
     doctor,
     faults,
     files,
@@ -17,10 +18,13 @@ from ingestd.cli import (
     local,
     ordered,
     rules,
+    schema,
     settings,
     status,
     windows,
 )
+from ingestd.cli.acceptance import command as acceptance
+from ingestd.cli.bqtail_flags import BqtailCommand
 from ingestd.cli.errors import ReadableErrors
 from ingestd.cli.terminal import Json, output, print_json
 
@@ -36,11 +40,20 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        output.print(f"ingestd {ingestd.__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def root(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback when something fails.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
-    del debug  # read by ReadableErrors
+    del debug, version  # read by ReadableErrors; answered before
 
 
 _LOCAL = "On this machine"
@@ -61,10 +74,13 @@ app.command("backfill", rich_help_panel=_DAEMON)(backfill.backfill)
 app.command("status", rich_help_panel=_DAEMON)(status.status)
 app.command("windows", rich_help_panel=_DAEMON)(windows.windows)
 app.add_typer(ordered.app, name="ordered", rich_help_panel=_DAEMON)
+app.add_typer(dead_letters.app, name="dead-letters", rich_help_panel=_DAEMON)
 app.command("doctor", rich_help_panel=_DAEMON)(doctor.doctor)
+app.command("acceptance", rich_help_panel=_DAEMON)(acceptance.acceptance)
 app.command("settings", rich_help_panel=_DAEMON)(settings.settings)
+app.command("schema", rich_help_panel=_DAEMON)(schema.schema)
 
-app.command("load", rich_help_panel=_TOOLS)(load.load)
+app.command("load", rich_help_panel=_TOOLS, cls=BqtailCommand)(load.load)
 app.command("cp", rich_help_panel=_TOOLS)(files.cp)
 app.command("query", rich_help_panel=_TOOLS)(files.query)
 app.command("publish", rich_help_panel=_TOOLS)(files.publish)
@@ -76,4 +92,4 @@ def version(as_json: Json = False) -> None:
     if as_json:
         print_json({"version": ingestd.__version__})
     else:
-        output.print(f"ingestd {ingestd.__version__}")
+        _print_version(True)

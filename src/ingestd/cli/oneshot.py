@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ingestd.cli.errors import CommandError
 from ingestd.model.bounded import bounded
 from ingestd.model.errors import PreconditionFailed
-from ingestd.model.objects import ABSENT, ObjectInfo, ObjectRef
+from ingestd.model.objects import ABSENT, FileVersion, ObjectInfo, ObjectRef
 from ingestd.rules.matching import path_of
 from ingestd.rules.rule import Rule
 
@@ -57,6 +57,7 @@ class Account:
     batches: int = 0
     tables: set[str] = field(default_factory=set)
     bad: list[tuple[str, str]] = field(default_factory=list)  # files that did not load, and why
+    unfinished: list[tuple[str, str]] = field(default_factory=list)  # tables whose rows are there, and what failed then
     waiting: str = ""  # what a batch waits for right now
     seconds: float = 0.0
 
@@ -71,6 +72,7 @@ class Account:
             "batches": self.batches,
             "tables": sorted(self.tables),
             "not_loaded": [{"file": file, "why": why} for file, why in self.bad],
+            "unfinished": [{"table": table, "why": why} for table, why in self.unfinished],
             "seconds": round(self.seconds, 3),
         }
 
@@ -141,13 +143,20 @@ def _base64(data: bytes) -> str:
 class Loader:
     """Feeds files to an engine and watches them to their end."""
 
-    def __init__(self, app: "App", clients: "Clients", account: Account, progress: Callable[[Account], None]) -> None:
+    def __init__(
+        self, app: "App", clients: "Clients", rule: Rule, account: Account, progress: Callable[[Account], None]
+    ) -> None:
+        from ingestd.cli.earlier_runs import EarlierRuns
+
         self._app = app
         self._store = clients.store
+        self._earlier = EarlierRuns(app, clients, rule)
         self._account = account
         self._progress = progress
         self._open: set[str] = set()  # keys of files that have not ended
+        self._groups: set[str] = set()  # whose batches have ended here, and whose `OnDone` has not
         app.runner.endings.append(self._ended)
+        app.router.refusals.watchers.append(self._refused)
 
     async def upload(self, files: Sequence[LocalFile], target: Callable[[LocalFile], ObjectRef]) -> list[ObjectInfo]:
         found: list[ObjectInfo] = []
@@ -183,8 +192,21 @@ class Loader:
             announcing.cancel()
         if told.returned:
             raise CommandError(f"{told.returned} files could not be handed over ({told.why}); run it again")
-        self._account.known += len(self._open)  # taken as duplicates: no batch of this run ended with them
+        await self._finish_groups()
+        # Taken as duplicates: no batch of this run ended with them, and how those of earlier runs did is in the ledger.
+        left = [info for info in objects if _key(info) in self._open]
+        bad = await self._earlier.not_loaded(left)
+        self._account.bad += bad
+        self._account.known += len(left) - len(bad)
         self._open.clear()
+
+    async def _finish_groups(self) -> None:
+        """Nothing more comes, so `OnDone` need not wait for its group's time to pass."""
+        for name in sorted(self._groups):
+            await self._app.sweep.groups.finish(name)
+        for name in sorted(self._groups):
+            self._account.unfinished.append((name, "what follows its group is still under way: run it again"))
+        self._groups.clear()
 
     def _done(self, announced: datetime) -> bool:
         """Whether nothing is under way; files taken as known may be in a batch that an earlier run left behind."""
@@ -224,20 +246,49 @@ class Loader:
         return self._app.clock.monotonic()
 
     async def _ended(self, record: "Record") -> None:
+        from ingestd.batch.record import Kind, Phase
+        from ingestd.windows.groups import GROUP_PREFIX
+
+        if record.kind is Kind.ROUTE and record.window is not None:
+            self._group_ended(record, record.window.name.removeprefix(GROUP_PREFIX))
         if not self._ours(record):
             return
-        account = self._account
-        account.batches += 1
-        account.tables.add(record.dest)
-        account.rows += record.rows or 0
-        loaded = {file.key for file in record.loaded_files}
-        account.loaded += len(loaded)
+        if record.window is not None and record.window.group:
+            self._groups.add(record.window.group)
+        account, loaded = self._account, set(record.progress.loaded)
+        if loaded:
+            account.batches += 1
+            account.tables.add(record.dest)
+            account.rows += record.rows or 0
+            if record.phase is Phase.FAILED and not record.progress.wrong:
+                account.unfinished.append((record.dest, record.error))
         for index, file in enumerate(record.files):
+            if file.key not in self._open:
+                continue
+            aside = record.progress.aside.get(index)
+            if index in loaded:
+                account.loaded += 1
+            elif aside is not None and aside.fate.wrong:
+                account.bad.append((file.ref.url, aside.why or record.error))
+            elif aside is None:
+                account.bad.append((file.ref.url, record.error or str(record.phase)))
+            else:
+                continue  # not this batch's to load: whoever had it before knows whether its rows are there
             self._open.discard(file.key)
-            if file.key not in loaded:
-                aside = record.progress.aside.get(index)
-                account.bad.append((file.ref.url, aside.why if aside else record.error or str(record.phase)))
         self._progress(account)
+
+    def _group_ended(self, record: "Record", name: str) -> None:
+        if name in self._groups:
+            self._groups.discard(name)
+            if record.error:
+                self._account.unfinished.append((record.dest, record.error))
+
+    def _refused(self, file: FileVersion, reason: str, rules: list[str]) -> None:
+        del rules
+        if file.key in self._open:
+            self._open.discard(file.key)
+            self._account.bad.append((file.ref.url, reason))
+            self._progress(self._account)
 
 
 def _key(info: ObjectInfo) -> str:

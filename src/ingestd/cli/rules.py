@@ -11,6 +11,7 @@ from rich.table import Table
 from ingestd.cli import where
 from ingestd.cli.errors import FAILED, CommandError
 from ingestd.cli.terminal import Json, output, print_json
+from ingestd.model.unknown_keys import UnknownKeys
 
 if TYPE_CHECKING:
     from ingestd.cli.rule_tests import Outcome, RuleTestFile
@@ -25,6 +26,17 @@ app = typer.Typer(help="Check, show and test rule files.", no_args_is_help=True)
 RulesPath = Annotated[str, typer.Argument(help="A rule file, a folder of them, or gs://bucket/prefix.")]
 
 
+Unknown = Annotated[
+    UnknownKeys,
+    typer.Option(
+        "--unknown-keys",
+        envvar="INGESTD_RULES__UNKNOWN_KEYS",
+        help="Keys a rule does not have: [b]typos[/] refuses misspelt ones and warns of the others, [b]refuse[/] "
+        "refuses all, [b]warn[/] none (bqtail's way).",
+    ),
+]
+
+
 @app.callback()
 def rules() -> None:
     """Check, show and test rule files."""
@@ -34,6 +46,7 @@ def rules() -> None:
 def lint(
     path: RulesPath,
     strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")] = False,
+    unknown: Unknown = UnknownKeys.TYPOS,
     state: where.State = None,
     as_json: Json = False,
 ) -> None:
@@ -43,9 +56,9 @@ def lint(
     from ingestd.rules.source import FolderSource
 
     if path.startswith("gs://"):
-        problems = asyncio.run(_lint_bucket(where.enter(state), path))
+        problems = asyncio.run(_lint_bucket(where.enter(state), path, unknown))
     elif Path(path).exists():
-        problems = asyncio.run(_lint(FolderSource(Path(path)), path))
+        problems = asyncio.run(_lint(FolderSource(Path(path)), path, unknown))
     else:
         raise CommandError(f"there is no file or folder {path}")
     if as_json:
@@ -60,11 +73,12 @@ def lint(
 def show(
     path: RulesPath,
     name: Annotated[str, typer.Argument(help="One rule, in full. [dim]Default: a table of all.[/]")] = "",
+    unknown: Unknown = UnknownKeys.TYPOS,
     state: where.State = None,
     as_json: Json = False,
 ) -> None:
     """Show rules as the daemon understands them: what they take, where it goes, what follows."""
-    book = _book(path, state)
+    book = _book(path, state, unknown)
     chosen = [rule for rule in book.rules if not name or name in (rule.name, rule.name.rpartition("/")[2])]
     if name and not chosen:
         from ingestd.documents import did_you_mean
@@ -86,6 +100,7 @@ def check(
     rules_path: Annotated[
         str, typer.Option("--rules", help="The rules to test. [dim]Default: what the test file says.[/]")
     ] = "",
+    unknown: Unknown = UnknownKeys.TYPOS,
     state: where.State = None,
     as_json: Json = False,
 ) -> None:
@@ -97,7 +112,7 @@ def check(
     for file in find_test_files(tests):
         source = _rules_of(file, rules_path)
         if source not in books:
-            books[source] = _book(source, state)
+            books[source] = _book(source, state, unknown)
             _refuse_broken(books[source])
         outcomes += run_tests(file, books[source])
     failed = [one for one in outcomes if not one.passed]
@@ -129,26 +144,26 @@ def _report(outcomes: "list[Outcome]") -> None:
     output.print(f"[bold red]{failed} of {counted} failed[/]" if failed else f"[green]{counted} passed[/]")
 
 
-def _book(path: str, state: Path | None) -> "RuleBook":
+def _book(path: str, state: Path | None, unknown: UnknownKeys) -> "RuleBook":
     from ingestd.rules.loading import RuleLoader
     from ingestd.rules.source import FolderSource
 
     if path.startswith("gs://"):
-        return asyncio.run(_bucket_book(where.enter(state), path))
+        return asyncio.run(_bucket_book(where.enter(state), path, unknown))
     if not Path(path).exists():
         raise CommandError(f"there is no file or folder {path}")
     _quiet()
-    return asyncio.run(RuleLoader(FolderSource(Path(path))).refresh())
+    return asyncio.run(RuleLoader(FolderSource(Path(path)), unknown=unknown).refresh())
 
 
-async def _bucket_book(project: str, url: str) -> "RuleBook":
+async def _bucket_book(project: str, url: str, unknown: UnknownKeys) -> "RuleBook":
     from ingestd.gcp.connect import connect
     from ingestd.rules.bucket import rule_source
     from ingestd.rules.loading import RuleLoader
 
     _quiet()
     async with connect(project) as clients:
-        return await RuleLoader(rule_source(url, clients.store)).refresh()
+        return await RuleLoader(rule_source(url, clients.store), unknown=unknown).refresh()
 
 
 def _quiet() -> None:
@@ -197,10 +212,10 @@ def _takes(rule: "Rule") -> str:
 def _show_one(rule: "Rule") -> None:
     import yaml
 
-    from ingestd.rules.rule import plain
+    from ingestd.rules.rule import pinned
 
     output.print(f"[bold]{escape(rule.name)}[/]  [dim]{escape(rule.url)}  {rule.content_hash[:12]}[/]")
-    typer.echo(yaml.safe_dump(plain(rule.spec), sort_keys=False, allow_unicode=True), nl=False)
+    typer.echo(yaml.safe_dump(pinned(rule.spec), sort_keys=False, allow_unicode=True), nl=False)
 
 
 def _problem(problem: "Problem") -> dict[str, Any]:
@@ -214,22 +229,22 @@ def _problem(problem: "Problem") -> dict[str, Any]:
     }
 
 
-async def _lint_bucket(project: str, url: str) -> "list[Problem]":
+async def _lint_bucket(project: str, url: str, unknown: UnknownKeys) -> "list[Problem]":
     from ingestd.gcp.connect import connect
     from ingestd.rules.bucket import rule_source
 
     async with connect(project) as clients:
-        return await _lint(rule_source(url, clients.store), url)
+        return await _lint(rule_source(url, clients.store), url, unknown)
 
 
-async def _lint(source: "RuleSource", path: str) -> "list[Problem]":
+async def _lint(source: "RuleSource", path: str, unknown: UnknownKeys) -> "list[Problem]":
     """Whoever checks rules has some: a wrong folder must not look like a clean one."""
     from ingestd.rules.lint import lint, rule_files
     from ingestd.rules.parsing import RULE_SUFFIXES
 
     if not await rule_files(source):
         raise CommandError(f"there are no rules in {path}; the names of rule files end in {', '.join(RULE_SUFFIXES)}")
-    return await lint(source, _checks())
+    return await lint(source, _checks(), unknown)
 
 
 def _checks() -> "ExpressionChecks":

@@ -30,7 +30,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Keep looking until Ctrl-C.")] = False,
     every: Annotated[timedelta, typer.Option(parser=duration, help="How often, with --watch.")] = timedelta(seconds=10),
     daemon: Annotated[
-        str, typer.Option(help="Its address, for quotas. [dim]Default: this machine, the settings' port.[/]")
+        str, typer.Option(help="Its address, for quotas. [dim]Default: that of --state, else here, on http.port.[/]")
     ] = "",
     as_json: Json = False,
     config: Config = None,
@@ -38,6 +38,7 @@ def status(
 ) -> None:
     """Show open windows, batches under way, recent failures, how fresh tables are, and quotas."""
     settings = settings_for(config, "", state)
+    daemon = daemon or where.daemon(state)
     if watch and as_json:
         raise CommandError("--watch is for people; repeat `ingestd status --json` instead")
     if watch:
@@ -57,9 +58,10 @@ async def _look(settings: "Settings", since: timedelta, daemon: str) -> "Overvie
 
     async with connect(settings.project) as clients:
         view = await overseer(settings, clients.store, clients.warehouse, SystemClock()).look(since=since)
-    view.daemon = await _ask_daemon(settings, daemon)
-    if view.daemon is None:
-        view.notes.append("no quotas: the daemon is out of reach (--daemon http://host:port)")
+    try:
+        view.daemon = await ask_daemon(settings, daemon)
+    except CommandError as error:
+        view.notes.append(f"no quotas: {error}")
     return view
 
 
@@ -73,20 +75,35 @@ async def _watch(settings: "Settings", since: timedelta, every: timedelta, daemo
             await asyncio.sleep(every.total_seconds())
 
 
-async def _ask_daemon(settings: "Settings", address: str) -> dict[str, Any] | None:
+async def ask_daemon(settings: "Settings", address: str) -> dict[str, Any]:
     import httpx
 
     port = settings.http.port
+    url = address.rstrip("/") or f"http://127.0.0.1:{port}"
     if not address and not port:
-        return None
-    url = f"{(address or f'http://127.0.0.1:{port}').rstrip('/')}/status"
+        raise CommandError("where is the daemon? (--daemon http://host:port)")
     try:
         async with httpx.AsyncClient(timeout=_PATIENCE, trust_env=False) as client:
-            answer = await client.get(url)
-            document: dict[str, Any] = answer.raise_for_status().json()
+            answer = await client.get(f"{url}/status", headers=_credentials(settings))
+        if answer.status_code in (401, 403):
+            raise CommandError(f"the daemon at {url} wants its token: set http.token_file as it has it (--config)")
+        document: dict[str, Any] = answer.raise_for_status().json()
     except (httpx.HTTPError, ValueError):
-        return None
-    return document if document.get("project") == settings.project else None
+        raise CommandError(f"the daemon is out of reach at {url} (--daemon http://host:port)") from None
+    if document.get("project") != settings.project:
+        raise CommandError(f"what answers at {url} is no daemon of project {settings.project}")
+    return document
+
+
+def _credentials(settings: "Settings") -> dict[str, str]:
+    """The console's token, where it asks for one."""
+    from ingestd.console.wiring import console_token
+
+    try:
+        token = console_token(settings)
+    except (OSError, ValueError) as error:
+        raise CommandError(f"the daemon's token cannot be read: {error}") from None
+    return {"Authorization": f"Bearer {token()}"} if token is not None else {}
 
 
 def screen(view: "Overview", since: timedelta) -> Group:
@@ -101,18 +118,24 @@ def screen(view: "Overview", since: timedelta) -> Group:
         parts.append(_tables(view, since))
     if quotas := (view.daemon or {}).get("quotas", {}).get("tables"):
         parts.append(_quotas(quotas))
+    if strangers := (view.daemon or {}).get("left_alone"):
+        lines = [Text(f"  {one['why']}: {one['reason']}", style="yellow") for one in strangers[:_SHOWN]]
+        parts.append(Group(Text("Objects that the daemon cannot read and leaves alone", style="bold"), *lines, Text()))
     parts += [Text(f"note: {note}", style="dim") for note in view.notes]
     return Group(*parts)
 
 
 def _headline(view: "Overview") -> Text:
     waiting = sum(1 for one in view.batches if one.state == "waiting")
+    newer = sum(1 for one in view.batches if one.state == "newer version")
     text = Text.assemble(
         (f"{view.at:%Y-%m-%d %H:%M:%S} UTC", "bold"),
         f"  {_count(len(view.windows), 'window')}, {_count(len(view.batches), 'batch', 'batches')}",
     )
     if waiting:
         text.append(f", {waiting} waiting", "yellow")
+    if newer:
+        text.append(f", {newer} left to a newer version", "yellow")
     if view.failures:
         text.append(f", {len(view.failures)} failed lately", "red")
     return text
@@ -131,7 +154,9 @@ def _batches(view: "Overview") -> LinedUp:
     ordered = sorted(view.batches, key=lambda one: (one.state != "waiting", one.since))
     for one in ordered[:_SHOWN]:
         state = Text(one.phase)
-        if one.retry_at is not None:
+        if one.state == "newer version":
+            state = Text("left to a newer version", style="yellow")
+        elif one.retry_at is not None:
             state = Text(f"again in {span(max(one.retry_at - view.at, timedelta()))}", style="yellow")
         waited = span(max(view.at - one.since, timedelta()))
         rows.append((one.event_id, one.destination, f"{one.files:,}", waited, state))

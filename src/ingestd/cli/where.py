@@ -78,3 +78,15 @@ def enter(state: Path | None, environ: os._Environ[str] = os.environ) -> str:
             "which cloud? Start a local one (`ingestd local --state .state`) or set GOOGLE_CLOUD_PROJECT for Google's"
         )
     return project
+
+
+def daemon(state: Path | None, environ: Mapping[str, str] = os.environ) -> str:
+    """Where the daemon answers that `ingestd local` runs on the cloud this process talks to; empty: none is known."""
+    from ingestd.localcloud.statefolder import Endpoints, StateFolderError, announced_daemon
+
+    folder = state or DEFAULT_STATE
+    try:
+        same = Endpoints.load(folder).storage == environ.get("STORAGE_EMULATOR_HOST")
+    except StateFolderError:
+        return ""
+    return announced_daemon(folder) if same else ""

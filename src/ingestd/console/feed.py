@@ -9,9 +9,11 @@ from datetime import datetime, timedelta
 from prometheus_client import Gauge
 
 from ingestd.batch.by_rule import RULES
+from ingestd.batch.content import Fate
 from ingestd.batch.journal import Journal
 from ingestd.batch.record import Phase, Record
 from ingestd.batch.runner import BatchRunner, fates_of
+from ingestd.console.story import where
 from ingestd.dispatch.reconciler import Reconciler
 from ingestd.intake.puller import Puller
 from ingestd.model.clock import Clock
@@ -102,12 +104,14 @@ class Feed:
         now = self._clock.now()
         latencies = (max(0.0, (now - file.event_time).total_seconds()) for file in record.loaded_files)
         self.history.ended(self.describe(record), record.sources, latencies)
-        for index in record.progress.wrong[:_SHOWN_FILES]:
+        failed = record.phase is Phase.FAILED
+        # One trouble each: files that failed with their batch are its own, a batch that failed for bad files is theirs.
+        bad = [one for one in record.progress.wrong if not (failed and record.progress.aside[one].fate is Fate.FAILED)]
+        for index in bad[:_SHOWN_FILES]:
             aside = record.progress.aside[index]
-            self._trouble(
-                TroubleKind.QUARANTINED, record.files[index].ref.url, f"{aside.fate}: {aside.why}", record=record
-            )
-        if record.phase is Phase.FAILED:
+            place = f"{aside.fate}{where(aside.row, aside.column)}"
+            self._trouble(TroubleKind.QUARANTINED, record.files[index].ref.url, f"{place}: {aside.why}", record=record)
+        if failed and not 0 < len(record.files) == len(bad) <= _SHOWN_FILES:
             self._trouble(TroubleKind.FAILED, _subject(record), record.error, record=record)
 
     def describe(self, record: Record) -> Ended:

@@ -83,14 +83,14 @@ def remembered_story(incident: Incident) -> dict[str, Any]:
 
 def _file(record: Record, index: int, file: FileVersion) -> dict[str, Any]:
     aside = record.progress.aside.get(index)
-    where = _where(aside.row, aside.column) if aside else ""
+    place = where(aside.row, aside.column) if aside else ""
     return {
         "url": file.ref.url,
         "generation": str(file.generation),
         "size": file.size,
         "time": file.event_time,
         "fate": record.progress.fate_of(index),
-        "why": aside.why + where if aside else "",
+        "why": aside.why + place if aside else "",
     }
 
 
@@ -110,7 +110,7 @@ def _steps(record: Record, index: int | None, url: str, unloaded: Unloaded | Non
     steps += _jobs(record)
     if index is not None and (aside := record.progress.aside.get(index)):
         wrong = "bad" if aside.fate.wrong else "ok"
-        steps.append(_step("set aside", wrong, f"{aside.fate}: {aside.why}" + _where(aside.row, aside.column)))
+        steps.append(_step("set aside", wrong, f"{aside.fate}: {aside.why}" + where(aside.row, aside.column)))
         if unloaded and unloaded.fate.wrong:
             steps.append(_step("kept", "ok", _kept(unloaded, record.files[index].ref), link=unloaded.kept_url))
     steps += _actions(record, apart=unloaded is not None)
@@ -174,7 +174,8 @@ def _end(record: Record, *, apart: bool) -> dict[str, Any]:
     return _step("now", "now", f"{record.phase}, {doing}", at=record.updated)
 
 
-def _where(row: int | None, column: str) -> str:
+def where(row: int | None, column: str) -> str:
+    """`, row 3, column total`: where in a file something is wrong, as far as that is known."""
     return (f", row {row}" if row is not None else "") + (f", column {column}" if column else "")
 
 

@@ -13,19 +13,22 @@ from typing import Any, TypeVar
 from pydantic import SecretStr
 
 from ingestd import __version__
-from ingestd.batch.journal import Journal
+from ingestd.batch.journal import Held, Journal
 from ingestd.batch.record import Record
 from ingestd.console.feed import Feed
 from ingestd.console.story import batch_story, file_story, remembered_story
 from ingestd.documents import Problem
+from ingestd.documents.secrecy import STARS, names_a_secret
 from ingestd.ledger.explain import Explainer, Explanation
 from ingestd.model.clock import Clock
+from ingestd.model.errors import UnreadableObject
 from ingestd.model.objects import ObjectRef
 from ingestd.ops.api import BadRequest, Document, Page
 from ingestd.ops.history import Ended, RuleTotals, Trouble, TroubleKind
 from ingestd.rules.lint import warnings_by_rule
 from ingestd.rules.loading import RuleBook, RuleLoader
 from ingestd.rules.rule import Rule
+from ingestd.rules.secrets import seal
 from ingestd.settings import Settings
 from ingestd.windows.manager import Windows
 from ingestd.windows.pending import OpenWindow
@@ -143,7 +146,7 @@ class ConsoleViews:
         known = self.feed.history.batch(event_id)
         if known is None:
             return None
-        held = await self.journal.read(ObjectRef.parse(known.record))
+        held = await self._held(known.record)
         if held is None:  # the journal's own lifecycle has removed it; what memory has is better than nothing
             return {**asdict(known), "steps": [], "file_count": known.files, "files": []}
         return batch_story(held.record, known.record)
@@ -193,7 +196,8 @@ class ConsoleViews:
 
     async def settings(self) -> Document:
         """The settings in force; secrets are shown as stars."""
-        return {"settings": _plain(self.in_force.model_dump())}
+        found = self.in_force.model_dump()
+        return {"settings": _plain({**found, "routes": [seal(route) for route in found["routes"]]})}
 
     async def explain(self, path: str, *, full: bool) -> Document:
         ref = ObjectRef.parse(path)
@@ -201,11 +205,18 @@ class ConsoleViews:
             if any(file.ref == ref for file in record.known_files):
                 return await self._short(ref, record, self.journal.running(record).url)
         known = None if full else self.feed.history.batch_of(path)
-        held = await self.journal.read(ObjectRef.parse(known.record)) if known else None
+        held = await self._held(known.record) if known else None
         if known and held:
             return await self._short(ref, held.record, known.record)
         explanation = await self.explainer.explain(ref, self.rule_loader.book.route(ref.name))
         return {"complete": True, **await self._whole(explanation)}
+
+    async def _held(self, url: str) -> Held | None:
+        """The record; None when it is gone, or a newer version has rewritten it."""
+        try:
+            return await self.journal.read(ObjectRef.parse(url))
+        except UnreadableObject:
+            return None
 
     async def _short(self, ref: ObjectRef, record: Record, url: str) -> Document:
         """What is known without looking through the journal: the file's last batch."""
@@ -217,7 +228,7 @@ class ConsoleViews:
         history: list[Document] = []
         for incident in explanation.history:
             url = incident.record_url
-            held = await self.journal.read(ObjectRef.parse(url)) if url else None
+            held = await self._held(url) if url else None
             unloaded = {incident.generation: incident.unloaded} if incident.unloaded else {}
             told = file_story(held.record, explanation.ref, url, unloaded) if held else [remembered_story(incident)]
             mine = [one for one in told if one["generation"] == str(incident.generation)]
@@ -243,8 +254,6 @@ class ConsoleViews:
 
 
 _NOTHING = RuleTotals()
-_STARS = "********"
-_SECRETS = ("token", "secret", "password", "credential", "private", "apikey", "api_key", "api.key")
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -335,9 +344,9 @@ def _rule(rule: Rule, totals: RuleTotals, warnings: Iterable[Problem]) -> Docume
 
 def _plain(value: Any) -> Any:
     if isinstance(value, SecretStr):
-        return _STARS
+        return STARS
     if isinstance(value, dict):
-        return {str(key): _STARS if one and _secret(str(key), one) else _plain(one) for key, one in value.items()}
+        return {str(key): STARS if one and _secret(str(key), one) else _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     if value is None or isinstance(value, str | int | float | bool):
@@ -346,6 +355,5 @@ def _plain(value: Any) -> Any:
 
 
 def _secret(key: str, value: Any) -> bool:
-    """Whether free-form settings (Spark's, a route's) hold a secret here, going by the name; file names are none."""
-    named = any(word in key.lower() for word in _SECRETS)
-    return named and isinstance(value, str) and not key.lower().endswith(("_file", ".file", "keyfile"))
+    """Whether free-form settings (Spark's) hold a secret here, going by the name."""
+    return isinstance(value, str) and names_a_secret(key)

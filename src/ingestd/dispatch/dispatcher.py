@@ -27,6 +27,7 @@ from ingestd.model.errors import BadInput
 from ingestd.model.jobs import JobRef, JobState
 from ingestd.model.objects import event_id
 from ingestd.ports import Message, Warehouse
+from ingestd.rules.secrets import is_sealed, seal
 from ingestd.warehouse.jobs import Completions
 
 log = structlog.get_logger(__name__)
@@ -143,10 +144,7 @@ class Dispatcher:
         if task.process is None:
             if job is None:
                 return True
-            done = await self._run_actions(job, task.document, task.ref.url, task.ref.url)
-            if done:
-                await self._tasks.drop(job.ref.job_id)
-            return done
+            return await self._run_by_hand(task, job)
         held = await self._journal.read(task.process)
         if held is not None and self._runner.working_on(held.record.event_id):
             # The job was faster than we are at writing down that it was submitted.
@@ -164,12 +162,31 @@ class Dispatcher:
         await self._runner.drive(held)
         return True
 
+    async def _run_by_hand(self, task: Task, job: JobState) -> bool:
+        """A task that carries its actions itself. Its record has no secrets, so the task stays until that has ended."""
+        document = seal(task.document)
+        done = await self._run_actions(job, document, task.ref.url, task.ref.url)
+        if not done:
+            return False
+        if is_sealed(document):
+            known = await self._journal.known(self._record(job, document, task.ref.url, task.ref.url))
+            if known is not None and not known.phase.final:
+                return True
+        await self._tasks.drop(job.ref.job_id)
+        return True
+
     async def _run_actions(self, job: JobState, document: dict[str, Any], url: str, content_hash: str) -> bool:
         """Run a route's (or a hand-written task's) actions for a finished job, once."""
         if not document.get("OnFailure" if job.failed else "OnSuccess"):
             return True
+        held = await self._runner.accept(self._record(job, document, url, content_hash))
+        if held is not None:
+            await self._runner.drive(held)
+        return True
+
+    def _record(self, job: JobState, document: dict[str, Any], url: str, content_hash: str) -> Record:
         now = self._clock.now()
-        record = Record(
+        return Record(
             event_id=event_id(f"{job.ref}|{content_hash}"),
             kind=Kind.ROUTE,
             phase=Phase.FAILING if job.failed else Phase.LOADED,
@@ -186,7 +203,3 @@ class Dispatcher:
             trigger_job=job.ref,
             error=job.error.message if job.error else "",
         )
-        held = await self._runner.accept(record)
-        if held is not None:
-            await self._runner.drive(held)
-        return True

@@ -17,7 +17,8 @@ from ingestd.batch.runner import BatchRunner
 from ingestd.batch.tasks import DeferredTasks
 from ingestd.dispatch.dispatcher import Dispatcher
 from ingestd.model.clock import Clock
-from ingestd.model.errors import IngestError
+from ingestd.model.errors import UnreadableObject
+from ingestd.ops.survival import surviving
 from ingestd.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -26,6 +27,7 @@ SWEEP_ERRORS = Counter("ingestd_sweep_errors", "Sweeps or adoptions that failed 
 ADOPTED = Counter("ingestd_batches_adopted", "Batches taken over from a silent owner or due for a retry.")
 PENDING = Gauge("ingestd_batches_pending", "Records under Running/ at the last sweep.")
 BLOCKED_NOW = Gauge("ingestd_batches_blocked_now", "Of those, waiting for their surroundings to change.")
+NEWER = Gauge("ingestd_batches_newer_version", "Of those, written by a newer version, which has to finish them.")
 OLDEST = Gauge("ingestd_oldest_pending_timestamp_seconds", "Creation of the oldest pending record; 0 when none.")
 OPEN_TASKS = Gauge("ingestd_deferred_tasks", "Deferred tasks at the last look.")
 for _what in ("records", "tasks", "adoption"):
@@ -62,15 +64,12 @@ class Reconciler:
 
     async def _sweep_records(self, group: asyncio.TaskGroup) -> None:
         while True:
-            try:
+            with surviving("sweep:records", "sweep.failed", SWEEP_ERRORS.labels("records").inc, what="records"):
                 await self._sweep(group)
-            except IngestError as error:
-                SWEEP_ERRORS.labels("records").inc()
-                log.warning("sweep.failed", what="records", error=str(error))
             await self._clock.sleep(self._settings.recovery.sweep_every)
 
     async def _sweep(self, group: asyncio.TaskGroup) -> None:
-        pending = blocked = 0
+        pending = blocked = newer = 0
         oldest: datetime | None = None
         running: dict[str, Entry] = {}
         began = self._clock.now()
@@ -79,17 +78,21 @@ class Reconciler:
             if len(running) < _SHOWN:
                 running[entry.event_id] = entry
             blocked += entry.retry_at is not None
+            newer += entry.newer
             oldest = min(oldest, entry.began) if oldest else entry.began
             if self._due(entry):
                 self._spawn(group, entry.event_id, self._adopt(entry))
         self.running, self.swept_at = running, began
         PENDING.set(pending)
         BLOCKED_NOW.set(blocked)
+        NEWER.set(newer)
         OLDEST.set(oldest.timestamp() if oldest else 0)
 
     def _due(self, entry: Entry) -> bool:
         """Nobody is on it, and it is its time."""
         now = self._clock.now()
+        if entry.newer:
+            return False
         if self._runner.working_on(entry.event_id) or (entry.lease_until and entry.lease_until > now):
             return False
         if entry.retry_at is not None:
@@ -104,16 +107,13 @@ class Reconciler:
     async def _poll_tasks(self, group: asyncio.TaskGroup) -> None:
         while True:
             await self._clock.sleep(self._settings.jobs.poll_every)
-            try:
+            with surviving("sweep:tasks", "sweep.failed", SWEEP_ERRORS.labels("tasks").inc, what="tasks"):
                 count = 0
                 async for task in self._tasks.all():
                     count += 1
                     if task.created + self._settings.jobs.poll_every <= self._clock.now():
                         self._spawn(group, task.job_id, self._dispatcher.poll(task.job_id))
                 OPEN_TASKS.set(count)
-            except IngestError as error:
-                SWEEP_ERRORS.labels("tasks").inc()
-                log.warning("sweep.failed", what="tasks", error=str(error))
 
     def _spawn(self, group: asyncio.TaskGroup, key: str, work: Coroutine[Any, Any, None]) -> None:
         if key in self._underway:
@@ -125,12 +125,10 @@ class Reconciler:
     async def _guarded(self, key: str, work: Coroutine[Any, Any, None]) -> None:
         """One stubborn batch must not stop the sweep: it stays where it is and is found again."""
         try:
-            await work
-        except IngestError as error:
-            SWEEP_ERRORS.labels("adoption").inc()
-            log.warning("sweep.adoption_postponed", key=key, error=str(error))
-        except Exception:
-            SWEEP_ERRORS.labels("adoption").inc()
-            log.exception("sweep.adoption_failed", key=key)
+            with surviving("adoption", "sweep.adoption_postponed", SWEEP_ERRORS.labels("adoption").inc, key=key):
+                try:
+                    await work
+                except UnreadableObject:
+                    return  # counted and told where it was met; whoever can read it goes on with it
         finally:
             self._underway.discard(key)

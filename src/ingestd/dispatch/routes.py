@@ -11,8 +11,9 @@ from prometheus_client import Counter
 from ingestd.actions.values import job_destination, job_source
 from ingestd.documents import read_documents, validate
 from ingestd.model.jobs import JobState
+from ingestd.rules.actions import Action
 from ingestd.rules.routes import Route, RouteSpec, matching_routes
-from ingestd.rules.rule import plain
+from ingestd.rules.rule import pinned
 
 log = structlog.get_logger(__name__)
 
@@ -50,6 +51,10 @@ class RouteBook:
     def __bool__(self) -> bool:
         return bool(self._routes)
 
+    def actions(self, name: str) -> tuple[Action, ...] | None:
+        """All actions of the route of that name."""
+        return next((route.actions for route in self._routes if route.name == name), None)
+
     def match(self, job: JobState) -> ChosenRoute | None:
         found = matching_routes(self._routes, job.kind, job_source(job), job_destination(job))
         if len(found) > 1:
@@ -59,4 +64,4 @@ class RouteBook:
         if not found:
             return None
         (route,) = found
-        return ChosenRoute(plain(route.spec), route.name, route.content_hash)
+        return ChosenRoute(pinned(route.spec), route.name, route.content_hash)

@@ -4,10 +4,11 @@ import re
 from bisect import bisect_right
 from typing import Any, NoReturn
 
-from ingestd.documents.located import LocatedDict, LocatedList, PlainText
+from ingestd.documents.located import LocatedDict, LocatedList, PlainText, too_large
 from ingestd.documents.problems import DocumentError, Place, Problem
 
 MAX_DEPTH = 100
+TOO_LARGE = "the number {} does not fit into 64 bits; write it in quotes if it is meant as text"
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _LITERAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null")
@@ -66,6 +67,8 @@ class _Reader:
         if char == '"':
             return self._string()
         if match := _LITERAL.match(self._text, self._at):
+            if too_large(match[0]):
+                self._problems.append(Problem.at(self._place(self._at), "", TOO_LARGE.format(match[0][:40])))
             self._at = match.end()
             return PlainText(match[0])
         found = "text needs double quotes" if char == "'" else f"a value is expected, found {char!r}"

@@ -5,6 +5,7 @@ scalar that was not quoted stays text (`PlainText`): the model's field decides w
 `Alias: no` is the text `no` while `Async: no` is false.
 """
 
+import math
 import re
 from typing import Any
 
@@ -19,6 +20,17 @@ _CONSTANTS: dict[str, bool | None] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+
+
+_INT64 = 1 << 63
+_MOST_DIGITS = 400  # of a number that is looked at at all
+
+
+def too_large(text: str) -> bool:
+    """Whether it stands for a number that neither JSON's readers nor BigQuery take: text has to be in quotes then."""
+    if _INT.fullmatch(text):
+        return len(text) > _MOST_DIGITS or not -_INT64 <= int(text) < _INT64
+    return bool(_FLOAT.fullmatch(text)) and (len(text) > _MOST_DIGITS or math.isinf(float(text)))
 
 
 class PlainText(str):

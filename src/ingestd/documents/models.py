@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 
 from ingestd.documents.located import LocatedDict, LocatedList, PlainText, dotted, locate, native
 from ingestd.documents.problems import DocumentError, Place, Problem, did_you_mean
+from ingestd.documents.secrecy import names_a_secret
 
 _ACRONYMS = {"url": "URL", "urls": "URLs", "sql": "SQL", "id": "ID", "ids": "IDs"}
 
@@ -33,6 +34,9 @@ class Document(BaseModel):
 
     other_names: ClassVar[Mapping[str, str]] = {}
     """Further accepted keys → the key they stand for."""
+
+    completed: ClassVar[frozenset[str]] = frozenset()
+    """Required keys that `complete` fills in where they are not given."""
 
     @classmethod
     def known_keys(cls) -> tuple[str, ...]:
@@ -65,11 +69,11 @@ class Document(BaseModel):
     @classmethod
     def resolve_key(cls, key: str, value: Any) -> str | None:
         """The canonical key for a spelling, or None. A subclass may also look at the exact case and the value."""
-        return _spellings(cls).get(key.lower())
+        return spellings(cls).get(key.lower())
 
 
 @cache
-def _spellings(model: type[Document]) -> dict[str, str]:
+def spellings(model: type[Document]) -> dict[str, str]:
     """Lower-cased spelling → canonical key; field names count too, for values built in code."""
     fields = {name: info.alias or name for name, info in model.model_fields.items()}
     return {
@@ -94,6 +98,8 @@ Many = Annotated[tuple[T, ...], BeforeValidator(_as_list)]
 AnyValue = Annotated[Any, BeforeValidator(native)]
 """Any data, as plain Python values."""
 
+MOST_PROBLEMS = 1_000  # of one document: nobody mends more at once, and a document may come from anywhere
+
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -109,7 +115,7 @@ def problems_of(error: ValidationError, data: Any, file: str, *, show_input: boo
     fallback = Place(file, 1, 1)
     found = [
         _problem(details, data, fallback, show_input)
-        for details in error.errors(include_url=False)
+        for details in error.errors(include_url=False)[:MOST_PROBLEMS]
         # A list whose elements were all refused is not also empty.
         if not (details["type"] == "too_short" and details["input"])
     ]
@@ -175,7 +181,8 @@ _EXPECTED = {
 
 def _message(details: ErrorDetails, show_input: bool) -> str:
     kind, given, context = details["type"], details["input"], details.get("ctx", {})
-    shown = _shown(given) if show_input else ""
+    tells = show_input and not any(_may_be_secret(str(key)) for key in details["loc"])
+    shown = _shown(given) if tells else ""
     if kind in _EXPECTED:
         return _EXPECTED[kind] + shown
     if kind in {"literal_error", "enum"}:
@@ -194,6 +201,10 @@ def _message(details: ErrorDetails, show_input: bool) -> str:
         return "must not be empty"
     text = details["msg"].removeprefix("Input ").removeprefix("Value error, ")
     return text.replace("should be", "must be").removeprefix("String ")
+
+
+def _may_be_secret(key: str) -> bool:
+    return names_a_secret(key) or key.lower() == "headers"
 
 
 def _shown(given: object) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from ingestd.documents.json_reader import MAX_DEPTH
-from ingestd.documents.located import LocatedDict, LocatedList, PlainText
+from ingestd.documents.json_reader import MAX_DEPTH, TOO_LARGE
+from ingestd.documents.located import LocatedDict, LocatedList, PlainText, too_large
 from ingestd.documents.problems import DocumentError, Place, Problem
 
 # Aliases share what they point at, but validation walks every copy: a few lines could otherwise stand for billions.
@@ -92,7 +92,11 @@ class _Reader:
         text: str = event.value
         if any("\ud800" <= char <= "\udfff" for char in text):
             text = text.encode("utf-8", "replace").decode()
-        return PlainText(text) if event.tag is None and event.implicit[0] else text
+        if event.tag is not None or not event.implicit[0]:
+            return text
+        if too_large(text):
+            self._problem(self._place(event), TOO_LARGE.format(text[:40]))
+        return PlainText(text)
 
     def _alias(self, event: Any) -> None:
         known = self._anchors.get(event.anchor)

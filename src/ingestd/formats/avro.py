@@ -70,12 +70,24 @@ class Column:
 
 def read_avro(data: bytes, options: LoadOptions) -> FileColumns:
     """Every row of a file. `projectionFields` keeps only the named top-level columns."""
+    return read_container(parse_container(data, options), options)
+
+
+def parse_container(data: bytes, options: LoadOptions) -> Container:
+    try:
+        return Container.parse(data, options.inflation)
+    except BrokenAvroError as error:
+        raise UnreadableFileError(
+            f"The Apache Avro library failed to parse the header with the following error: {error}"
+        ) from None
+
+
+def read_container(container: Container, options: LoadOptions) -> FileColumns:
     import fastavro
 
     try:
-        container = Container.parse(data)
         schema = orjson.loads(container.metadata.get("avro.schema", b""))
-    except (BrokenAvroError, orjson.JSONDecodeError) as error:
+    except orjson.JSONDecodeError as error:
         raise UnreadableFileError(
             f"The Apache Avro library failed to parse the header with the following error: {error}"
         ) from None

@@ -8,7 +8,11 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ingestd.formats.inflation import BOUND, Budget, Inflation, InflationError
+
 MAGIC = b"Obj\x01"
+_STEP = 1 << 20
+_ROW_BYTES = 64  # an empty row as a Python object
 
 
 class BrokenAvroError(Exception):
@@ -30,7 +34,7 @@ class Container:
     blocks: tuple[Block, ...]
 
     @classmethod
-    def parse(cls, data: bytes) -> "Container":
+    def parse(cls, data: bytes, bound: Inflation = BOUND) -> "Container":
         if not data.startswith(MAGIC):
             raise BrokenAvroError("Invalid data file. Magic does not match")
         try:
@@ -39,9 +43,11 @@ class Container:
             if len(sync) < 16:
                 raise BrokenAvroError("Invalid data file. The header is cut short")
             codec = metadata.get("avro.codec", b"null").decode()
-            blocks = tuple(_blocks(data, at, sync, codec))
+            blocks = tuple(_blocks(data, at, sync, codec, bound.budget(len(data))))
         except (IndexError, UnicodeDecodeError):
             raise BrokenAvroError("Invalid data file. The file is cut short") from None
+        except InflationError as error:
+            raise BrokenAvroError(f"Refused to decompress: {error}") from None
         return cls(metadata, sync, blocks)
 
     def build(self, codec: str = "null") -> bytes:
@@ -72,39 +78,58 @@ def _metadata(data: bytes, at: int) -> tuple[dict[str, bytes], int]:
             entries[key.decode()], at = _bytes(data, at)
 
 
-def _blocks(data: bytes, at: int, sync: bytes, codec: str) -> Iterator[Block]:
+def _blocks(data: bytes, at: int, sync: bytes, codec: str, budget: Budget) -> Iterator[Block]:
     while at < len(data):
         rows, at = _long(data, at)
         packed, at = _bytes(data, at)
         if data[at : at + 16] != sync:
             raise BrokenAvroError("Invalid sync marker, the file is corrupt")
         at += 16
-        yield Block(rows, _decompress(packed, codec))
+        plain = _decompress(packed, codec, budget)
+        if rows > len(plain):
+            budget.take(_ROW_BYTES * rows)  # rows without values take no bytes here, and memory once they are rows
+        yield Block(rows, plain)
 
 
-def _decompress(data: bytes, codec: str) -> bytes:
+def _decompress(data: bytes, codec: str, budget: Budget) -> bytes:
     try:
         match codec:
             case "null":
                 return data
             case "deflate":
-                return zlib.decompress(data, wbits=-15)
+                return _undeflate(data, budget)
             case "snappy":
-                plain = _unsnappy(data[:-4])
+                plain = _unsnappy(data[:-4], budget)
                 if zlib.crc32(plain) != int.from_bytes(data[-4:], "big"):
                     raise BrokenAvroError("Checksum of a Snappy block does not match")
                 return plain
             case "zstandard":
                 import pyarrow as pa
 
+                out = []
                 with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-                    return bytes(stream.read())
+                    while part := stream.read(_STEP):
+                        budget.take(len(part))
+                        out.append(bytes(part))
+                return b"".join(out)
     except (zlib.error, OSError, ValueError) as error:
         raise BrokenAvroError(f"Cannot decompress a {codec} block: {error}") from None
     raise BrokenAvroError(f"Unknown codec {codec}")
 
 
-def _unsnappy(data: bytes) -> bytes:
+def _undeflate(data: bytes, budget: Budget) -> bytes:
+    out = []
+    inflate = zlib.decompressobj(wbits=-15)
+    while not inflate.eof:
+        out.append(inflate.decompress(data, _STEP))
+        budget.take(len(out[-1]))
+        data = inflate.unconsumed_tail
+        if not out[-1] and not data and not inflate.eof:
+            raise BrokenAvroError("Cannot decompress a deflate block: it is cut short")
+    return b"".join(out)
+
+
+def _unsnappy(data: bytes, budget: Budget) -> bytes:
     import pyarrow as pa
 
     size = shift = 0
@@ -113,6 +138,7 @@ def _unsnappy(data: bytes) -> bytes:
         shift += 7
         if byte < 0x80:
             break
+    budget.take(size)
     return bytes(pa.decompress(data, decompressed_size=size, codec="snappy", asbytes=True))
 
 

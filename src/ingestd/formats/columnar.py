@@ -1,7 +1,9 @@
 """Parquet and ORC files: the schema as BigQuery maps it, and the rows as Arrow columns.
 
 https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-parquet#parquet_conversions: a LIST is a record
-`list` of records `element` unless `enableListInference` is set; a MAP is a repeated record `key_value`.
+`list` of records `element` unless `enableListInference` is set; a MAP is a repeated record `key_value`. A timestamp is
+a TIMESTAMP whether or not it says that it is adjusted to UTC: BigQuery's own exports say that it is not. DATETIME is
+what a schema makes of it.
 """
 
 from collections.abc import Iterator
@@ -11,11 +13,15 @@ from typing import TYPE_CHECKING, Any
 from ingestd.formats.binary import FileColumns, UnreadableFileError, decimal_type
 from ingestd.formats.columns import arrow_type
 from ingestd.formats.detect import column_name
+from ingestd.formats.inflation import InflationError
 from ingestd.formats.options import LoadOptions
+from ingestd.formats.parquetfile import ParquetRows
 from ingestd.formats.types import Field, Mode, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_VALUE_BYTES = 4  # what Arrow keeps of a value at least
 
 
 def read_parquet(data: bytes, options: LoadOptions) -> FileColumns:
@@ -25,23 +31,23 @@ def read_parquet(data: bytes, options: LoadOptions) -> FileColumns:
 def parquet_parts(data: bytes | memoryview, options: LoadOptions, most: int | None = None) -> Iterator[FileColumns]:
     """The file's rows, of as many row groups at a time as have `most` bytes: at once when there is no such limit."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     if len(data) < 12 or data[:4] not in (b"PAR1", b"PARE") or data[-4:] not in (b"PAR1", b"PARE"):
         raise UnreadableFileError("Input file is not in Parquet format.")
     try:
-        file = pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
+        rows = ParquetRows(data, options.inflation)
+        file = rows.file
         sizes = [file.metadata.row_group(index).total_byte_size for index in range(file.num_row_groups)]
         wanted = _projection(file.schema_arrow.names, options)
         leaves = [file.schema.column(index) for index in range(len(file.schema))]
         physical = {_plain_path(leaf.path).lower(): leaf.physical_type for leaf in leaves}
         groups = {leaf.path.split(".")[0].lower(): leaf.path.split(".") for leaf in leaves}
         enums = {leaf.path.lower() for leaf in leaves if leaf.logical_type.type == "ENUM"}
-        # INT96 is how Hive and Spark wrote instants, before Parquet could say so.
-        instants = {leaf.path.lower() for leaf in leaves if leaf.physical_type == "INT96"}
-        shape = _Shape(options, groups, enums, (Type.NUMERIC,), instants)
+        shape = _Shape(options, groups, enums, (Type.NUMERIC,))
         for part in _parts(sizes, most):
-            yield _columns(file.read_row_groups(part, columns=wanted), shape, physical)
+            yield _columns(rows.groups(part, wanted), shape, physical)
+    except InflationError as error:
+        raise UnreadableFileError(f"Refused to decompress: {error}") from None
     except (pa.ArrowException, OSError) as error:
         raise UnreadableFileError(f"The Apache Parquet library failed to read data: {error}") from None
 
@@ -60,18 +66,29 @@ def orc_parts(data: bytes | memoryview, options: LoadOptions, most: int | None =
     try:
         file = orc.ORCFile(pa.BufferReader(data))
         wanted = _projection(file.schema.names, options)
-        shape = _Shape(options, {}, set(), (Type.NUMERIC, Type.STRING), set(), orc=True)
+        shape = _Shape(options, {}, set(), (Type.NUMERIC, Type.STRING), orc=True)
         count = file.nstripes
         parts = _parts([len(data) // max(count, 1)] * count, most)
+        # Runs of equal values take a few bytes for a million rows: what the footer says of them is looked at first.
+        options.inflation.budget(len(data)).take(file.nrows * _leaves(file.schema) * _VALUE_BYTES)
+        budget = options.inflation.budget(len(data))
         for part in parts:
-            table = (
-                file.read(columns=wanted)
-                if len(parts) == 1
-                else pa.Table.from_batches([file.read_stripe(stripe, columns=wanted) for stripe in part])
-            )
+            stripes = []
+            for stripe in part:
+                stripes.append(file.read_stripe(stripe, columns=wanted))
+                budget.take(stripes[-1].nbytes)
+            table = pa.Table.from_batches(stripes) if stripes else file.read(columns=wanted)
             yield _columns(table, shape, {})
+    except InflationError as error:
+        raise UnreadableFileError(f"Refused to decompress: {error}") from None
     except (pa.ArrowException, OSError) as error:
         raise UnreadableFileError(f"The Apache Orc library failed to read data: {error}") from None
+
+
+def _leaves(types: Any) -> int:
+    import pyarrow as pa
+
+    return sum(_leaves(item.type) if pa.types.is_struct(item.type) else 1 for item in types)
 
 
 def _parts(sizes: list[int], most: int | None) -> list[list[int]]:
@@ -106,12 +123,7 @@ class _Shape:
     groups: dict[str, list[str]]
     enums: set[str]
     default_decimals: tuple[Type, ...]
-    instants: set[str]
     orc: bool = False
-
-    def is_instant(self, path: str) -> bool:
-        """Whether a timestamp without a zone means UTC."""
-        return self.orc or path.lower() in self.instants
 
 
 def _columns(table: "pa.Table", shape: _Shape, physical: dict[str, str]) -> FileColumns:
@@ -258,5 +270,5 @@ def _type_of(kind: Any, shape: _Shape, path: str) -> Type:
     if kinds.is_time(kind):
         return Type.TIME
     if kinds.is_timestamp(kind):
-        return Type.TIMESTAMP if kind.tz or shape.is_instant(path) else Type.DATETIME
+        return Type.TIMESTAMP
     raise UnreadableFileError(f"Unsupported type {kind} for column '{path}'")

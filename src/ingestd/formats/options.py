@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from ingestd.formats.errors import BigQueryError, not_implemented
+from ingestd.formats.inflation import BOUND, Inflation
 from ingestd.formats.types import Type
 
 
@@ -122,6 +123,7 @@ class LoadOptions:
     manifest: bool = False
     formats: Formats = PLAIN
     column_match: ColumnMatch = ColumnMatch.UNSPECIFIED
+    inflation: Inflation = BOUND  # not BigQuery's: how far a file may grow in our hands
 
     @classmethod
     def from_rest(cls, load: Mapping[str, Any]) -> "LoadOptions":

@@ -2,7 +2,10 @@
 
 import zlib
 
+from ingestd.formats.inflation import BOUND, Inflation, InflationError
+
 GZIP_MAGIC = b"\x1f\x8b"
+_STEP = 16 << 20
 _BOMS = {
     "utf-8": b"\xef\xbb\xbf",
     "utf-16-be": b"\xfe\xff",
@@ -16,24 +19,27 @@ class CorruptGzipError(Exception):
     """The file begins like gzip and is not."""
 
 
-def gunzip(uri: str, data: bytes) -> bytes:
+def gunzip(uri: str, data: bytes, bound: Inflation = BOUND) -> bytes:
     """Decompress what begins like gzip (all members of it); a `.gz` name alone proves nothing."""
     if not data.startswith(GZIP_MAGIC):
         if uri.endswith(".gz") and data:
             raise CorruptGzipError("incorrect header check")
         return data
+    budget = bound.budget(len(data))
     out = []
-    while data:
-        inflate = zlib.decompressobj(wbits=31)
-        try:
-            out.append(inflate.decompress(data))
-            out.append(inflate.flush())
-        except zlib.error as error:
-            raise CorruptGzipError(str(error)) from None
-        if not inflate.eof:
-            raise CorruptGzipError("unexpected end of the compressed data")
-        # Zeros after the last member are padding, as gzip(1) has it.
-        data = inflate.unused_data.lstrip(b"\0")
+    try:
+        while data:
+            inflate = zlib.decompressobj(wbits=31)
+            while not inflate.eof:
+                out.append(inflate.decompress(data, _STEP))
+                budget.take(len(out[-1]))
+                if not out[-1] and not inflate.eof and not inflate.unconsumed_tail:
+                    raise CorruptGzipError("unexpected end of the compressed data")
+                data = inflate.unconsumed_tail
+            # Zeros after the last member are padding, as gzip(1) has it.
+            data = inflate.unused_data.lstrip(b"\0")
+    except (zlib.error, InflationError) as error:
+        raise CorruptGzipError(str(error)) from None
     return b"".join(out)
 
 

@@ -98,7 +98,10 @@ async def connect(
         publisher, subscriber = _pubsub_clients(env.get("PUBSUB_EMULATOR_HOST", ""))
         stack.push_async_callback(publisher.transport.close)
         stack.push_async_callback(subscriber.transport.close)
-        web = await stack.enter_async_context(httpx.AsyncClient(follow_redirects=False))
+        # Connections are made to addresses. One that is kept would be used for every name that leads to its address,
+        # with the certificate of the first.
+        limits = httpx.Limits(max_connections=100, max_keepalive_connections=0)
+        web = await stack.enter_async_context(httpx.AsyncClient(follow_redirects=False, limits=limits))
         for pool in threads.values():  # last in, first out: threads end before the sessions they use
             stack.push_async_callback(pool.close)
         yield Clients(

@@ -1,12 +1,21 @@
 """`HttpClient` on httpx, with Google's tokens.
 
-Redirects are not followed: a host on the allow-list must not be able to send the daemon (and its token) elsewhere.
+Redirects are not followed: a host on the allow-list must not be able to send the daemon (and its token) elsewhere. A
+name is resolved once per request, and the connection made to an address that was asked about, not to what the name
+leads to a moment later. Behind a proxy (`HTTPS_PROXY` and the like) the proxy resolves names, and has to be careful.
 """
 
+import asyncio
 import base64
 import binascii
+import socket
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, timedelta
+from functools import partial
+from ipaddress import ip_address
+from urllib.request import getproxies
 
 import google.auth
 import httpx
@@ -16,6 +25,7 @@ from google.oauth2 import id_token
 
 from ingestd.gcp.errors import translated
 from ingestd.gcp.threads import Threads
+from ingestd.model.addresses import Address, public
 from ingestd.model.clock import Clock, SystemClock
 from ingestd.model.errors import BadInput
 from ingestd.ports import HttpAnswer
@@ -23,6 +33,8 @@ from ingestd.retry import Retrier
 
 _RENEW_BEFORE = timedelta(minutes=5)
 _MAX_ANSWER = 16 * 1024 * 1024
+_TOKENS = 200
+_PROXIES = frozenset({"http", "https", "all"})
 
 
 class HttpxClient:
@@ -35,6 +47,7 @@ class HttpxClient:
         clock: Clock | None = None,
         fetch_identity: Callable[[str], str] | None = None,
         fetch_access: Callable[[Sequence[str]], tuple[str, float]] | None = None,
+        proxied: bool | None = None,
     ) -> None:
         self._client = client
         self._threads = threads
@@ -42,27 +55,64 @@ class HttpxClient:
         self._clock = clock or SystemClock()
         self._fetch_identity = fetch_identity or _google_identity_token
         self._fetch_access = fetch_access or _google_access_token
-        self._tokens: dict[tuple[str, ...], tuple[str, float]] = {}
+        self._tokens: OrderedDict[tuple[str, ...], tuple[str, float]] = OrderedDict()
+        self._proxied = not _PROXIES.isdisjoint(getproxies()) if proxied is None else proxied
 
     async def request(
-        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes, limit: timedelta
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes,
+        limit: timedelta,
+        reach: Callable[[Address], bool] = public,
     ) -> HttpAnswer:
         """One attempt: whether a request may be repeated is for the action to say."""
         shown = url.partition("?")[0]  # a query may hold secrets, and messages are logged
         with translated(method, shown):
             try:
-                async with self._client.stream(
-                    method, url, headers=dict(headers), content=body, timeout=limit.total_seconds()
-                ) as answer:
-                    chunks, size = [], 0
-                    async for chunk in answer.aiter_bytes():
-                        chunks.append(chunk)
-                        size += len(chunk)
-                        if size > _MAX_ANSWER:
-                            raise BadInput(f"{method} {shown}: the answer is larger than {_MAX_ANSWER} bytes")
+                target = httpx.URL(url)
+                sent = partial(self._send, method, headers=headers, body=body, seconds=limit.total_seconds())
+                if self._proxied or target.scheme not in ("http", "https"):
+                    return await sent(target)
+                async with asyncio.timeout(limit.total_seconds()):
+                    addresses = await _resolved(target)
+                *others, last = _open(target, addresses, reach)
+                for address in others:
+                    with suppress(httpx.ConnectError, httpx.ConnectTimeout):
+                        return await sent(target, address)
+                return await sent(target, last)
             except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
                 raise BadInput(f"{method} {shown}: {error}") from error
-            return HttpAnswer(answer.status_code, dict(answer.headers), b"".join(chunks))
+
+    async def _send(
+        self,
+        method: str,
+        url: httpx.URL,
+        address: Address | None = None,
+        *,
+        headers: Mapping[str, str],
+        body: bytes,
+        seconds: float,
+    ) -> HttpAnswer:
+        """To that address, in the host's name: for the server, and for its certificate."""
+        extensions: dict[str, str] = {}
+        if address is not None:
+            if "host" not in {name.lower() for name in headers}:
+                headers = {"Host": url.netloc.decode("ascii"), **headers}
+            extensions = {"sni_hostname": url.raw_host.decode("ascii")}
+            url = url.copy_with(host=str(address).partition("%")[0])
+        async with self._client.stream(
+            method, url, headers=dict(headers), content=body, timeout=seconds, extensions=extensions
+        ) as answer:
+            chunks, size = [], 0
+            async for chunk in answer.aiter_bytes():
+                chunks.append(chunk)
+                size += len(chunk)
+                if size > _MAX_ANSWER:
+                    raise BadInput(f"the answer of {url.host} is larger than {_MAX_ANSWER} bytes")
+        return HttpAnswer(answer.status_code, dict(answer.headers), b"".join(chunks))
 
     async def identity_token(self, audience: str) -> str:
         def fetch() -> tuple[str, float]:
@@ -77,7 +127,8 @@ class HttpxClient:
 
     async def _token(self, key: tuple[str, ...], fetch: Callable[[], tuple[str, float]]) -> str:
         known = self._tokens.get(key)
-        if known and known[1] - _RENEW_BEFORE.total_seconds() > self._clock.now().timestamp():
+        if known and self._lasts(known):
+            self._tokens.move_to_end(key)
             return known[0]
 
         def translating() -> tuple[str, float]:
@@ -85,8 +136,35 @@ class HttpxClient:
                 return fetch()
 
         token = await self._retrier.call(lambda: self._threads.run(translating), "auth.token", resource=key[-1])
-        self._tokens[key] = token
+        self._keep(key, token)
         return token[0]
+
+    def _lasts(self, token: tuple[str, float]) -> bool:
+        return token[1] - _RENEW_BEFORE.total_seconds() > self._clock.now().timestamp()
+
+    def _keep(self, key: tuple[str, ...], token: tuple[str, float]) -> None:
+        """A URL that holds a variable has a token per event: only what was used lately is kept, and while it lasts."""
+        self._tokens.pop(key, None)
+        if self._lasts(token):
+            self._tokens[key] = token
+        while self._tokens and (len(self._tokens) > _TOKENS or not self._lasts(next(iter(self._tokens.values())))):
+            self._tokens.popitem(last=False)
+
+
+async def _resolved(url: httpx.URL) -> list[Address]:
+    port = url.port or (443 if url.scheme == "https" else 80)
+    found = await asyncio.get_running_loop().getaddrinfo(url.host, port, type=socket.SOCK_STREAM)
+    return [ip_address(address) for address in dict.fromkeys(str(one[4][0]) for one in found)]
+
+
+def _open(url: httpx.URL, addresses: list[Address], reach: Callable[[Address], bool]) -> list[Address]:
+    found = [address for address in addresses if reach(address)]
+    if not found:
+        raise BadInput(
+            f"{url.host} leads to {', '.join(map(str, addresses))}, where nothing may be called: list the host without"
+            " a wildcard, or (for this machine) the address, in actions.allowed_hosts"
+        )
+    return found
 
 
 def _google_identity_token(audience: str) -> str:

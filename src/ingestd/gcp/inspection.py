@@ -1,9 +1,12 @@
 """Looking at the daemon's surroundings without touching them: what `ingestd doctor` asks Google.
 
-Blocking, one call each. What does not exist is None; what may not be asked raises `Fatal` with Google's words.
+Blocking, one call each. What does not exist is None; what may not be asked raises `Fatal` with Google's words. What may
+be done is asked of `testIamPermissions`, which everybody may ask: to read a resource's configuration takes more rights
+than the daemon has or needs.
 """
 
 import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
@@ -20,6 +23,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 
 from ingestd.gcp.errors import translated
 from ingestd.model.errors import NotFound
+from ingestd.model.tables import TableName
 
 _LOGGING = "https://logging.googleapis.com/v2"
 _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
@@ -31,6 +35,15 @@ class BucketFacts:
     name: str
     location: str
     granted: frozenset[str]  # of the permissions asked for
+    deletions: "tuple[DeletionFacts, ...] | None" = None  # by its lifecycle rules; None: they may not be read
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionFacts:
+    """A lifecycle rule that deletes objects: of these prefixes (none: of all) once they are so many days old."""
+
+    days: int | None  # None: by another condition than age
+    prefixes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +56,8 @@ class NotificationFacts:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionFacts:
+    """How a subscription is set up."""
+
     name: str
     topic: str
     ack_deadline: timedelta
@@ -51,7 +66,6 @@ class SubscriptionFacts:
     dead_letter_topic: str
     push: bool
     filter: str
-    granted: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +104,17 @@ class Inspector:
                 granted = self._storage.bucket(name).test_iam_permissions(list(permissions), timeout=_SECONDS)
         except NotFound:
             return None
-        return BucketFacts(name, self._location(name), frozenset(granted))
+        location, deletions = self._described(name)
+        return BucketFacts(name, location, frozenset(granted), deletions)
 
-    def _location(self, name: str) -> str:
-        """Where the bucket is; empty when that may not be asked (it takes more than working with objects does)."""
+    def _described(self, name: str) -> "tuple[str, tuple[DeletionFacts, ...] | None]":
+        """Where the bucket is and what it deletes; unknown when that may not be asked."""
         try:
             with translated("look at", f"gs://{name}"):
-                return str(self._storage.get_bucket(name, timeout=_SECONDS).location or "")
+                found = self._storage.get_bucket(name, timeout=_SECONDS)
+                return str(found.location or ""), tuple(deletions_of(found.lifecycle_rules))
         except Exception:  # noqa: BLE001 - only a bonus
-            return ""
+            return "", None
 
     def notifications(self, bucket: str) -> list[NotificationFacts]:
         with translated("list the notifications of", f"gs://{bucket}"):
@@ -113,13 +129,18 @@ class Inspector:
             for item in answer.get("items", ())
         ]
 
-    def subscription(self, name: str, permissions: tuple[str, ...]) -> SubscriptionFacts | None:
-        full = name if name.startswith("projects/") else f"projects/{self.project}/subscriptions/{name}"
+    def subscription_permissions(self, name: str, permissions: tuple[str, ...]) -> frozenset[str]:
+        """Those of them that are granted: none, too, when there is no such subscription."""
+        full = self._full("subscriptions", name)
+        with translated("ask what is permitted on", full):
+            request = {"resource": full, "permissions": list(permissions)}
+            return frozenset(self._subscriber.test_iam_permissions(request, timeout=_SECONDS).permissions)
+
+    def subscription(self, name: str) -> SubscriptionFacts | None:
+        full = self._full("subscriptions", name)
         try:
             with translated("look at", full):
                 found = self._subscriber.get_subscription(subscription=full, timeout=_SECONDS)
-                request = {"resource": full, "permissions": list(permissions)}
-                granted = self._subscriber.test_iam_permissions(request, timeout=_SECONDS).permissions
         except NotFound:
             return None
         return SubscriptionFacts(
@@ -131,17 +152,36 @@ class Inspector:
             dead_letter_topic=found.dead_letter_policy.dead_letter_topic,
             push=bool(found.push_config.push_endpoint),
             filter=found.filter,
-            granted=frozenset(granted),
         )
 
+    def topic_permissions(self, name: str, permissions: tuple[str, ...]) -> frozenset[str]:
+        """Those of them that are granted: none, too, when there is no such topic."""
+        full = self._full("topics", name)
+        with translated("ask what is permitted on", full):
+            request = {"resource": full, "permissions": list(permissions)}
+            return frozenset(self._publisher.test_iam_permissions(request, timeout=_SECONDS).permissions)
+
     def topic(self, name: str) -> bool:
-        full = name if name.startswith("projects/") else f"projects/{self.project}/topics/{name}"
+        full = self._full("topics", name)
         try:
             with translated("look at", full):
                 self._publisher.get_topic(topic=full, timeout=_SECONDS)
         except NotFound:
             return False
         return True
+
+    def _full(self, kind: str, name: str) -> str:
+        return name if name.startswith("projects/") else f"projects/{self.project}/{kind}/{name}"
+
+    def table_permissions(self, table: TableName, permissions: tuple[str, ...]) -> frozenset[str] | None:
+        """Those of them that are granted; None when there is no such table."""
+        full = f"{table.project or self.project}.{table.dataset}.{table.table}"
+        try:
+            with translated("ask what is permitted on", full):
+                answer = self._bigquery.test_iam_permissions(full, list(permissions), timeout=_SECONDS)
+        except NotFound:
+            return None
+        return frozenset(answer.get("permissions", ()))
 
     def can_query(self, location: str) -> None:
         """A query that costs nothing and runs nothing: raises when jobs may not be created."""
@@ -175,6 +215,18 @@ class Inspector:
             )
             for item in items
         ]
+
+
+_OF_OLD_VERSIONS = ("numNewerVersions", "daysSinceNoncurrentTime", "noncurrentTimeBefore")
+
+
+def deletions_of(rules: Iterable[Mapping[str, Any]]) -> Iterator[DeletionFacts]:
+    """What deletes objects that are live: our own are never old versions."""
+    for rule in rules:
+        condition = rule.get("condition") or {}
+        old = condition.get("isLive") is False or any(one in condition for one in _OF_OLD_VERSIONS)
+        if (rule.get("action") or {}).get("type") == "Delete" and not old:
+            yield DeletionFacts(condition.get("age"), tuple(condition.get("matchesPrefix") or ()))
 
 
 def _expiry(found: Any) -> timedelta | None:

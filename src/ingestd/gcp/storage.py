@@ -6,7 +6,8 @@ of its own, and finding that mark on the object means the write was ours.
 """
 
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,10 +15,15 @@ from typing import Any, TypeVar
 from google.api_core import exceptions as api
 from google.cloud.storage import Blob, Client
 
+from ingestd.formats.textfiles import CorruptGzipError, gunzip
+from ingestd.gcp.bulk import Asked, Bulk, Rewrite, missing_bucket
 from ingestd.gcp.errors import translated
+from ingestd.gcp.multicall import Multicall
 from ingestd.gcp.threads import Threads
-from ingestd.model.errors import NotFound, PreconditionFailed, TooWide, Transient
-from ingestd.model.objects import Generation, ObjectInfo, ObjectRef
+from ingestd.model.errors import BadInput, IngestError, NotFound, PreconditionFailed, TooWide, Transient
+from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef
+from ingestd.model.stored import refuse_larger
+from ingestd.ports import Copy, Deletion
 from ingestd.retry import Retrier
 
 WRITE_MARK = "ingestd-write"  # custom metadata of conditional writes; never shown to callers
@@ -44,17 +50,21 @@ class GcsStore:
         self._transfers = transfers or threads
         self._retrier = retrier
         self._timeout = timeout
+        self._bulk = Bulk(Multicall(client._http, client.api_endpoint, timeout=timeout), threads, retrier)
 
     async def stat(self, ref: ObjectRef, *, generation: Generation | None = None) -> ObjectInfo | None:
         blob = await self._call("stat", ref, lambda: self._describe(ref, generation))
         return None if blob is None else _info(ref, blob)
 
-    async def read(self, ref: ObjectRef, *, generation: Generation | None = None) -> tuple[bytes, ObjectInfo]:
+    async def read(
+        self, ref: ObjectRef, *, generation: Generation | None = None, largest: int | None = None
+    ) -> tuple[bytes, ObjectInfo]:
         """Content as the writer meant it: a `Content-Encoding: gzip` object is decoded. Checksums are verified."""
         for _ in range(_MAX_READ_RACES):
             info = await self.stat(ref, generation=generation)
             if info is None:
                 raise NotFound(f"read {_versioned(ref, generation)}: no such object")
+            refuse_larger(info, largest)
             data = await self._call("read", ref, partial(self._download, ref, info.generation))
             if data is not None:
                 return data, info
@@ -159,19 +169,26 @@ class GcsStore:
         if_generation: Generation | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Generation:
+        return await self._copy(source, target, source_generation, if_generation, metadata or {})
+
+    async def _copy(
+        self,
+        source: ObjectRef,
+        target: ObjectRef,
+        source_generation: Generation | None,
+        if_generation: Generation | None,
+        metadata: Mapping[str, str],
+        *,
+        tried: bool = False,
+    ) -> Generation:
+        """`tried`: it may have been made already, by a call whose answer was lost."""
         original = await self._call("stat", source, lambda: self._describe(source, source_generation))
         if original is None:
             raise NotFound(f"copy {_versioned(source, source_generation)}: no such object")
-        resource: dict[str, Any] = {}
-        if metadata:
-            # A rewrite with a body replaces the whole description, so the source's own is carried over.
-            described = _resource(original)
-            resource = {key: described[key] for key in _KEPT_ON_COPY if key in described}
-            kept = {key: value for key, value in (original.metadata or {}).items() if key != WRITE_MARK}
-            resource["metadata"] = {**kept, **metadata}
+        resource = _copied(original._properties, metadata)
         pinned = self._blob(source, Generation(int(original.generation)))
         token: str | None = None
-        tries = 0
+        tries = 1 if tried else 0
 
         def rewrite(so_far: str | None) -> tuple[str | None, Generation | None]:
             blob = self._blob(target)
@@ -199,6 +216,43 @@ class GcsStore:
             if generation is not None:
                 return generation
             tries = 0
+
+    async def stat_all(self, refs: Sequence[ObjectRef]) -> list[ObjectInfo | IngestError | None]:
+        found = await self._bulk.describe([Asked(ref) for ref in refs], self._described)
+        return [_described(ref, one) if isinstance(one, dict) else one for ref, one in zip(refs, found, strict=True)]
+
+    async def delete_all(self, deletions: Sequence[Deletion]) -> list[bool | IngestError]:
+        async def single(one: Deletion, _again: bool) -> bool:
+            return await self.delete(one.ref, if_generation=one.generation)
+
+        return await self._bulk.delete(deletions, single)
+
+    async def copy_all(self, copies: Sequence[Copy]) -> list[Generation | IngestError]:
+        asked = [Asked(one.source, one.source_generation) for one in copies]
+        sources = await self._bulk.describe(asked, self._described)
+        outcomes: list[Generation | IngestError] = []
+        rewrites: dict[int, Rewrite] = {}
+        for number, (one, found) in enumerate(zip(copies, sources, strict=True)):
+            if isinstance(found, dict):
+                rewrites[number] = Rewrite(one, _copied(found, one.metadata))
+                outcomes.append(ABSENT)  # until it is known
+            else:
+                missing = NotFound(f"copy {_versioned(one.source, one.source_generation)}: no such object")
+                outcomes.append(missing if found is None else found)
+
+        async def single(one: Rewrite, again: bool) -> Generation:
+            copy = one.copy
+            return await self._copy(
+                copy.source, copy.target, copy.source_generation, copy.if_generation, copy.metadata, tried=again
+            )
+
+        for number, outcome in zip(rewrites, await self._bulk.rewrite([*rewrites.values()], single), strict=True):
+            outcomes[number] = outcome
+        return outcomes
+
+    async def _described(self, asked: Asked, _again: bool) -> dict[str, Any] | None:
+        blob = await self._call("stat", asked.ref, lambda: self._describe(asked.ref, asked.generation))
+        return None if blob is None else blob._properties
 
     async def list(
         self, prefix: ObjectRef, *, delimiter: str = "", start: str = "", end: str = "", glob: str = ""
@@ -250,14 +304,20 @@ class GcsStore:
         return blob
 
     def _download(self, ref: ObjectRef, generation: Generation) -> bytes | None:
+        blob = self._blob(ref, generation)
         try:
-            content: bytes = self._blob(ref, generation).download_as_bytes(
-                timeout=self._timeout, checksum="crc32c", retry=None
+            content: bytes = blob.download_as_bytes(
+                timeout=self._timeout, checksum="crc32c", raw_download=True, retry=None
             )
         except api.NotFound as error:
             _refuse_missing_bucket(error)
             return None
-        return content
+        if blob.content_encoding != "gzip":
+            return content
+        try:
+            return gunzip(".gz", content)  # bounded, which the client's own decoding is not
+        except CorruptGzipError as error:
+            raise BadInput(f"read {ref}: {error}") from None
 
 
 def _translating(operation: str, ref: ObjectRef, fn: Callable[[], T]) -> T:
@@ -267,19 +327,31 @@ def _translating(operation: str, ref: ObjectRef, fn: Callable[[], T]) -> T:
 
 def _refuse_missing_bucket(error: api.NotFound) -> None:
     """A missing object is an answer; a missing bucket is a mistake in the surroundings."""
-    if "bucket does not exist" in str(error.message).lower():
+    if missing_bucket(str(error.message)):
         raise error
 
 
-def _resource(blob: Blob) -> dict[str, Any]:
-    names = {
-        "contentType": blob.content_type,
-        "contentEncoding": blob.content_encoding,
-        "contentDisposition": blob.content_disposition,
-        "contentLanguage": blob.content_language,
-        "cacheControl": blob.cache_control,
-    }
-    return {key: value for key, value in names.items() if value}
+def _copied(source: Mapping[str, Any], metadata: Mapping[str, str]) -> dict[str, Any]:
+    """The description of a copy. A rewrite with one replaces all of it, so the source's own is carried over."""
+    if not metadata:
+        return {}
+    resource = {key: source[key] for key in _KEPT_ON_COPY if source.get(key)}
+    kept = {key: value for key, value in (source.get("metadata") or {}).items() if key != WRITE_MARK}
+    return {**resource, "metadata": {**kept, **metadata}}
+
+
+def _described(ref: ObjectRef, resource: Mapping[str, Any]) -> ObjectInfo:
+    """What the service says of an object, without the client's object around it."""
+    return ObjectInfo(
+        ref=ref,
+        generation=Generation(int(resource["generation"])),
+        size=int(resource.get("size") or 0),
+        created=datetime.fromisoformat(resource["timeCreated"]),
+        crc32c=resource.get("crc32c") or "",
+        content_type=resource.get("contentType") or "",
+        metadata={key: value for key, value in (resource.get("metadata") or {}).items() if key != WRITE_MARK},
+        metageneration=int(resource.get("metageneration") or 1),
+    )
 
 
 def _set_resource(blob: Blob, resource: Mapping[str, Any]) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 import orjson
 
 from ingestd.intake.notifications import Unreadable
-from ingestd.model.jobs import JobRef
+from ingestd.model.jobs import MAX_JOB_ID, JobRef
+
+_LONGEST = 200  # characters of a project or a location; real ones have some thirty
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,10 @@ def _ref(project: str, location: object, identity: str) -> JobRef:
     # Some entries carry `US:job_1` or `project:US.job_1`; the id itself never holds a colon or a dot.
     place, _, bare = identity.rpartition(":") if ":" in identity else identity.rpartition(".")
     known = location if isinstance(location, str) else place.rpartition(".")[2].rpartition(":")[2]
-    return JobRef(project, known, bare or identity)
+    job = bare or identity
+    if len(job) > MAX_JOB_ID or len(project) > _LONGEST or len(known) > _LONGEST or "/" in project + known + job:
+        raise Unreadable(f"the entry names no job: {identity[:100]!r} of {project[:100]!r} cannot be one")
+    return JobRef(project, known, job)
 
 
 def _member(value: object, key: str) -> dict[str, Any]:

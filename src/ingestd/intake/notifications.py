@@ -7,12 +7,13 @@ publish Cloud Functions events and CloudEvents. All of them become an `ObjectEve
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import orjson
 
-from ingestd.model.objects import FileVersion, Generation, ObjectRef, generation_time
+from ingestd.model.objects import EPOCH, LATEST, FileVersion, Generation, ObjectRef, generation_time
+from ingestd.model.stored import instant, number
 
 FINALIZE = "OBJECT_FINALIZE"
 
@@ -28,6 +29,7 @@ _EVENT_TYPES = {
     "google.cloud.storage.object.v1.metadataUpdated": "OBJECT_METADATA_UPDATE",
 }
 _KNOWN = frozenset(_EVENT_TYPES.values())
+_LONGEST_NAME, _LONGEST_BUCKET = 1024, 222  # bytes, characters: Cloud Storage's own limits
 
 
 class Unreadable(Exception):  # noqa: N818 - a verdict on the message
@@ -97,6 +99,8 @@ def _event(
         raise Unreadable(f"unknown event type {kind!r}")
     if not bucket or not name or not isinstance(bucket, str) or not isinstance(name, str):
         raise Unreadable("the event names no bucket or no object")
+    if len(name.encode()) > _LONGEST_NAME or len(bucket) > _LONGEST_BUCKET:
+        raise Unreadable(f"no object can have the name that the event gives: {bucket[:60]!r}, {name[:60]!r}…")
     if generation is None:
         raise Unreadable("the event carries no object generation")
     created = _instant(resource.get("timeCreated")) or generation_time(generation)
@@ -109,10 +113,8 @@ def _event(
 
 
 def _size(value: object) -> int:
-    try:
-        return max(0, int(value)) if isinstance(value, str | int) else 0
-    except ValueError:
-        return 0
+    """Cloud Storage's largest object has 5 TiB; what does not fit into 64 bits is no size, and counts as unknown."""
+    return max(0, number(value))
 
 
 def _object(data: bytes) -> dict[str, Any]:
@@ -134,17 +136,13 @@ def _generation(value: object) -> Generation | None:
     if isinstance(value, bool) or not isinstance(value, str | int):
         return None
     try:
-        number = int(value)
+        found = int(value)
     except ValueError:
         return None
-    return Generation(number) if 0 < number < 2**63 else None
+    return Generation(found) if 0 < found < 2**63 else None
 
 
 def _instant(value: object) -> datetime | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        instant = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+    """A moment that windows can be reckoned from; others count as not given."""
+    found = instant(value)
+    return found if found is not None and EPOCH <= found < LATEST else None

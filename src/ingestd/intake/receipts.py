@@ -6,6 +6,7 @@ extended comes back by itself, so that losing this process loses nothing.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
@@ -30,7 +31,7 @@ _FORGOTTEN = Message("", b"", {})
 class Receipt:
     """What a handler holds for one message: settle it once, by `ack` or `retry_later`."""
 
-    __slots__ = ("_desk", "ack_id", "message", "settled", "size", "tracked")
+    __slots__ = ("_desk", "ack_id", "kept", "message", "settled", "size", "tracked")
 
     def __init__(self, desk: "Desk", message: Message) -> None:
         self._desk = desk
@@ -39,17 +40,31 @@ class Receipt:
         self.size = len(message.data)
         self.settled = False
         self.tracked = False
+        self.kept: Kept | None = None  # it could not be dealt with so far, and is tried again here
 
     def ack(self) -> None:
         self._desk.settle(self, None)
+
+    @property
+    def forgotten(self) -> bool:
+        return self.message is _FORGOTTEN
 
     def forget_payload(self) -> None:
         """Keep only what settling needs: a file may wait in its window for a while, with a million others."""
         self.message = _FORGOTTEN
 
     def retry_later(self, delay: timedelta) -> None:
-        """Give the message back; it is delivered again after the delay."""
+        """It cannot be dealt with now: it is tried again after the delay, here or by whoever it is delivered to."""
         self._desk.settle(self, min(delay, _MAX_DELAY))
+
+
+@dataclass(slots=True)
+class Kept:
+    """A message that is tried again without being delivered again, which Pub/Sub would count."""
+
+    since: float
+    tries: int = 0
+    waiting: bool = False
 
 
 class Desk:
@@ -74,6 +89,7 @@ class Desk:
         self._full = asyncio.Event()
         self._emptied: asyncio.Event | None = None
         self.on_full: Callable[[], None] | None = None  # asked to settle what can be settled early
+        self.keep: Callable[[Receipt, timedelta], bool] | None = None  # asked to try it again itself
         self.name = name = subscription.name
         self._acked = SETTLED.labels(name, "ack")
         self._returned = SETTLED.labels(name, "retry")
@@ -87,8 +103,10 @@ class Desk:
         self._bytes += receipt.size
 
     def settle(self, receipt: Receipt, delay: timedelta | None) -> None:
-        if receipt.settled:
+        if receipt.settled or (delay is not None and receipt.kept is not None and receipt.kept.waiting):
             return  # the first word counts
+        if delay is not None and self.keep is not None and self.keep(receipt, delay):
+            return
         receipt.settled = True
         ack_id = receipt.ack_id
         if receipt.tracked:
@@ -139,6 +157,11 @@ class Desk:
     @property
     def in_flight(self) -> int:
         return len(self._open)
+
+    @property
+    def size(self) -> int:
+        """Payload bytes in flight."""
+        return self._bytes
 
     async def flush_forever(self) -> None:
         """Root task: send acknowledgements in batches: when there are many, or the first has waited long enough."""

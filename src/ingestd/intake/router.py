@@ -63,7 +63,7 @@ class Router:
         self._deliver = deliver
         self._dead_letters = dead_letters
         dead_letters.expect(subscription)
-        self._refusals = refusals
+        self.refusals = refusals
 
     def handle(self, message: Message, receipt: Receipt) -> Work | None:
         attributes = message.attributes
@@ -112,7 +112,7 @@ class Router:
     def _turn_away(self, event: ObjectEvent, routing: Routing, receipt: Receipt) -> Work | None:
         if isinstance(routing, Ambiguous):
             EVENTS.counts["ambiguous"] += 1
-            return self._refusals.refuse(event.file, str(routing), [rule.name for rule in routing.rules], receipt)
+            return self.refusals.refuse(event.file, str(routing), [rule.name for rule in routing.rules], receipt)
         if isinstance(routing, Disabled):
             log.info("file.rule_disabled", source=event.file.ref.url, rule=routing.rule.name)
             EVENTS.counts["disabled"] += 1

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from ingestd.ledger.announcing import Announcer, Told
 from ingestd.ledger.known import Candidate, KnownFiles, Standing
+from ingestd.ledger.outcome import Outcome
 from ingestd.model.objects import ObjectInfo, ObjectRef
 from ingestd.ports import ObjectStore
 from ingestd.rules.matching import Ambiguous, Match, Routing
@@ -32,6 +33,7 @@ class Account:
     size: int = 0  # bytes of what is missing
     examples: list[str] = field(default_factory=list)
     told: Told = field(default_factory=Told)
+    outcome: Outcome | None = None  # of what was taken, where the same process loads it
 
     @property
     def missing(self) -> int:
@@ -48,6 +50,7 @@ class Account:
             "examples": self.examples,
             "announced": self.told.taken,
             "returned": self.told.returned,
+            **({"outcome": self.outcome.to_json(self.told.taken)} if self.outcome else {}),
         }
 
 

@@ -18,20 +18,21 @@ from ingestd.ledger.reading import BatchState, LoadStateReader
 from ingestd.ledger.replay import ReplayNote, replays
 from ingestd.ledger.unloaded import Unloaded, Whereabouts
 from ingestd.model.clock import Clock
-from ingestd.model.errors import BadInput, IngestError
-from ingestd.model.objects import EPOCH, FileVersion, Generation, ObjectInfo, ObjectRef
+from ingestd.model.errors import BadInput, IngestError, Transient, UnreadableObject
+from ingestd.model.objects import EPOCH, FileVersion, Generation, ObjectInfo, ObjectRef, digest
 from ingestd.model.tables import TableName
 from ingestd.ports import ObjectStore, Warehouse
 from ingestd.rules.destination import DestinationError, expand_destination
 from ingestd.rules.matching import Ambiguous, Disabled, Match, Routing
 from ingestd.rules.rule import Rule
-from ingestd.windows.model import digest, window_of
+from ingestd.windows.model import window_of
 from ingestd.windows.pacing import Pacing
 from ingestd.windows.store import WindowStore
 
 _LOOKED_BACK = timedelta(days=400)  # for an object that is gone; its batch may be older, but costs grow with the days
 _KEPT = timedelta(days=31)  # for one that is there: about as long as the journal knows of those before it
 _BEFORE = timedelta(days=1)
+_FEW = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Incident:
     files: int = 0  # of its batch: `phase` and `rows` are about all of them
     files_loaded: int = 0
     files_set_aside: int = 0
+    bad_rows: tuple[str, ...] = ()  # where rows are that the batch left out of files it loaded
 
     def to_json(self) -> dict[str, Any]:
         document = {name: getattr(self, name) for name in self.__slots__}
@@ -127,8 +129,14 @@ class Explainer:
         if isinstance(routing, Match):
             explanation.rule = routing.rule
             await self._explain_match(explanation, routing.rule, remembered)
-        elif self._success is not None and (directory := await self._success.explain(ref)) is not None:
-            await self._explain_directory(explanation, directory)
+        elif self._success is not None:
+            try:
+                directory = await self._success.explain(ref)
+            except UnreadableObject as error:
+                directory = None
+                explanation.verdict = f"part of a directory whose batch cannot be read: {error}"
+            if directory is not None:
+                await self._explain_directory(explanation, directory)
         if found is not None:
             await self._add_refusal(explanation, found)
         await self._add_remembered(explanation, remembered or ())
@@ -149,8 +157,14 @@ class Explainer:
             return
         explanation.plan = _plan(record, found)
         explanation.history = await self._history(record, ref, remembered)
+        place = f"/{self._journal.table_folder(record)}/"
+        met = [one for one in self._journal.strangers.recent() if place in one.url]
+        explanation.notes += [f"left alone, and may be about it: {one.reason}" for one in met[-_FEW:]]
         if found is not None and all(one.generation != found.generation for one in explanation.history):
-            explanation.plan.append(await self._window(rule, file, record))
+            try:
+                explanation.plan.append(await self._window(rule, file, record))
+            except (UnreadableObject, Transient) as error:
+                explanation.notes.append(f"whether it waits in a window cannot be told: {error}")
 
     async def _explain_directory(self, explanation: Explanation, directory: Directory) -> None:
         explanation.verdict, explanation.plan = directory.verdict, directory.plan
@@ -247,6 +261,7 @@ class Explainer:
             files=len(record.files),
             files_loaded=len(record.progress.loaded),
             files_set_aside=len(record.progress.aside),
+            bad_rows=self._whereabouts.bad_rows(record),
         )
 
     async def unloaded(self, record: Record, ref: ObjectRef) -> dict[Generation, Unloaded]:

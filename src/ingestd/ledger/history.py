@@ -17,6 +17,7 @@ from ingestd.batch.record import Record
 from ingestd.ledger.reading import BatchState
 from ingestd.model.bounded import bounded
 from ingestd.model.clock import Clock
+from ingestd.model.errors import UnreadableObject
 from ingestd.model.objects import Generation, ObjectInfo, ObjectRef, generation_time
 from ingestd.ports import ObjectStore
 
@@ -77,7 +78,10 @@ class FileRecords:
         found: dict[ObjectRef, Record] = {}
 
         async def read(place: ObjectRef) -> None:
-            held = await self._journal.read(place)
+            try:
+                held = await self._journal.read(place)
+            except UnreadableObject:
+                return  # counted and told: `Journal.strangers` has it
             if held is not None and any(file.ref == ref for file in held.record.known_files):
                 found[place] = held.record
 

@@ -1,9 +1,10 @@
-"""Which files the ledger knows: the journal by their identity, the load-state table where the journal has forgotten.
+"""Which files the ledger knows: by the register, the journal, and the load-state table where those have forgotten.
 
-A batch's place in the journal follows from its file, window or success file, so nothing is searched for. Files come in
-chunks, in name order; of each chunk those that share a table and a day are looked up by one listing when they are many,
-and the content of a window is read once for all of its files. So memory and calls grow with a chunk, not with what was
-ever loaded. A wrong answer costs little: a file that is announced again is dropped as a duplicate.
+The register has every file whose load has begun. Before that, a batch's place in the journal follows from its file,
+window or success file, so nothing is searched for. Files come in chunks, in name order; of each chunk those that share
+a table and a day are looked up by one listing when they are many, and the content of a window is read once for all of
+its files. So memory and calls grow with a chunk, not with what was ever loaded. A wrong answer costs little: a file
+that is announced again is dropped as a duplicate.
 """
 
 from collections import defaultdict
@@ -13,23 +14,26 @@ from datetime import timedelta
 from enum import StrEnum
 from itertools import count
 
+from ingestd.batch.content import Fate
 from ingestd.batch.journal import Journal
+from ingestd.batch.landing import destination
 from ingestd.batch.loading import new_record
 from ingestd.batch.record import Phase, Record, WindowMark
+from ingestd.batch.register import Register
 from ingestd.intake.refusals import Refusals
 from ingestd.ledger.columns import uri_of
 from ingestd.ledger.reading import LoadStateReader
 from ingestd.model.bounded import bounded
 from ingestd.model.clock import Clock
-from ingestd.model.errors import BadInput
-from ingestd.model.objects import FileVersion, ObjectInfo, generation_time
+from ingestd.model.errors import BadInput, UnreadableObject
+from ingestd.model.objects import FileVersion, ObjectInfo, digest, generation_time
 from ingestd.model.tables import TableName
 from ingestd.ports import ObjectStore
 from ingestd.rules.destination import DestinationError, expand_destination
 from ingestd.rules.rule import Rule
 from ingestd.success.planning import unresolved
 from ingestd.success.queue import Queues
-from ingestd.windows.model import WindowId, digest, window_of
+from ingestd.windows.model import WindowId, window_of
 from ingestd.windows.pacing import Pacing
 from ingestd.windows.store import WindowStore
 
@@ -46,6 +50,7 @@ class Standing(StrEnum):
     FAILED = "failed"  # `ingestd replay` is for those
     SET_ASIDE = "set_aside"  # its batch loaded without it, since it is bad: `ingestd explain` says why
     REFUSED = "refused"  # no rule can take it as it is
+    PASSED_OVER = "passed_over"  # not its batch's to load: replaced or deleted before, or put there by our own move
     UNKNOWN = "unknown"
 
 
@@ -67,6 +72,7 @@ class KnownFiles:
         self,
         store: ObjectStore,
         journal: Journal,
+        register: Register,
         windows: WindowStore,
         queues: Queues,
         pacing: Pacing,
@@ -78,6 +84,7 @@ class KnownFiles:
     ) -> None:
         self._store = store
         self._journal = journal
+        self._register = register
         self._windows = windows
         self._queues = queues
         self._pacing = pacing
@@ -98,7 +105,10 @@ class KnownFiles:
                 standings[index] = Standing.REFUSED
             else:
                 alone[index] = record
-        for index, standing in (await self._in_windows(candidates, alone)).items():
+        for index, standing in (await self._in_register(candidates, alone)).items():
+            standings[index] = standing
+        unregistered = {index: one for index, one in alone.items() if standings[index] is Standing.UNKNOWN}
+        for index, standing in (await self._in_windows(candidates, unregistered)).items():
             standings[index] = standing
         left = {index: record for index, record in alone.items() if standings[index] is Standing.UNKNOWN}
         for index, standing in (await self._in_journal(left)).items():
@@ -115,15 +125,43 @@ class KnownFiles:
         file = candidate.file
         try:
             values = {"EventID": file.event_id, "ProjectID": self._project}
-            destination = expand_destination(candidate.rule, file, values)
-            return new_record(candidate.rule, file, destination, project=self._project, clock=self._clock)
+            expanded = expand_destination(candidate.rule, file, values)
+            return new_record(candidate.rule, file, expanded, project=self._project, clock=self._clock)
         except (DestinationError, BadInput):
             return None
+
+    async def _in_register(self, candidates: Sequence[Candidate], alone: dict[int, Record]) -> dict[int, Standing]:
+        """What any batch has begun to load; each of those batches is read once."""
+        tables: defaultdict[TableName, dict[str, int]] = defaultdict(dict)
+        for index, record in alone.items():
+            if candidates[index].rule is not None:
+                tables[destination(record).partition(None)][candidates[index].file.key] = index
+        batches: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        for table, wanted in tables.items():
+            holders = await self._register.holders(table, [candidates[index].file for index in wanted.values()])
+            for key, place in holders.items():
+                batches[place][key] = wanted[key]
+        found: dict[int, Standing] = {}
+
+        async def look(item: tuple[str, dict[str, int]]) -> None:
+            place, members = item
+            try:
+                record = await self._journal.at(place)
+            except UnreadableObject:
+                found.update(dict.fromkeys(members.values(), Standing.PENDING))  # for whoever can read it
+                return
+            # A record whose time is over ended long ago, and whoever had to look after it has.
+            standings = dict(_standings(record)) if record else {}
+            found.update({index: standings.get(key, Standing.LOADED) for key, index in members.items()})
+
+        await bounded(batches.items(), look, _AT_ONCE)
+        return found
 
     async def _in_windows(self, candidates: Sequence[Candidate], alone: dict[int, Record]) -> dict[int, Standing]:
         """Each window that any of them may be in is read once."""
         wanted: dict[bytes, int] = {}
         windows: dict[str, tuple[WindowId, Record]] = {}
+        members: dict[str, list[int]] = defaultdict(list)
         for index, record in alone.items():
             candidate = candidates[index]
             if candidate.rule is None:
@@ -131,12 +169,18 @@ class KnownFiles:
             for window in self._windows_of(candidate.rule, candidate.file, record):
                 wanted[digest(candidate.file.key)] = index
                 windows.setdefault(window.name, (window, record))
+                members[window.name].append(index)
         found: dict[int, Standing] = {}
 
         async def look(place: tuple[WindowId, Record]) -> None:
-            async for known, standing in self._content(*place):
-                if (index := wanted.get(known)) is not None:
-                    found[index] = standing
+            try:
+                async for known, standing in self._content(*place):
+                    if (index := wanted.get(known)) is not None:
+                        found[index] = standing
+            except UnreadableObject:
+                # Its files are for whoever can read it: announced again, they would only wait for that.
+                for index in members[place[0].name]:
+                    found.setdefault(index, Standing.PENDING)
 
         await bounded(windows.values(), look, _AT_ONCE)
         return found
@@ -164,11 +208,8 @@ class KnownFiles:
                     for arrival in shard.arrivals:
                         yield arrival.digest, Standing.PENDING
                 return
-            # A batch that failed as a whole is to be replayed as a whole.
-            standing = _standing(record.phase) if record.phase.final else Standing.PENDING
-            aside = record.progress.wrong if standing is Standing.LOADED else ()
-            for index, file in enumerate(record.known_files):
-                yield digest(file.key), Standing.SET_ASIDE if index in aside else standing
+            for key, standing in _standings(record):
+                yield digest(key), standing
 
     async def _in_journal(self, records: dict[int, Record]) -> dict[int, Standing]:
         folders: dict[str, list[int]] = defaultdict(list)
@@ -235,5 +276,33 @@ class KnownFiles:
         await bounded([i for i, standing in enumerate(standings) if standing is Standing.REFUSED], look, _AT_ONCE)
 
 
+def _standings(record: Record) -> Iterator[tuple[str, Standing]]:
+    """Where each of the batch's files is, by its key."""
+    for index, file in enumerate(record.known_files):
+        yield file.key, _standing_in(record, index)
+
+
+def _standing_in(record: Record, index: int) -> Standing:
+    """A file's own standing. Rows that are there are there, even if an action failed after them."""
+    if not record.phase.final:
+        return Standing.PENDING
+    if index in record.progress.loaded:
+        return Standing.LOADED
+    aside = record.progress.aside.get(index)
+    if aside is None:
+        return _standing(record.phase)
+    if aside.fate in (Fate.LOADED, Fate.READ_EARLIER):
+        return Standing.LOADED
+    if not aside.fate.wrong:
+        return Standing.PASSED_OVER
+    return Standing.FAILED if record.phase is Phase.FAILED else Standing.SET_ASIDE
+
+
 def _standing(phase: str) -> Standing:
-    return Standing.FAILED if phase == Phase.FAILED else Standing.LOADED
+    match phase:
+        case Phase.FAILED:
+            return Standing.FAILED
+        case Phase.SUPERSEDED | Phase.MISSING | Phase.IGNORED:
+            return Standing.PASSED_OVER
+        case _:
+            return Standing.LOADED

@@ -14,6 +14,7 @@ from ingestd.batch.journal import Entry, Journal
 from ingestd.ledger.reading import BatchState, LoadStateReader, TableState
 from ingestd.model.clock import Clock
 from ingestd.model.errors import IngestError
+from ingestd.model.stored import instant
 from ingestd.windows.store import Found, WindowStore
 
 
@@ -45,7 +46,7 @@ class BatchLine:
     files: int
     source: str
     since: datetime
-    state: str  # running, waiting (for its surroundings), free (nobody holds it yet)
+    state: str  # running, waiting (for its surroundings), free (nobody holds it yet), newer version (left to that)
     retry_at: datetime | None
 
     def to_json(self) -> dict[str, Any]:
@@ -111,7 +112,7 @@ class Overseer:
 
 def _window(found: Found, now: datetime) -> WindowLine:
     labels = found.lock.metadata if found.lock else {}
-    due = datetime.fromisoformat(labels["ingestd-due"]) if "ingestd-due" in labels else None
+    due = instant(labels.get("ingestd-due"))
     if found.closed:
         state = "closed"
     elif due is None:
@@ -133,13 +134,15 @@ def _window(found: Found, now: datetime) -> WindowLine:
 
 
 def _batch(entry: Entry, now: datetime) -> BatchLine:
-    if entry.retry_at is not None:
+    if entry.newer:
+        state = "newer version"
+    elif entry.retry_at is not None:
         state = "waiting"
     else:
         state = "running" if entry.lease_until and entry.lease_until > now else "free"
     return BatchLine(
         event_id=entry.event_id,
-        destination=entry.dest or unquote(entry.ref.name.split("/")[-3]),
+        destination=entry.dest or unquote("".join(entry.ref.name.split("/")[-3:-2])),
         phase=entry.phase,
         files=entry.files,
         source=unquote(entry.source).rpartition("#")[0],

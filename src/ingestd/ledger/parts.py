@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from ingestd.batch.journal import Journal
+from ingestd.batch.register import Register
 from ingestd.intake.refusals import Refusals
 from ingestd.ledger.backfill import Select, by_rules
 from ingestd.ledger.explain import Explainer
@@ -57,6 +58,7 @@ def known_files(settings: Settings, store: ObjectStore, warehouse: Warehouse, cl
     return KnownFiles(
         store,
         journal_of(settings, store, clock, owner),
+        Register(store, settings.register),
         WindowStore(store, settings.batches),
         Queues(store, settings.journal / "ordered"),
         Pacing(store, settings.journal / "pace", None, clock),

@@ -30,8 +30,9 @@ from ingestd.batch.record import Kind, Phase, Record
 from ingestd.ledger.columns import row_of
 from ingestd.ledger.writer import LoadStateWriter
 from ingestd.model.clock import Clock
-from ingestd.model.errors import IngestError, NotFound, PreconditionFailed
+from ingestd.model.errors import IngestError, NotFound, PreconditionFailed, UnreadableObject
 from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef
+from ingestd.model.stored import LARGEST, document, instant, reading
 from ingestd.ports import ObjectStore
 
 log = structlog.get_logger(__name__)
@@ -124,7 +125,13 @@ class Replayer:
                 failed = folder == "Done/" and entry.phase == Phase.FAILED
                 if entry.event_id in seen or not (blocked or failed) or not selection.listed(entry):
                     continue
-                held = await self._journal.read(entry.ref)
+                # One of a newer version is read all the same: to say so by name.
+                try:
+                    held = await self._journal.read(entry.ref)
+                except UnreadableObject as error:
+                    if not selection.refs:  # which files it has cannot be told
+                        yield Replayed(entry.event_id, "is left alone", entry.dest, str(error), skipped=True)
+                    continue
                 if held is not None and selection.wants(held.record):
                     seen.add(entry.event_id)
                     yield await self._again(held, asked)
@@ -162,11 +169,17 @@ class Replayer:
             if not info.ref.name.endswith(REASON_SUFFIX) or not selection.covers(info.created):
                 continue
             try:
-                data, sidecar = await self._store.read(info.ref)
+                data, sidecar = await self._store.read(info.ref, largest=LARGEST)
+                with reading(info.ref):
+                    reason = document(data)
+                    source = ObjectRef.parse(reason["Source"])
+                    reason["EventID"] = str(reason["EventID"])
             except NotFound:
                 continue
-            reason = orjson.loads(data)
-            source = ObjectRef.parse(reason["Source"])
+            except UnreadableObject as error:
+                self._journal.strangers.met("quarantine", info.ref, error)
+                yield Replayed("", "is left alone", info.ref.url, str(error), skipped=True)
+                continue
             named = source in selection.refs or reason["EventID"] in selection.event_ids
             if (selection.refs or selection.event_ids) and not named:
                 continue
@@ -252,7 +265,12 @@ async def replays(store: ObjectStore, notes: ObjectRef, event_id: str) -> list[R
     """Who asked for another try of this batch."""
     found = []
     async for info in store.list(notes / f"{event_id}/"):
-        data, _ = await store.read(info.ref)
-        note = orjson.loads(data)
-        found.append(ReplayNote(note["Who"], datetime.fromisoformat(note["When"]), note["Why"], note["What"]))
+        try:
+            data, _ = await store.read(info.ref, largest=LARGEST)
+            with reading(info.ref):
+                note = document(data)
+                when = instant(note["When"]) or info.created
+                found.append(ReplayNote(str(note["Who"]), when, str(note["Why"]), str(note["What"])))
+        except (NotFound, UnreadableObject) as error:
+            log.warning("replay.note_unreadable", object=info.ref.url, error=str(error))
     return found

@@ -19,8 +19,11 @@ from prometheus_client import Counter
 from ingestd.ledger.announcing import Announcer
 from ingestd.ledger.backfill import Account, Backfill, Period
 from ingestd.model.clock import Clock
-from ingestd.model.errors import IngestError, NotFound, PreconditionFailed
+from ingestd.model.errors import NotFound, PreconditionFailed, UnreadableObject
 from ingestd.model.objects import ABSENT, Generation, ObjectRef
+from ingestd.model.stored import document, instant, reading
+from ingestd.ops.strangers import Strangers
+from ingestd.ops.survival import surviving
 from ingestd.ports import ObjectStore
 
 log = structlog.get_logger(__name__)
@@ -58,16 +61,14 @@ class LostFiles:
         self._every = every
         self._older_than = older_than
         self._max_files = max_files
+        self.strangers = Strangers(clock)
 
     async def run(self) -> None:
         """Root task."""
         while True:
             for prefix in self._prefixes:
-                try:
+                with surviving("sweep:lost-files", "sweep.look_failed", FAILED.inc, prefix=prefix.url):
                     await self.look(prefix)
-                except IngestError as error:
-                    FAILED.inc()
-                    log.warning("sweep.look_failed", prefix=prefix.url, error=str(error))
             await self._clock.sleep(min(self._every, max(_OFTEN, self._every / 10)))
 
     async def look(self, prefix: ObjectRef) -> Account | None:
@@ -75,9 +76,10 @@ class LostFiles:
         now = self._clock.now()
         note, generation = await self._read(prefix)
         # A look in the far future is one of a replica whose clock was wrong.
-        if note and now - self._every < datetime.fromisoformat(note["Looked"]) <= now + self._every:
+        looked = instant(note.get("Looked"))
+        if looked is not None and now - self._every < looked <= now + self._every:
             return None
-        through = datetime.fromisoformat(note["Through"]) if note.get("Through") else None
+        through = instant(note.get("Through"))
         claimed = await self._write(prefix, now, through, generation)
         if claimed is None:
             return None
@@ -105,11 +107,18 @@ class LostFiles:
         return self._notes / f"{sha256(prefix.url.encode()).hexdigest()[:16]}.json"
 
     async def _read(self, prefix: ObjectRef) -> tuple[dict[str, Any], Generation]:
+        """What the note says; one that cannot be read says nothing, and the whole prefix is looked through anew."""
+        ref = self._ref(prefix)
         try:
-            data, info = await self._store.read(self._ref(prefix))
+            data, info = await self._store.read(ref)
         except NotFound:
             return {}, ABSENT
-        return orjson.loads(data), info.generation
+        try:
+            with reading(ref):
+                return document(data), info.generation
+        except UnreadableObject as error:
+            self.strangers.met("notes", ref, error)
+            return {}, info.generation
 
     async def _write(
         self, prefix: ObjectRef, looked: datetime, through: datetime | None, generation: Generation

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from ingestd.actions.objects import EVENT_MARK, SOURCE_MARK
 from ingestd.actions.plan import plan
 from ingestd.batch.content import Fate, SetAside
+from ingestd.batch.prepared import rejected_rows
 from ingestd.batch.quarantine import Quarantine, reason_beside, refusal_place
 from ingestd.batch.record import Phase, Record
 from ingestd.batch.variables import batch_variables
@@ -85,6 +86,10 @@ class Whereabouts:
             reason_url=reason.url if reason else "",
             remedy=self._remedy(record, file, aside, kept, put_away=reason is not None),
         )
+
+    def bad_rows(self, record: Record) -> tuple[str, ...]:
+        """Where the rows are that the batch left out of files it loaded."""
+        return tuple(ref.url for ref in rejected_rows(self._settings.errors, record)) if record.phase.final else ()
 
     async def _kept(self, record: Record, index: int) -> ObjectRef | None:
         file = record.files[index]

@@ -35,8 +35,11 @@ from ingestd.ledger.columns import row_id, row_of
 from ingestd.ledger.table import LoadStateTable
 from ingestd.model.bounded import bounded
 from ingestd.model.clock import Clock
-from ingestd.model.errors import IngestError, NotFound
+from ingestd.model.errors import IngestError, NotFound, UnreadableObject
 from ingestd.model.objects import ObjectRef
+from ingestd.model.stored import LARGEST, document, placeholder, reading
+from ingestd.ops.strangers import Strangers
+from ingestd.ops.survival import surviving
 from ingestd.ports import ObjectStore
 
 log = structlog.get_logger(__name__)
@@ -89,6 +92,7 @@ class LoadStateWriter:
         self._told: OrderedDict[str, tuple[object, ...]] = OrderedDict()  # the last state of batches under way
         self._some = asyncio.Event()
         self._failures = 0
+        self.strangers = Strangers(clock)
         self._files = 0
 
     def changed(self, record: Record) -> None:
@@ -137,17 +141,15 @@ class LoadStateWriter:
             await self._some.wait()
             # What happens together goes together; the first row after a silence does not wait for long.
             await self._clock.sleep(min(self._flush_every, timedelta(seconds=1)))
-            await self.flush()
+            with surviving("load-state:flush", "load_state.flush_failed", ERRORS.inc):
+                await self.flush()
             pause = self._flush_every * 2 ** min(self._failures, 10)
             await self._clock.sleep(min(pause, max(_LONGEST_PAUSE, self._flush_every)))
 
     async def _bring_in_forever(self) -> None:
         while True:
-            try:
+            with surviving("load-state:bring-in", "load_state.bring_in_failed", ERRORS.inc):
                 await self.bring_in()
-            except IngestError as error:
-                ERRORS.inc()
-                log.warning("load_state.bring_in_failed", error=str(error))
             await self._clock.sleep(_BRING_IN_EVERY)
 
     async def close(self) -> None:
@@ -221,18 +223,20 @@ class LoadStateWriter:
 
     async def bring_in(self) -> int:
         """Insert rows that were put away, by whomever, and remove their files; how many rows."""
-        files = [info async for info in self._store.list(self._put_away / "")]
+        files = [info async for info in self._store.list(self._put_away / "") if not placeholder(info)]
         brought = 0
         for info in files:
             try:
-                data, found = await self._store.read(info.ref)
+                data, found = await self._store.read(info.ref, largest=LARGEST)
+                with reading(info.ref):
+                    rows = document(data)["rows"]
+                    for row in rows:
+                        row_id(row)
             except NotFound:
                 continue  # another replica was faster
-            try:
-                rows = orjson.loads(data)["rows"]
-            except (orjson.JSONDecodeError, KeyError, TypeError):
+            except UnreadableObject as error:
                 ERRORS.inc()
-                log.warning("load_state.unreadable", object=info.ref.url)  # nobody of us wrote it: it stays
+                self.strangers.met("load_state", info.ref, error)  # nobody of us wrote it: it stays
                 continue
             if not await self._insert(rows):
                 break

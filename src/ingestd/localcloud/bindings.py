@@ -5,7 +5,6 @@ and lost answers strike here as they would a client, and are retried under the s
 """
 
 import asyncio
-import gzip
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,8 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ingestd.formats.errors import BigQueryError
+from ingestd.formats.textfiles import CorruptGzipError, gunzip
 from ingestd.localcloud.bigquery.core import BigQueryCore
 from ingestd.localcloud.faults import FaultInjected, Hooks, ResponseLost
+from ingestd.localcloud.one_by_one import OneByOne
 from ingestd.localcloud.pubsub.core import PubSubCore
 from ingestd.localcloud.pubsub.errors import Code, PubSubError
 from ingestd.localcloud.rest_values import rows_from_rest
@@ -26,6 +27,7 @@ from ingestd.model.clock import Clock
 from ingestd.model.errors import BadInput, Fatal, IngestError, NotFound, TooWide, Transient
 from ingestd.model.jobs import JobRef, JobRequest, JobState
 from ingestd.model.objects import Generation, ObjectInfo, ObjectRef
+from ingestd.model.stored import refuse_larger
 from ingestd.model.tables import TableName
 from ingestd.ports import Message, TableInfo
 from ingestd.retry import Retrier
@@ -89,7 +91,7 @@ def _translate(error: Exception, where: str) -> Exception:
             return error
 
 
-class CoreStore:
+class CoreStore(OneByOne):
     """`ObjectStore` on a `StorageCore`."""
 
     def __init__(self, core: StorageCore, clock: Clock, retrier: Retrier | None = None) -> None:
@@ -100,14 +102,20 @@ class CoreStore:
         found = await self._call("objects.get", _name(ref), lambda: self._found(ref, generation), shown=ref.url)
         return None if found is None else _info(found)
 
-    async def read(self, ref: ObjectRef, *, generation: Generation | None = None) -> tuple[bytes, ObjectInfo]:
+    async def read(
+        self, ref: ObjectRef, *, generation: Generation | None = None, largest: int | None = None
+    ) -> tuple[bytes, ObjectInfo]:
         def read() -> tuple[bytes, ObjectVersion]:
             content = self._core.objects.open(ref.bucket, ref.name, generation)
+            refuse_larger(_info(content.version), largest)
             return content.read(), content.version
 
         data, version = await self._call("objects.get", _name(ref), read, shown=ref.url)
         if version.metadata.content_encoding == "gzip":
-            data = gzip.decompress(data)
+            try:
+                data = gunzip(".gz", data)
+            except CorruptGzipError as error:
+                raise BadInput(f"read {ref}: {error}") from None
         return data, _info(version)
 
     async def create(

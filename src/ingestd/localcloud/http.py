@@ -18,9 +18,9 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-log = structlog.get_logger(__name__)
+from ingestd.localcloud.statefolder import LOOPBACK
 
-LOOPBACK = "127.0.0.1"
+log = structlog.get_logger(__name__)
 
 
 def parse_query(text: str) -> dict[str, str]:

@@ -31,6 +31,7 @@ class Names:
     completions_subscription: str = "ingestd-completions"
     dead_letter_subscription: str = "ingestd-dead-letter"
     further_buckets: tuple[str, ...] = ()
+    landing_buckets: tuple[str, ...] = ()  # which notify as the trigger bucket does
 
     @property
     def trigger_bucket(self) -> str:
@@ -39,7 +40,7 @@ class Names:
     @property
     def buckets(self) -> tuple[str, ...]:
         usual = self.trigger_bucket, f"{self.project}-ops", f"{self.project}-config"
-        return *usual, *(bucket for bucket in self.further_buckets if bucket not in usual)
+        return tuple(dict.fromkeys((*usual, *self.further_buckets, *self.landing_buckets)))
 
     def topic(self, name: str) -> str:
         return f"projects/{self.project}/topics/{name}"
@@ -70,8 +71,9 @@ def ensure_resources(names: Names, storage: StorageCore, pubsub: PubSubCore) -> 
         with _unless_there():
             storage.buckets.insert({"name": bucket})
     notified = names.topic(names.notifications_topic)
-    if all(config.topic != notified for config in storage.buckets.list_notifications(names.trigger_bucket)):
-        storage.buckets.insert_notification(names.trigger_bucket, {"topic": TOPIC_HOST + notified})
+    for bucket in (names.trigger_bucket, *names.landing_buckets):
+        if all(config.topic != notified for config in storage.buckets.list_notifications(bucket)):
+            storage.buckets.insert_notification(bucket, {"topic": TOPIC_HOST + notified})
 
 
 @contextmanager

@@ -1,8 +1,10 @@
 """The folder a local cloud lives in: who holds it, on which ports it was last, and where clients find it.
 
 Invariants: at most one live process holds the folder (a kernel lock, gone with its holder however it dies);
-`endpoints.json` appears when the services answer and disappears before they are started again; it and `env.sh` are
-replaced whole, so a reader never sees half of one.
+`endpoints.json` appears when the services answer and disappears before they are started again, with `daemon.json`, in
+which a daemon of this folder says where it answers; these and `env.sh` are replaced whole, so a reader never sees half.
+Commands read it where the local cloud is not installed: nothing of
+its extra is imported here.
 """
 
 import fcntl
@@ -17,10 +19,11 @@ from pathlib import Path
 
 import orjson
 
-from ingestd.localcloud.http import LOOPBACK
 from ingestd.model.errors import Fatal
 
+LOOPBACK = "127.0.0.1"
 ENDPOINTS_FILE = "endpoints.json"
+DAEMON_FILE = "daemon.json"
 ENVIRONMENT_FILE = "env.sh"
 BQ_FILE = "bigqueryrc"
 _LOCK_FILE = "lock"
@@ -101,6 +104,22 @@ class Endpoints:
         _replace(folder / ENDPOINTS_FILE, orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2) + b"\n")
 
 
+def announce_daemon(folder: Path, url: str) -> None:
+    """Say where the daemon of this folder answers; empty: there is none any more."""
+    if url:
+        _replace(folder / DAEMON_FILE, orjson.dumps({"url": url}) + b"\n")
+    else:
+        (folder / DAEMON_FILE).unlink(missing_ok=True)
+
+
+def announced_daemon(folder: Path) -> str:
+    """What was said last; a daemon that was killed could not take it back."""
+    try:
+        return str(orjson.loads((folder / DAEMON_FILE).read_bytes())["url"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+
+
 def _replace(file: Path, data: bytes) -> None:
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     draft.write_bytes(data)
@@ -120,6 +139,7 @@ def held(folder: Path) -> Iterator[None]:
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         (folder / ENDPOINTS_FILE).unlink(missing_ok=True)
+        announce_daemon(folder, "")
         yield
     finally:
         os.close(descriptor)

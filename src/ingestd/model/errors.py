@@ -3,6 +3,7 @@
 `Transient` is retried, `Throttled` waits, `BadInput` sets files aside, `Fatal` stops one batch and keeps its state.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 
 
@@ -45,3 +46,31 @@ class PreconditionFailed(IngestError):  # noqa: N818
 
 class TooWide(IngestError):  # noqa: N818
     """A listing by pattern takes more than one call: ask for the folders one by one. A verdict, not a failure."""
+
+
+class UnreadableObject(Fatal):
+    """An object in a folder of ours that we cannot make sense of: not ours, damaged, or too large. It is left alone."""
+
+
+class NewerVersion(UnreadableObject):
+    """An object that a newer ingestd wrote: it is left for one that knows what it says."""
+
+
+def raise_first(outcomes: Iterable[object], *, but: type[IngestError] | tuple[()] = ()) -> None:
+    """Raise the first failure among the outcomes of many calls; `but`: that kind is an answer like others."""
+    for outcome in outcomes:
+        if isinstance(outcome, IngestError) and not isinstance(outcome, but):
+            raise outcome
+
+
+def leading(failures: ExceptionGroup[Exception]) -> Exception:
+    """The error to go by of several that came together: a kind that callers know, if there is one."""
+    found: list[Exception] = []
+    groups: list[ExceptionGroup[Exception]] = [failures]
+    while groups:
+        for one in groups.pop(0).exceptions:
+            if isinstance(one, ExceptionGroup):
+                groups.append(one)
+            else:
+                found.append(one)
+    return next((one for one in found if isinstance(one, IngestError)), found[0])

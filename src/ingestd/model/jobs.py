@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
-_MAX_JOB_ID = 1024
+MAX_JOB_ID = 1024
 
 
 class Mode(StrEnum):
@@ -24,7 +24,7 @@ def job_id(dest: str, event: str, step: int, action: str, mode: Mode, attempt: i
     """
     suffix = f"_try{attempt}" if attempt > 1 else ""
     tail = f"--{event}_{step:05d}_{action}{suffix}--{mode}"
-    return _UNSAFE.sub("_", dest)[: _MAX_JOB_ID - len(tail)] + tail
+    return _UNSAFE.sub("_", dest)[: MAX_JOB_ID - len(tail)] + tail
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from typing import NewType
 
 Generation = NewType("Generation", int)
 
 EPOCH = datetime.fromtimestamp(0, UTC)
+LATEST = datetime(9000, 1, 1, tzinfo=UTC)  # an event time: windows and leases are added to it, and have to fit
 ABSENT = Generation(0)  # as a precondition: the object must not exist yet
 
 
@@ -81,9 +82,15 @@ def event_id(identity: str, salt: int = 0) -> str:
     return str(int.from_bytes(sha256(text.encode()).digest()[:8], "big") >> 1)
 
 
+def digest(key: str) -> bytes:
+    """A file's identity in 16 bytes, for the sets that tell duplicates."""
+    return blake2b(key.encode(), digest_size=16).digest()
+
+
 def generation_time(generation: Generation) -> datetime:
     """GCS generations are microseconds since the epoch: the event time when a notification carries no payload."""
     try:
-        return datetime.fromtimestamp(generation / 1_000_000, UTC)
+        moment = datetime.fromtimestamp(generation / 1_000_000, UTC)
     except (OverflowError, OSError, ValueError):
         return EPOCH
+    return moment if EPOCH <= moment < LATEST else EPOCH

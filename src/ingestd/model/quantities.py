@@ -51,6 +51,10 @@ _EXPRESSION = re.compile(
 )
 
 
+_LONGEST = timedelta(days=36_525)  # a century: it is added to moments, and has to fit
+_LARGEST = 1 << 63
+
+
 def parse_duration(text: str) -> timedelta:
     """`90s`, `5m`, `1h30m`, `500ms`, `2d`; raises ValueError otherwise."""
     cleaned = text.strip()
@@ -65,6 +69,8 @@ def parse_duration(text: str) -> timedelta:
         raise ValueError(f"{text!r} is too long a duration") from error
     if not cleaned or position < len(cleaned):
         raise ValueError(f"{text!r} is not a duration; write it with units, like 90s, 5m or 1h30m")
+    if total > _LONGEST:
+        raise ValueError(f"{text!r} is too long a duration")
     return total
 
 
@@ -90,20 +96,25 @@ def parse_time_expression(text: str) -> timedelta:
             return parse_duration(text)
         except ValueError:
             raise ValueError(f"{text!r} is not a duration; write it like 2hours, 3days or 90s") from None
-    count = int(match[1] or 1)
     try:
-        if match[2].lower() in {"nanosecond", "ns"}:
-            return timedelta(microseconds=count / 1000)
-        return count * _WORDS[match[2].lower()]
-    except OverflowError as error:
-        raise ValueError(f"{text!r} is too long a duration") from error
+        count = int(match[1] or 1)
+        tiny = match[2].lower() in {"nanosecond", "ns"}
+        found = timedelta(microseconds=count / 1000) if tiny else count * _WORDS[match[2].lower()]
+    except (OverflowError, ValueError) as error:
+        raise ValueError(f"{text[:100]!r} is too long a duration") from error
+    if found > _LONGEST:
+        raise ValueError(f"{text!r} is too long a duration")
+    return found
 
 
 def parse_size(text: str) -> int:
     """`64MiB`, `1.5GB`, `512B`: the number of bytes."""
     if not (match := _SIZE.fullmatch(text.strip())):
         raise ValueError(f"{text!r} is not a size; write it with a unit, like 64MiB or 500MB")
-    return int(float(match[1]) * _SIZE_UNITS[match[2].lower()])
+    size = float(match[1]) * _SIZE_UNITS[match[2].lower()]
+    if size >= _LARGEST:
+        raise ValueError(f"{text[:100]!r} is too large a size")
+    return int(size)
 
 
 def format_size(size: int) -> str:

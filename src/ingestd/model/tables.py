@@ -6,7 +6,8 @@ from an object's path can reach neither another table nor the SQL around it.
 
 import re
 import unicodedata
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 
 _PROJECT = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9.-]*:)?[A-Za-z0-9_][A-Za-z0-9_-]*")
 _DATASET = re.compile(r"[A-Za-z0-9_]{1,1024}")
@@ -72,15 +73,22 @@ class TableName:
 
     def in_project(self, project: str) -> "TableName":
         """This table, in `project` unless it already names one."""
-        return self if self.project else replace(self, project=project)
+        return self if self.project else _named(project, self.dataset, self.table, self.decorator)
 
     def partition(self, decorator: str | None) -> "TableName":
-        return replace(self, decorator=decorator)
+        if decorator == self.decorator:
+            return self
+        return _named(self.project, self.dataset, self.table, decorator)
 
     def __str__(self) -> str:
         return f"{self.dotted}${self.decorator}" if self.decorator else self.dotted
 
 
+# A name is checked once, not for each of the files that go there.
+_named = lru_cache(maxsize=4096)(TableName)
+
+
+@lru_cache(maxsize=4096)
 def parse_table(text: str) -> TableName:
     """`p:d.t`, `p.d.t`, `d.t`, `.d.t` (own project), back-ticked or bracketed, with or without `$partition`."""
     name = text.strip()

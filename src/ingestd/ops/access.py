@@ -1,4 +1,8 @@
-"""Who may look: an optional bearer token before everything but probes (and metrics, unless asked).
+"""Who may look: a bearer token before everything but probes (and metrics, where settings say so).
+
+Without a token only the daemon's own machine may look, which includes `kubectl port-forward`: object and table names
+are nobody else's business until somebody says so. What is asked for is decided by the path that requests are routed by,
+never by a URL put together from headers.
 
 Command lines send `Authorization: Bearer …`. A browser that opens the page is asked for the token once; it then carries
 a cookie that is derived from the token by HMAC and ends with it: changing the token ends every session. Tokens are
@@ -10,8 +14,9 @@ import hmac
 import time
 from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
+from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -21,6 +26,10 @@ COOKIE = "ingestd_session"
 SESSION_SECONDS = 12 * 3600
 _FORM_BYTES = 4_096
 _OPEN = frozenset({"/healthz", "/readyz", "/login", "/page/login.css"})
+_ONLY_HERE = (
+    "without a token (http.token_file) this daemon answers only its own machine, by the name localhost or a loopback "
+    "address; kubectl port-forward is one way there\n"
+)
 
 Token = Callable[[], str]
 
@@ -48,7 +57,7 @@ class TokenFile:
 
 
 class Guard:
-    """ASGI middleware. Without a token everything passes."""
+    """ASGI middleware."""
 
     def __init__(self, app: ASGIApp, token: Token | None, *, login: Callable[[bool], Response], metrics: bool) -> None:
         self._app = app
@@ -57,12 +66,12 @@ class Guard:
         self._open = _OPEN if metrics else _OPEN | {"/metrics"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._token is None:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive)
-        path = request.url.path
-        if path == "/login" and request.method == "POST":
+        path = scope["path"]
+        if path == "/login" and request.method == "POST" and self._token is not None:
             await (await self._admit(request))(scope, receive, send)
         elif path in self._open or self._allowed(request):
             await self._app(scope, receive, send)
@@ -70,7 +79,8 @@ class Guard:
             await self._refuse(request)(scope, receive, send)
 
     def _allowed(self, request: Request) -> bool:
-        assert self._token is not None
+        if self._token is None:
+            return _from_here(request)
         token = self._token()
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and _same(given.strip(), token):
@@ -78,7 +88,9 @@ class Guard:
         return _valid(_cookie(request), token)
 
     def _refuse(self, request: Request) -> Response:
-        wants_page = request.url.path == "/" and "text/html" in request.headers.get("accept", "")
+        if self._token is None:
+            return PlainTextResponse(_ONLY_HERE, 403)
+        wants_page = request.scope["path"] == "/" and "text/html" in request.headers.get("accept", "")
         response = self._login(False) if wants_page else PlainTextResponse("a bearer token is needed\n", 401)
         response.headers["WWW-Authenticate"] = 'Bearer realm="ingestd"'
         return response
@@ -95,11 +107,27 @@ class Guard:
         if not _same(given, token):
             return self._login(True)
         response = RedirectResponse("./", 303)
-        secure = request.headers.get("x-forwarded-proto", request.url.scheme) == "https"
+        secure = request.headers.get("x-forwarded-proto", request.scope.get("scheme", "http")) == "https"
         response.set_cookie(
             COOKIE, _session(token), max_age=SESSION_SECONDS, httponly=True, samesite="strict", secure=secure
         )
         return response
+
+
+def _from_here(request: Request) -> bool:
+    """Who asks is this machine, and so is the name it asked for: any web page can ask a loopback address by its own."""
+    try:
+        host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+    except ValueError:
+        return False
+    return request.client is not None and _loopback(request.client.host) and (host == "localhost" or _loopback(host))
+
+
+def _loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 def _same(given: str, token: str) -> bool:

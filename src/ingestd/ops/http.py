@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client import REGISTRY, CollectorRegistry, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -58,12 +58,14 @@ class OpsServer:
         status: Status,
         views: api.Views | None = None,
         token: Token | None = None,
-        protect_metrics: bool = False,
+        protect_metrics: bool = True,
         registry: CollectorRegistry = REGISTRY,
     ) -> None:
         self._ready = ready
         self._status = status
         self._registry = registry
+        # One sample more per counter, two per histogram: nothing reads them, and a managed Prometheus bills by sample.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         routes = [
             Route("/metrics", self._metrics),
             Route("/healthz", self._healthz),
@@ -80,6 +82,7 @@ class OpsServer:
             access_log=False,
             log_config=None,
             server_header=False,
+            proxy_headers=False,  # who asks is who connects, whatever a header or the environment says
             timeout_graceful_shutdown=2,
         )
         self._server = _Server(config)

@@ -36,7 +36,7 @@ _STOPPED = ("SparkContext was shut down", "stopped SparkContext", "SparkContext 
 _ANOTHER = ("No active Spark session found",)  # what PySpark says when its server is not the one it was
 _GRPC_GONE = ("UNAVAILABLE", "INVALID_HANDLE.SESSION", "SESSION_CLOSED", "SESSION_NOT_FOUND", "SESSION_CHANGED")
 _NO_ROOM = ("No space left on device", "Disk quota exceeded")
-_OTHER_PYTHON = ("ModuleNotFoundError: No module named 'ingestd", "[PYTHON_VERSION_MISMATCH]")
+_OTHER_PYTHON = ("ModuleNotFoundError: No module named", "[PYTHON_VERSION_MISMATCH]")
 _PYTHON_STACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)*")
 _CHANNEL = re.compile(r'<_\w+ of RPC that terminated with:\s*status = StatusCode\.(\w+)\s*details = "(.*)"')
 _CAUSE = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
@@ -63,6 +63,8 @@ def translate(error: BaseException) -> IngestError:
         return Throttled(f"no room for Spark's files: {text}")
     if from_spark and any(sign in text for sign in _OTHER_PYTHON):
         return Fatal(f"Spark's Python workers need this version of ingestd, on this version of Python: {text}")
+    if isinstance(error, ImportError):
+        return Fatal(f"what Spark needs is not installed beside the daemon: {text}")
     if from_spark:
         return Transient(f"Spark: {text}")
     return Fatal(f"{name}: {text}")

@@ -1,16 +1,19 @@
 """Compressed files into bytes, told by their first bytes: gzip, bzip2, Zstandard.
 
 A file that ends early or breaks in the middle raises; nothing is ever taken from a file that cannot be read to its end.
+What is inflated is bounded (`formats.inflation`) before it takes memory, not after.
 """
 
 import bz2
 import io
 import zlib
 from collections.abc import Iterator
-from typing import Any
+
+from ingestd.formats.inflation import BOUND, Inflation, InflationError
 
 GZIP, BZIP2, ZSTD = b"\x1f\x8b", b"BZh", b"\x28\xb5\x2f\xfd"
 _STEP = 1 << 20
+_LONGEST_LINE = 100_000_000
 _SUFFIXES = {".gz": GZIP, ".bz2": BZIP2, ".zst": ZSTD}
 SUFFIXES = tuple(_SUFFIXES)
 
@@ -39,32 +42,95 @@ def check_name(name: str, data: bytes | memoryview) -> None:
             raise CorruptError(f"Failed to decompress {suffix[1:]} data: incorrect header check")
 
 
-def inflated(name: str, data: bytes) -> bytes:
+def inflated(name: str, data: bytes, bound: Inflation = BOUND) -> bytes:
     """The whole content."""
     check_name(name, data)
-    return b"".join(chunks(data)) if compressed(data) else data
+    return b"".join(chunks(data, bound)) if compressed(data) else data
 
 
-def chunks(data: bytes) -> Iterator[bytes]:
-    """The content of compressed data, in pieces of about a megabyte or more."""
+def inflated_if_small(name: str, data: bytes, most: int) -> bytes | None:
+    """The whole content; None when it has more bytes than that."""
+    check_name(name, data)
+    if not compressed(data):
+        return data if len(data) <= most else None
+    found = bytearray()
+    for chunk in chunks(data):
+        found += chunk
+        if len(found) > most:
+            return None
+    return bytes(found)
+
+
+def chunks(data: bytes, bound: Inflation = BOUND) -> Iterator[bytes]:
+    """The content of compressed data, in pieces of a megabyte at most: of a bomb, no more than the bound."""
     if data.startswith(GZIP):
-        yield from _members("gzip", data, lambda: zlib.decompressobj(wbits=31), (zlib.error,))
+        parts = _members("gzip", data, _Gzip, (zlib.error,))
     elif data.startswith(BZIP2):
-        yield from _members("bzip2", data, bz2.BZ2Decompressor, (OSError, ValueError))
+        parts = _members("bzip2", data, _Bzip2, (OSError, ValueError))
     else:
-        yield from _zstd(data)
+        parts = _zstd(data)
+    budget = bound.budget(len(data))
+    try:
+        for part in parts:
+            budget.take(len(part))
+            yield part
+    except InflationError as error:
+        raise CorruptError(f"Refused to decompress: {error}") from None
 
 
-def _members(label: str, data: bytes, make: Any, failures: tuple[type[Exception], ...]) -> Iterator[bytes]:
+class _Gzip:
+    """One member, a bounded piece at a time."""
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(wbits=31)
+
+    @property
+    def eof(self) -> bool:
+        return self._member.eof
+
+    @property
+    def unused(self) -> int:
+        return len(self._member.unused_data)
+
+    @property
+    def hungry(self) -> bool:
+        return not self._member.unconsumed_tail
+
+    def decompress(self, step: memoryview | bytes) -> bytes:
+        return self._member.decompress(step or self._member.unconsumed_tail, _STEP)
+
+
+class _Bzip2:
+    def __init__(self) -> None:
+        self._member = bz2.BZ2Decompressor()
+
+    @property
+    def eof(self) -> bool:
+        return self._member.eof
+
+    @property
+    def unused(self) -> int:
+        return len(self._member.unused_data)
+
+    @property
+    def hungry(self) -> bool:
+        return self._member.needs_input
+
+    def decompress(self, step: memoryview | bytes) -> bytes:
+        return self._member.decompress(step, _STEP)
+
+
+def _members(
+    label: str, data: bytes, make: type[_Gzip] | type[_Bzip2], failures: tuple[type[Exception], ...]
+) -> Iterator[bytes]:
     """Every member of the file; zeros after the last one are padding, as gzip(1) has it."""
     view = memoryview(data)
     at = 0
     while at < len(view):
         member = make()
         while not member.eof:
-            step = view[at : at + _STEP]
-            if not step:
-                raise CorruptError(f"Failed to decompress {label} data: unexpected end of the compressed data")
+            hungry = member.hungry
+            step: memoryview | bytes = view[at : at + _STEP] if hungry else b""
             try:
                 out = member.decompress(step)
             except failures as error:
@@ -72,7 +138,9 @@ def _members(label: str, data: bytes, make: Any, failures: tuple[type[Exception]
             at += len(step)
             if out:
                 yield out
-        at -= len(member.unused_data)
+            elif hungry and not step and not member.eof:
+                raise CorruptError(f"Failed to decompress {label} data: unexpected end of the compressed data")
+        at -= member.unused
         while at < len(view) and view[at] == 0:
             at += 1
 
@@ -93,6 +161,8 @@ def lines(parts: Iterator[bytes], least: int) -> Iterator[bytes]:
     held = bytearray()
     for part in parts:
         held += part
+        if len(held) > least + _LONGEST_LINE and held.rfind(b"\n") < 0:
+            raise CorruptError(f"a line has more than {_LONGEST_LINE:,} bytes, and BigQuery takes no row of that size")
         if len(held) >= least and (end := held.rfind(b"\n")) >= 0:
             yield bytes(held[:end])
             del held[: end + 1]

@@ -6,18 +6,22 @@ no web pages, and fair shares between batches. Whatever `spark.conf` says wins.
 
 import os
 import re
+import socket
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from ingestd.model.errors import Fatal
+from ingestd.ops.container import usable_cores, usable_memory
+from ingestd.prepare.sizes import Sizes, share_out
 from ingestd.settings import Spark as SparkSettings
 
-_GIB = 1024**3
 LOCAL_DIR = "spark.local.dir"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 # Expressions are translated for a session that fails on overflow and whose zone is UTC.
+_MIB = 1024**2
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _SETTLED = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
 
 
@@ -46,9 +50,7 @@ class Master:
         if self.kind is not Kind.LOCAL:
             return 0
         inside = self.url.partition("[")[2].rstrip("]").partition(",")[0]
-        if self.url.startswith("local-cluster"):
-            return 0
-        return usable_cores() if inside == "*" else int(inside or 1)
+        return 0 if self.url.startswith("local-cluster") else int(inside or 1)
 
 
 def master(settings: SparkSettings) -> Master:
@@ -64,7 +66,17 @@ def master(settings: SparkSettings) -> Master:
     files = settings.files
     if files == "auto":
         files = "local" if kind is Kind.LOCAL else "gs"
+    if url.startswith("local[*"):  # Spark would take the node's cores, not the pod's
+        url = url.replace("*", str(sizes(settings).cores), 1)
     return Master(url, kind, Files(files))
+
+
+def sizes(settings: SparkSettings) -> Sizes:
+    """Of a local master: how it shares out what the container has."""
+    asked = re.match(r"local(?:\[(\d+))?", settings.master.strip())
+    every = settings.master.strip().startswith("local[*")
+    tasks = None if every or asked is None else int(asked[1] or 1)
+    return share_out(usable_cores(), usable_memory(), tasks=tasks, heap=int(settings.heap) if settings.heap else None)
 
 
 def configuration(settings: SparkSettings, scratch: Path) -> dict[str, str]:
@@ -104,14 +116,16 @@ def configuration(settings: SparkSettings, scratch: Path) -> dict[str, str]:
             "spark.sql.optimizer.windowGroupLimitThreshold": "-1",
             # Over TCP a task's first bytes to its Python worker and back wait 40 ms for an acknowledgement.
             "spark.python.unix.domain.socket.enabled": "true",
-            "spark.driver.memory": f"{heap(settings) // 1024**2}m",
+            "spark.driver.memory": f"{sizes(settings).heap // 1024**2}m",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             LOCAL_DIR: str(scratch),
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         }
+    if where.url.startswith("k8s://"):
+        conf |= _kubernetes(settings)
     if where.files is Files.GS:
-        conf |= _storage_connector(os.environ.get("STORAGE_EMULATOR_HOST", ""))
+        conf |= storage_connector(os.environ.get("STORAGE_EMULATOR_HOST", ""))
     for name, value in _SETTLED.items():
         if settings.conf.get(name, value) != value:
             raise Fatal(f"spark.conf: {name} has to be {value}, since rules are translated for that; leave it out")
@@ -119,11 +133,30 @@ def configuration(settings: SparkSettings, scratch: Path) -> dict[str, str]:
     return conf | settings.conf | {_JAVA_OPTIONS: " ".join(filter(None, [*java_options(theirs), theirs]))}
 
 
-def _storage_connector(emulator: str) -> dict[str, str]:
+def _kubernetes(settings: SparkSettings) -> dict[str, str]:
+    """Executors run the daemon's own image and, when the daemon is a pod itself, beside it: they go when it goes."""
+    conf = {"spark.kubernetes.container.image": settings.image} if settings.image else {}
+    namespace = _SERVICE_ACCOUNT / "namespace"
+    if namespace.exists():
+        conf |= {
+            "spark.kubernetes.namespace": namespace.read_text().strip(),
+            "spark.kubernetes.driver.pod.name": socket.gethostname(),
+        }
+    return conf
+
+
+def storage_connector(emulator: str) -> dict[str, str]:
     """How Spark reaches buckets; the connector itself is a jar that the image or the cluster brings."""
     conf = {
         "fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
         "fs.AbstractFileSystem.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFS",
+        # Hadoop brings defaults for a connector of its own ("64m"), under the names of Google's, which wants numbers.
+        "fs.gs.block.size": str(64 * _MIB),
+        "fs.gs.rewrite.max.chunk.size": str(512 * _MIB),
+        "fs.gs.outputstream.buffer.size": str(8 * _MIB),
+        "fs.gs.outputstream.sync.min.interval": "0",
+        "fs.gs.inputstream.inplace.seek.limit": str(8 * _MIB),
+        "fs.gs.inputstream.min.range.request.size": str(2 * _MIB),
     }
     if emulator:
         conf |= {
@@ -148,26 +181,3 @@ def java_options(theirs: str = "") -> list[str]:
     ]
     # Throughput is what counts: nobody waits for a single row.
     return options if _COLLECTOR.search(theirs) else [*options, "-XX:+UseParallelGC"]
-
-
-def heap(settings: SparkSettings) -> int:
-    if settings.heap:
-        return int(settings.heap)
-    return max(min(usable_memory() // 2, 4 * _GIB), _GIB)
-
-
-def usable_memory() -> int:
-    """Of the container where there is one, else of the machine."""
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            text = Path(limit).read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            whole = min(whole, int(text))
-    return whole
-
-
-def usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -13,6 +13,7 @@ from ingestd.formats.delimited import Dialect, by_name
 from ingestd.formats.detect import detect_csv
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.hive import partition_columns
+from ingestd.formats.inflation import BOUND, Inflation
 from ingestd.formats.options import LoadOptions, SourceFormat
 from ingestd.formats.types import Mode, Schema
 from ingestd.model.errors import BadInput
@@ -52,10 +53,10 @@ def _options(request: PrepareRequest) -> LoadOptions:
 
 
 def read_plan(
-    request: PrepareRequest, present: Sequence[int], heads: Iterable[bytes]
+    request: PrepareRequest, present: Sequence[int], heads: Iterable[bytes], bound: Inflation = BOUND
 ) -> tuple[ReadPlan, dict[int, tuple[Any, ...]]]:
     """How the files are read, and what each file's path says. `heads` are looked at when columns must be detected."""
-    options = _options(request)
+    options = replace(_options(request), inflation=bound)
     schema = parse_schema(request.source_schema or request.schema)
     if options.source_format in _SELF_DESCRIBING and not request.source_schema and _asks_for_more(request):
         schema = ()  # the files themselves say what they have

@@ -26,11 +26,12 @@ from typing import Protocol
 
 import structlog
 
+from ingestd.formats.inflation import BOUND, Inflation
 from ingestd.model.bounded import bounded
-from ingestd.model.errors import BadInput, NotFound, PreconditionFailed, Transient
+from ingestd.model.errors import BadInput, NotFound, PreconditionFailed, Transient, raise_first
 from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
 from ingestd.model.preparation import BadFile, Output, Prepared, PrepareRequest, Shaping
-from ingestd.ports import FileStore
+from ingestd.ports import Deletion, FileStore
 from ingestd.prepare import bucket, distinct, inflate, manifest, pipeline, planning
 from ingestd.prepare.fetch import PARALLEL, fetch
 from ingestd.prepare.masters import Files
@@ -57,6 +58,7 @@ class Where:
 
     files: Files = Files.LOCAL
     cores: int = 0
+    inflation: Inflation = BOUND
 
 
 class SparkPreparer:
@@ -111,8 +113,8 @@ class SparkPreparer:
 
     async def discard(self, folder: ObjectRef) -> None:
         prefix = ObjectRef(folder.bucket, folder.name.rstrip("/") + "/")
-        async for info in self._store.list(prefix):
-            await self._store.delete(info.ref)
+        found = [Deletion(info.ref, None) async for info in self._store.list(prefix)]
+        raise_first(await self._store.delete_all(found))
 
     async def _done(self, request: PrepareRequest) -> Prepared | None:
         try:
@@ -144,7 +146,7 @@ class SparkPreparer:
 
             def plan() -> pipeline.Work:
                 heads = (planning.head(fetched, index) for index in sorted(fetched.places))
-                read, constants = planning.read_plan(request, sorted(fetched.places), heads)
+                read, constants = planning.read_plan(request, sorted(fetched.places), heads, self._where.inflation)
                 units = planning.units_of(request, fetched, constants, read)
                 work = planning.work_of(request, read, units, str(folder / "out"), sides, self._where.cores)
                 return replace(work, rejects=str(folder / "rejected"))
@@ -167,8 +169,8 @@ class SparkPreparer:
                 file = request.files[index]
                 end = min(file.size, planning.HEAD_BYTES)
                 data = await self._store.fetch(file.ref, generation=file.generation, end=end) if end else b""
-                heads.append(planning.beginning(data or b"", file.size))
-        read, constants = planning.read_plan(request, present, iter(heads))
+                heads.append(await asyncio.to_thread(planning.beginning, data or b"", file.size))
+        read, constants = planning.read_plan(request, present, iter(heads), self._where.inflation)
         units: list[Unit] = []
         for index in present:
             file = request.files[index]

@@ -5,6 +5,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from ingestd.prepare.engine import Work
 
 UP = Gauge("ingestd_spark_up", "1 while a Spark session is ready for work.")
+WANTED = Gauge("ingestd_spark_wanted", "1 once a rule or a batch needs Spark; then a session should be up.")
 STARTED = Counter("ingestd_spark_sessions_started", "Spark sessions that came up.")
 LOST = Counter("ingestd_spark_sessions_lost", "Spark sessions that were given up, by reason.", ["reason"])
 for _reason in ("died", "hung", "stopped", "not started"):

@@ -16,8 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ingestd.formats import delimited, ndjson
-from ingestd.formats.avro import read_avro
-from ingestd.formats.avrofile import BrokenAvroError, Container
+from ingestd.formats.avro import parse_container, read_container
 from ingestd.formats.binary import FileColumns, UnreadableFileError, fit
 from ingestd.formats.bulk import read_json
 from ingestd.formats.columnar import orc_parts, parquet_parts
@@ -456,25 +455,20 @@ def _valued(array: "pa.Array", item: Field) -> "pa.Array":
 
 def _avro_parts(data: bytes, options: LoadOptions) -> Iterator[FileColumns]:
     """Rows of many blocks at a time: as Python objects they take many times their size."""
-    if len(data) <= SLICE_BYTES:
-        yield read_avro(data, options)
+    container = parse_container(data, options)
+    if sum(len(block.data) for block in container.blocks) <= SLICE_BYTES:
+        yield read_container(container, options)
         return
-    try:
-        container = Container.parse(data)
-    except BrokenAvroError as error:
-        raise UnreadableFileError(
-            f"The Apache Avro library failed to parse the header with the following error: {error}"
-        ) from None
     blocks: list[Any] = []
     size = 0
     for block in container.blocks:
         blocks.append(block)
         size += len(block.data)
         if size >= SLICE_BYTES:
-            yield read_avro(replace(container, blocks=tuple(blocks)).build(), options)
+            yield read_container(replace(container, blocks=tuple(blocks)), options)
             blocks, size = [], 0
     if blocks:
-        yield read_avro(replace(container, blocks=tuple(blocks)).build(), options)
+        yield read_container(replace(container, blocks=tuple(blocks)), options)
 
 
 def _quoted(message: str) -> str:

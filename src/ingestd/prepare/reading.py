@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 REPORT = "_ingestd_report"
 HOLD_BYTES = 96 << 20
+_JOINED = 16 << 20  # bytes of a file, inflated, that is parsed with others
 _REJECTED_IN_REPORT = 1 << 20  # characters of bad rows that travel in a report where there is no shared folder
 
 
@@ -185,8 +186,10 @@ class Worker:
             yield from self._single(unit, data)
             return
         try:
-            plain = inflate.inflated(unit.name, data) if unit.part == 0 else data
+            plain = inflate.inflated_if_small(unit.name, data, _JOINED) if unit.part == 0 else data
         except inflate.CorruptError:
+            plain = None
+        if plain is None:
             yield from self._single(unit, data)
             return
         self._waiting.append((unit, without_bom(plain, "utf-8") if unit.part == 0 else plain))
@@ -290,15 +293,16 @@ class Worker:
         if unit.part == 0 and not plain:
             inflate.check_name(unit.name, data)
         packed = not plain and unit.part == 0 and inflate.compressed(data)
+        bound = self._plan.options.inflation
         if packed and kind is SourceFormat.JSON and self._plan.options.encoding == "utf-8":
             line = 1
-            for piece in inflate.lines(inflate.chunks(data), PIECE_BYTES):
+            for piece in inflate.lines(inflate.chunks(data, bound), PIECE_BYTES):
                 assert isinstance(self._reader, JsonReader)
                 yield from self._reader.read(piece, unit.name, first_line=line)
                 line += newlines(piece) + 1
             return
         if packed:
-            data = b"".join(inflate.chunks(data))
+            data = b"".join(inflate.chunks(data, bound))
         if unit.followed:
             report.lines = newlines(data)
         yield from self._reader.read(data, unit.name, unit.part)

@@ -176,6 +176,11 @@ class Spark:
         if self._allowed:
             self._supervisor.want()
 
+    @property
+    def problem(self) -> str:
+        """Why the last session did not come up or was lost; empty while all is well."""
+        return self._supervisor.problem
+
     def missing(self) -> str:
         """What keeps Spark from working; empty when it is ready, or nobody asked for it."""
         if not self._supervisor.wanted or self.ready:

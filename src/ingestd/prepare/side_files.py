@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ingestd.formats.delimited import Dialect
 from ingestd.formats.detect import detect_csv
 from ingestd.formats.errors import BigQueryError
+from ingestd.formats.inflation import Inflation
 from ingestd.formats.options import LoadOptions, SourceFormat
 from ingestd.formats.types import Schema
 from ingestd.model.errors import BadInput, NotFound, Transient
@@ -95,22 +96,25 @@ async def read_files(store: FileStore, side: SideFiles, most: int) -> TableRows:
 def _parse(form: SourceFormat, contents: Sequence[tuple[str, bytes]], most: int) -> TableRows:
     import pyarrow as pa
 
+    bound = Inflation(free=most, ratio=1, advice="spark.side_input_size")
     try:
-        plain = [(name, inflate.inflated(name, data)) for name, data in contents]
+        plain = [(name, inflate.inflated(name, data, bound)) for name, data in contents]
     except inflate.CorruptError as error:
         raise BadInput(str(error)) from None
     if sum(len(data) for _, data in plain) > most:
         raise BadInput(f"its files have more than {most} bytes, which is the most a side input may have")
-    plan = _plan(form, plain)
+    plan = _plan(form, plain, bound)
     tables = [table for name, data in plain for table in _tables(plan, name, data)]
     if not tables:
         raise BadInput("its files have no rows")
     return TableRows(rest(plan.schema), pa.concat_tables(tables))
 
 
-def _plan(form: SourceFormat, contents: Sequence[tuple[str, bytes]]) -> ReadPlan:
+def _plan(form: SourceFormat, contents: Sequence[tuple[str, bytes]], bound: Inflation) -> ReadPlan:
     """How to read the files: whatever columns any of them has."""
-    plan = ReadPlan((), LoadOptions(source_format=form, autodetect=form is SourceFormat.CSV), Drift.EVOLVE)
+    plan = ReadPlan(
+        (), LoadOptions(source_format=form, autodetect=form is SourceFormat.CSV, inflation=bound), Drift.EVOLVE
+    )
     try:
         if form is SourceFormat.CSV:
             dialect = Dialect(plan.options, plan.delimiter)

@@ -1,16 +1,22 @@
 """From settings to the daemon's Spark."""
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
+import structlog
+
+from ingestd.formats.inflation import Inflation
+from ingestd.model.errors import IngestError
 from ingestd.model.preparation import BadData, Drift
 from ingestd.ports import FileStore
 from ingestd.prepare.classic import ClassicEngine
 from ingestd.prepare.connect import ConnectEngine
 from ingestd.prepare.engine import Engine
+from ingestd.prepare.failures import translate
 from ingestd.prepare.java import find_java, runnable_home
-from ingestd.prepare.masters import LOCAL_DIR, Kind, configuration, master
+from ingestd.prepare.masters import LOCAL_DIR, Kind, configuration, master, sizes
 from ingestd.prepare.preparer import SideInputs, SparkPreparer, Where
 from ingestd.prepare.scratch import Scratch
 from ingestd.prepare.session import Spark
@@ -18,17 +24,21 @@ from ingestd.prepare.spill import Spill
 from ingestd.prepare.startup import Startup
 from ingestd.prepare.statements import SparkStatements
 from ingestd.prepare.supervisor import Supervisor
-from ingestd.prepare.warmup import warm_up
+from ingestd.prepare.warmup import prove, warm_up
 from ingestd.rules.schema import Engine as EngineName
 from ingestd.rules.schema import RuleSpec
 from ingestd.settings import Spark as SparkSettings
+
+log = structlog.get_logger(__name__)
+
+_MOST_SCRATCH = 20 * 1024**3
 
 
 def spark_for(settings: SparkSettings) -> Spark:
     """The daemon's Spark, not started yet: that is done by its root task, when somebody wants it."""
     supervisor = Supervisor(
         lambda startup: open_engine(settings, startup),
-        (lambda engine: warm_up(engine, master(settings))) if settings.warm_up else None,
+        lambda engine: warm_up(engine, master(settings)) if settings.warm_up else prove(engine),
         start_timeout=settings.start_timeout,
         heartbeat=settings.heartbeat,
         heartbeat_timeout=settings.heartbeat_timeout,
@@ -49,13 +59,17 @@ def preparer_for(
 ) -> tuple[SparkPreparer, SparkStatements]:
     """What prepares batches on it, and what runs statements over them; both within the same room on disk."""
     at = master(settings)
-    scratch, where = Scratch(scratch_folder(settings), settings.scratch_size), Where(at.files, at.cores)
+    folder = scratch_folder(settings)
+    scratch = Scratch(folder, scratch_room(settings, folder))
+    where = Where(at.files, at.cores, Inflation(settings.inflated_size, settings.inflated_ratio))
     return SparkPreparer(spark, store, scratch, where, side_inputs), SparkStatements(spark, store, scratch, where)
 
 
 def open_engine(settings: SparkSettings, startup: Startup | None = None) -> Engine:
     """A session, up but cold. Blocks for many seconds."""
     where = master(settings)
+    if where.kind is Kind.LOCAL and (problem := sizes(settings).problem):
+        log.warning("spark.memory_short", why=problem)
     conf = configuration(settings, scratch_folder(settings))
     if where.kind is Kind.CONNECT:
         return ConnectEngine.open(where.url, conf, startup)
@@ -66,6 +80,19 @@ def open_engine(settings: SparkSettings, startup: Startup | None = None) -> Engi
         spill = Spill.under(Path(root.strip()) for root in conf[LOCAL_DIR].split(","))
         conf |= {LOCAL_DIR: ",".join(map(str, spill.folders))}
     return ClassicEngine.open(conf, home, patience, startup, spill)
+
+
+def try_out(settings: SparkSettings) -> None:
+    """Start a session, prepare a batch on it, end it. Blocks; raises what kept it from that."""
+    engine = open_engine(settings)
+    try:
+        warm_up(engine, master(settings), times=1, rows=1)
+    except IngestError:
+        raise
+    except Exception as error:
+        raise translate(error) from error
+    finally:
+        engine.kill()
 
 
 def wants_spark(rule: RuleSpec, default_engine: str) -> bool:
@@ -83,6 +110,17 @@ def scratch_folder(settings: SparkSettings) -> Path:
     folder = settings.scratch or Path(tempfile.gettempdir()) / f"ingestd-{os.getuid()}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def scratch_room(settings: SparkSettings, folder: Path) -> int:
+    """What fetched files may take of the volume; as much again is for prepared ones, the rest for spills."""
+    volume = shutil.disk_usage(folder).total
+    if settings.scratch_size is None:
+        return min(volume * 2 // 5, _MOST_SCRATCH)
+    if settings.scratch_size > volume:
+        why = f"spark.scratch_size is {settings.scratch_size:,} bytes and the volume of {folder} has {volume:,}"
+        log.warning("spark.scratch_short", why=f"{why}: batches will find it full; lower the one or enlarge the other")
+    return int(settings.scratch_size)
 
 
 def cache_folder(settings: SparkSettings) -> Path:

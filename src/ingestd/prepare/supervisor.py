@@ -1,7 +1,7 @@
 """Keeps one Spark session up: starts it when wanted, notices when it is dead or hung, replaces it.
 
-    off ──wanted──► starting ──up and warm──► ready ──dead, hung, stopped──► broken ──pause──► starting
-                       └──────────── did not come up ────────────────────────┘
+    off ──wanted──► starting ──up and proven──► ready ──dead, hung, stopped──► broken ──pause──► starting
+                       └───── did not come up, or prepares nothing ────────────┘
     any ──close──► closed
 
 A start that nobody waits for any more, or that takes longer than it may, is called off: its process is killed,
@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from ingestd.model.errors import Fatal, IngestError, Transient
+from ingestd.model.errors import Fatal, IngestError, Throttled, Transient
 from ingestd.prepare import progress
 from ingestd.prepare.engine import Engine, Work
 from ingestd.prepare.failures import SessionLost, explain, translate
@@ -138,6 +138,7 @@ class Supervisor:
     def want(self) -> None:
         """Somebody needs Spark: start it in the background."""
         self._wanted.set()
+        progress.WANTED.set(1)
 
     @property
     def wanted(self) -> bool:
@@ -290,7 +291,9 @@ class Supervisor:
         if isinstance(failure, SessionLost):
             raise failure
         if failure is not None:
-            log.warning("spark.not_warm", error=str(failure))  # it works all the same, only slower at first
+            # A session that cannot do its first work is not ready, whatever it looks like.
+            kind = Transient if isinstance(failure, Transient | Throttled) else Fatal
+            raise kind(f"Spark is up, but no batch can be prepared on it: {failure}") from failure
 
     def _too_late(self, what: str, last_words: str) -> str:
         return (

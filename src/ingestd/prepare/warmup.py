@@ -1,17 +1,21 @@
-"""The first jobs of a session: they load and compile what every later batch uses, so that no batch waits for it.
+"""The first jobs of a session: they prove that a batch can be prepared on it, and warm up what every later batch uses.
 
-In a new JVM the same small batch takes ten times as long as in a warm one, and Spark's Python workers have to be
-started and to import what they read files with. Where the workers see this machine's disk, the warm-up is a small batch
-through the real pipeline; elsewhere, a job that wakes the executors.
+A session that came up may still be of no use: PySpark without pandas, workers with another Python, executors that never
+come. So no session is ready before `prove` got an answer out of its Python workers, which import what they read files
+with and answer in Arrow. Where the workers see this machine's disk, `warm_up` then runs small batches through the real
+pipeline: in a new JVM the same batch takes ten times as long as in a warm one. Where only few batches are to come, that
+would take longer than it saves.
 """
 
 import json
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ingestd.formats.options import LoadOptions
+from ingestd.model.errors import Fatal
 from ingestd.model.preparation import BadData, FileLayout, Shaping
 from ingestd.prepare import pipeline
 from ingestd.prepare.engine import Engine
@@ -20,7 +24,11 @@ from ingestd.prepare.readers import ReadPlan
 from ingestd.prepare.reading import Unit
 from ingestd.prepare.types import parse_schema
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _ROWS = 20_000  # enough to be worth compiling for
+_TASKS = 4  # for the executors
 _TIMES = 3  # the compiler looks at what ran more than once
 _COLUMNS: tuple[dict[str, Any], ...] = (
     {"name": "id", "type": "INT64"},
@@ -31,27 +39,51 @@ _COLUMNS: tuple[dict[str, Any], ...] = (
 )
 
 
-def warm_up(engine: Engine, where: Master, times: int = _TIMES) -> None:
+def warm_up(engine: Engine, where: Master, times: int = _TIMES, rows: int = _ROWS) -> None:
+    """Raises what kept the session from preparing a batch."""
+    prove(engine)
     if where.kind is not Kind.LOCAL:
-        with engine.tagged("warm-up", "default") as session:
-            session.range(0, 1000, 1, 4).selectExpr("id % 7 AS k").groupBy("k").count().collect()
         return
     folder = Path(tempfile.mkdtemp(prefix="ingestd-warm-"))
     try:
         for number in range(times):
-            work = _batch(folder, number, where.cores)
+            work = _batch(folder, number, where.cores, rows)
             with engine.tagged("warm-up", "default") as session:
-                pipeline.prepare(session, work)
+                made = pipeline.prepare(session, work)
+            if sum(made.rows.values()) != rows:
+                raise Fatal(f"Spark made {sum(made.rows.values())} rows of {rows} when it was tried")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _batch(folder: Path, number: int, cores: int) -> pipeline.Work:
+def prove(engine: Engine) -> None:
+    """The shortest work that takes every part a batch takes: PySpark's packages, workers, Arrow, a shuffle."""
+    with engine.tagged("proof", "default") as session:
+        awake = session.range(0, _TASKS, 1, _TASKS).mapInArrow(Awake(), "k BIGINT")
+        found = awake.groupBy("k").count().collect()
+    if sum(row["count"] for row in found) != _TASKS:
+        raise Fatal(f"Spark's workers lost rows when they were tried: {found}")
+
+
+class Awake:
+    """What `mapInArrow` runs on executors: whatever reading files needs is there, or the import says what is not."""
+
+    def __call__(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        import pyarrow as pa
+
+        from ingestd.prepare import bucket, readers
+
+        assert bucket and readers
+        for batch in batches:
+            yield pa.record_batch({"k": pa.array([number % 7 for number in batch.column(0).to_pylist()], pa.int64())})
+
+
+def _batch(folder: Path, number: int, cores: int, rows: int) -> pipeline.Work:
     """Lines as JSON, one row per key, a transformed column, Parquet: the shape of every batch."""
     units = []
     for index in range(2):
         path = folder / f"{number}-{index}.json"
-        path.write_text("".join(map(_line, range(_ROWS))))
+        path.write_text("".join(map(_line, range(rows))))
         units.append(Unit(index, path.name, str(path), 0, path.stat().st_size))
     schema = parse_schema(_COLUMNS)
     options = LoadOptions.from_rest({"sourceFormat": "NEWLINE_DELIMITED_JSON"})

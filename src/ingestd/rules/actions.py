@@ -321,6 +321,7 @@ class Action(Document):
 
 
 class DeleteAction(Action):
+    completed: ClassVar[frozenset[str]] = frozenset({"Request"})
     action: Literal["delete"]
     request: DeleteRequest
 

@@ -28,6 +28,6 @@ class BucketSource:
         return data
 
 
-def rule_source(url: str, store: ObjectStore) -> RuleSource:
-    """The source a setting names: `gs://bucket/prefix`, or a folder."""
-    return BucketSource(store, url) if url.startswith("gs://") else FolderSource(Path(url))
+def rule_source(url: str, store: ObjectStore, *, optional: bool = False) -> RuleSource:
+    """The source a setting names: `gs://bucket/prefix`, or a folder (`optional`: which need not be there)."""
+    return BucketSource(store, url) if url.startswith("gs://") else FolderSource(Path(url), optional=optional)

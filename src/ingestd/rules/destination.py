@@ -7,11 +7,11 @@ rows into another dataset or project than the rule's author wrote.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from ingestd.model.objects import FileVersion
+from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
 from ingestd.model.tables import InvalidTableName, TableName, parse_table
 from ingestd.rules.expansion import Scope, format_instant, render
 from ingestd.rules.functions import ExpressionError, parse_expression
@@ -56,9 +56,45 @@ def file_values(file: FileVersion) -> dict[str, Any]:
 
 
 def expand_destination(rule: Rule, file: FileVersion, values: Mapping[str, Any] | None = None) -> Destination:
-    """The destination of a file. `values` adds what the caller knows (`EventID`, `ProjectID`, `GroupID`…)."""
+    """The destination of a file. `values` adds what the caller knows (`EventID`, `ProjectID`…)."""
     groups = rule.matcher.groups(path_of(file.ref.name))
-    known = {"RuleURL": rule.url, **file_values(file), **(values or {})}
+    values = values or {}
+    if _shared(rule) and values.keys() <= _GIVEN:
+        # Most rules name the same table for a whole folder and hour: that is worked out once.
+        hour = int(file.event_time.timestamp() // 3600)
+        return _expand_shared(rule, groups, file.ref.bucket, hour, values.get("ProjectID"))
+    known = {"RuleURL": rule.url, **file_values(file), **_group_values(rule, file), **values}
+    return _checked(rule, file, known, groups)
+
+
+_GIVEN = frozenset({"EventID", "ProjectID"})
+_SHARED = ("RuleURL", "TriggerBucket", "ProjectID")  # what the files of a folder have in common, besides the hour
+
+
+@lru_cache(maxsize=4096)
+def _shared(rule: Rule) -> bool:
+    """Whether nothing in the destination's names tells one file of a folder from another of the same hour."""
+    dest = rule.spec.dest
+    if dest.parameters:
+        return False  # expressions may use anything
+    split = dest.schema_options.split
+    texts = [dest.table, dest.partition or "", *(mapping.then for mapping in (split.mapping if split else ()))]
+    return all(
+        not one.modulus and (one.group or one.name in _SHARED or one.name.startswith(("Date", "Hour")))
+        for text in texts
+        for one in find_references(text)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _expand_shared(rule: Rule, groups: tuple[str, ...], bucket: str, hour: int, project: str | None) -> Destination:
+    """The destination of every file with these groups: that of a nameless one."""
+    file = FileVersion(ObjectRef(bucket, ""), ABSENT, event_time=datetime.fromtimestamp(hour * 3600, UTC))
+    given = {} if project is None else {"ProjectID": project}
+    return _checked(rule, file, {"RuleURL": rule.url, **file_values(file), **given}, groups)
+
+
+def _checked(rule: Rule, file: FileVersion, known: Mapping[str, Any], groups: tuple[str, ...]) -> Destination:
     destination = _expand(rule, file, known, groups)
     tame = tuple(group.translate(_SEPARATORS) for group in groups)
     if tame != groups:
@@ -66,6 +102,30 @@ def expand_destination(rule: Rule, file: FileVersion, values: Mapping[str, Any] 
         # name's borders, which shows as another number of parts.
         _refuse_moved_borders(rule, destination, lambda: _expand(rule, file, known, tame), groups)
     return destination
+
+
+def group_number(rule: Rule, moment: int, seconds: int) -> int | None:
+    """`$GroupID` of a window that lasts so long and holds that moment: the Unix time its group's stretch begins."""
+    batch = rule.spec.batch
+    if batch is None or batch.group is None:
+        return None
+    start = moment - moment % seconds
+    return start - start % (batch.group.duration_in_sec or seconds)
+
+
+@lru_cache(maxsize=4096)
+def named_after_group(rule: Rule) -> bool:
+    """Whether `Dest` has `$GroupID`: such a rule's windows keep their own length, which the name follows from."""
+    dest = rule.spec.dest
+    texts = [dest.table, dest.partition or "", *(parameter.expression for parameter in dest.parameters)]
+    return any(reference.name == "GroupID" for text in texts for reference in find_references(text))
+
+
+def _group_values(rule: Rule, file: FileVersion) -> dict[str, int]:
+    if rule.spec.batch is None or rule.spec.batch.group is None:
+        return {}
+    number = group_number(rule, int(file.event_time.timestamp()), rule.spec.batch.seconds)
+    return {} if number is None else {"GroupID": number}
 
 
 def told_apart(rule: Rule, file: FileVersion) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ingestd.documents import DocumentError, Place, Problem, Severity, dotted, locate
+from ingestd.model.unknown_keys import UnknownKeys
 from ingestd.rules.actions import Action, CallRequest, CopyRequest, NotifyRequest, QueryRequest
 from ingestd.rules.catalogue import Context, names
 from ingestd.rules.expansion import unknown_variables
@@ -27,7 +28,9 @@ _DISCARDED = {
 }
 
 
-async def lint(source: RuleSource, checks: ExpressionChecks | None = None) -> list[Problem]:
+async def lint(
+    source: RuleSource, checks: ExpressionChecks | None = None, unknown: UnknownKeys = UnknownKeys.TYPOS
+) -> list[Problem]:
     """Every problem of every rule file, errors and warnings, in the order of files and lines.
 
     `checks` reads expressions; without it they are not looked into.
@@ -36,13 +39,14 @@ async def lint(source: RuleSource, checks: ExpressionChecks | None = None) -> li
     parsed: list[ParsedRule] = []
     for url in await rule_files(source):
         try:
-            file = await parse_file(url, await source.read(url), source.root, source.read)
+            file = await parse_file(url, await source.read(url), source.root, source.read, unknown)
         except DocumentError as error:
             problems += error.problems
             continue
         if not file.rules and not file.routes:
             problems.append(Problem.at(Place(url, 1, 1), "", "there is no rule in this file", Severity.WARNING))
         parsed += file.rules
+        problems += file.route_warnings
         for rule in file.rules:
             problems += _warnings(rule, checks)
     problems += _overlaps(parsed)
@@ -54,9 +58,11 @@ async def rule_files(source: RuleSource) -> list[str]:
     return sorted(url for url, _ in await source.list() if is_rule_file(url))
 
 
-def lint_path(path: Path, checks: ExpressionChecks | None = None) -> list[Problem]:
+def lint_path(
+    path: Path, checks: ExpressionChecks | None = None, unknown: UnknownKeys = UnknownKeys.TYPOS
+) -> list[Problem]:
     """Lint a folder or one file; for callers outside an event loop."""
-    return asyncio.run(lint(FolderSource(path), checks))
+    return asyncio.run(lint(FolderSource(path), checks, unknown))
 
 
 def warnings_by_rule(rules: Sequence[ParsedRule]) -> dict[tuple[str, int], list[Problem]]:
@@ -83,6 +89,7 @@ def report(problems: Iterable[Problem]) -> str:
 
 def _warnings(parsed: ParsedRule, checks: ExpressionChecks | None) -> Iterator[Problem]:
     rule = parsed.rule
+    yield from parsed.ignored
     warnings = (
         *_rule_warnings(rule),
         *_batch_warnings(rule),
@@ -142,6 +149,8 @@ def _variable_warnings(rule: Rule) -> Iterator[tuple[tuple[str | int, ...], str]
     groups = rule.matcher.group_count
     params = [parameter.name for parameter in dest.parameters]
     known = names(Context.DESTINATION) | set(params)
+    if rule.spec.batch is None or rule.spec.batch.group is None:
+        known -= {"GroupID"}
     texts: list[tuple[tuple[str | int, ...], str]] = [(("Table",), dest.table), (("Partition",), dest.partition or "")]
     if split := dest.schema_options.split:
         texts += [
@@ -171,8 +180,10 @@ def _prefixed(text: str) -> frozenset[str]:
 
 
 def _action_warnings(rule: Rule) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    for key, actions in (("OnSuccess", rule.spec.on_success), ("OnFailure", rule.spec.on_failure)):
-        yield from _list_warnings(actions, (key,), rule, failed=key == "OnFailure")
+    spec = rule.spec
+    lists = {"OnSuccess": spec.on_success, "OnFailure": spec.on_failure, "OnBlocked": spec.on_blocked}
+    for key, actions in lists.items():
+        yield from _list_warnings(actions, (key,), rule, failed=key != "OnSuccess")
 
 
 def _list_warnings(
@@ -204,6 +215,11 @@ def _request_warnings(request: object) -> Iterator[str]:
         yield f"Append is not given, so {request.dest} is replaced; write Append: true to add, or false to say so"
     if isinstance(request, NotifyRequest) and request.token:
         yield "a Token in a rule file is readable by everyone who reads rules; use Credentials or the settings"
+    if isinstance(request, NotifyRequest) and request.credentials and request.credentials.key and not request.token:
+        yield (
+            "Credentials with a Key are not read here: the daemon's own token is used; mount it, and set "
+            "actions.slack_token_file"
+        )
     if isinstance(request, CallRequest) and request.url.startswith("http://") and request.auth:
         yield "Auth sends an identity token, and http:// sends it unencrypted; use https://"
 

@@ -6,7 +6,7 @@ version; each broken version is logged once; a rule someone still holds stays re
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -18,6 +18,8 @@ from prometheus_client import Counter, Gauge
 from ingestd.documents import DocumentError, Problem
 from ingestd.model.clock import Clock, SystemClock
 from ingestd.model.errors import Throttled, Transient
+from ingestd.model.unknown_keys import UnknownKeys
+from ingestd.rules.actions import Action
 from ingestd.rules.matching import Routing, RuleIndex
 from ingestd.rules.parsing import ParsedFile, ParsedRule, is_rule_file, parse_file
 from ingestd.rules.routes import Route
@@ -33,6 +35,7 @@ for _outcome in ("loaded", "broken", "unlisted"):
     RELOADS.labels(_outcome)
 RULES = Gauge("ingestd_rules", "Rules in force.")
 BROKEN = Gauge("ingestd_rule_problems", "Problems in rule files; while above zero, some files keep an older version.")
+IGNORED = Gauge("ingestd_rule_keys_ignored", "Keys in rule files that no rule has, and that have no effect.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,15 @@ class RuleBook:
         by_hash = {rule.content_hash: rule for rule in reversed(ordered)}
         return cls(ordered, tuple(routes), tuple(problems), loaded_at, RuleIndex(ordered), by_hash)
 
+    def actions(self, name: str, content_hash: str) -> tuple[Action, ...] | None:
+        """All actions of the rule or route of that name, or else of that content; None when there is none."""
+        same = self.by_hash.get(content_hash)
+        if same is not None and same.name == name:
+            return same.actions
+        named: Iterable[Rule | Route] = (*self.rules, *self.routes)
+        found = next((one for one in named if one.name == name), same)
+        return found.actions if found else None
+
     def route(self, object_name: str) -> Routing:
         """Which rule takes an object."""
         return self.index.route(object_name)
@@ -75,8 +87,11 @@ class _File:
 class RuleLoader:
     """Reads rules from a source and keeps the current `book`."""
 
-    def __init__(self, source: RuleSource, clock: Clock | None = None) -> None:
+    def __init__(
+        self, source: RuleSource, clock: Clock | None = None, unknown: UnknownKeys = UnknownKeys.TYPOS
+    ) -> None:
         self._source = source
+        self._unknown = unknown
         self._clock = clock or SystemClock()
         self._files: dict[str, _File] = {}
         self._kept: WeakValueDictionary[str, Rule] = WeakValueDictionary()
@@ -84,6 +99,7 @@ class RuleLoader:
         self._wake = asyncio.Event()
         self._failed = ""
         self.book = RuleBook()
+        self.watchers: list[Callable[[RuleBook], None]] = []
 
     def rule(self, content_hash: str) -> Rule | None:
         """A rule in force, or an older one that some batch still holds."""
@@ -164,7 +180,7 @@ class RuleLoader:
 
         try:
             data = await fetch(url)
-            good = await parse_file(url, data, self._source.root, fetch)
+            good = await parse_file(url, data, self._source.root, fetch, self._unknown)
         except DocumentError as error:
             problems = error.problems
         except Exception as error:  # noqa: BLE001 - one unreadable file must not hold up the others
@@ -174,6 +190,8 @@ class RuleLoader:
             file.good, file.problems = good, ()
             file.version = (version[0], *(listed.get(reference, "") for reference in good.references))
             log.info("rules.file_loaded", file=url, rules=len(good.rules), routes=len(good.routes))
+            if good.ignored:
+                log.warning("rules.keys_ignored", file=url, keys=[str(problem) for problem in good.ignored])
             return True
         if isinstance(unreadable, Transient | Throttled) and self.book.loaded_at is None:
             raise unreadable
@@ -204,5 +222,8 @@ class RuleLoader:
         self.book = await asyncio.to_thread(made) if len(rules) > _INDEXED_ASIDE else made()
         RULES.set(len(rules))
         BROKEN.set(len(problems))
+        IGNORED.set(sum(len(file.ignored) for file in good))
         for rule in rules:
             self._kept[rule.content_hash] = rule
+        for watcher in self.watchers:
+            watcher(self.book)

@@ -5,14 +5,23 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
-from ingestd.documents import DocumentError, LocatedDict, LocatedList, Place, Problem, dotted, locate, read_documents
-from ingestd.documents.models import problems_of
+from ingestd.documents import (
+    DocumentError,
+    LocatedDict,
+    LocatedList,
+    Place,
+    Problem,
+    Severity,
+    dotted,
+    locate,
+    read_documents,
+)
+from ingestd.model.unknown_keys import UnknownKeys
 from ingestd.rules.actions import Action, CallRequest, InsertRequest, QueryRequest, SparkRequest
-from ingestd.rules.routes import Route, RoutesFile
+from ingestd.rules.routes import Route, RoutesFile, RouteSpec, open_ends
 from ingestd.rules.rule import Rule
 from ingestd.rules.schema import RuleSpec
+from ingestd.rules.unknown_keys import read_document
 
 RULE_SUFFIXES = (".json", ".yaml", ".yml")
 
@@ -26,6 +35,8 @@ class ParsedRule:
 
     rule: Rule
     document: LocatedDict
+    ignored: tuple[Problem, ...] = ()
+    """Warnings about keys of the document that the rule does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +47,26 @@ class ParsedFile:
     rules: tuple[ParsedRule, ...] = ()
     routes: tuple[Route, ...] = ()
     references: tuple[str, ...] = ()
+    ignored: tuple[Problem, ...] = ()
+    """Warnings about keys, of rules and routes, that were passed over."""
+    route_warnings: tuple[Problem, ...] = ()
+    """Everything to be said about the routes."""
 
 
 def is_rule_file(url: str) -> bool:
     return url.lower().endswith(RULE_SUFFIXES)
 
 
-async def parse_file(url: str, data: bytes, root: str, fetch: Fetch) -> ParsedFile:
+async def parse_file(
+    url: str, data: bytes, root: str, fetch: Fetch, unknown: UnknownKeys = UnknownKeys.TYPOS
+) -> ParsedFile:
     """Raises DocumentError with every problem of the file. `fetch` reads files it refers to under `root`."""
     items = list(_items(read_documents(data, url)))
     problems: list[Problem] = []
-    specs: list[tuple[RuleSpec, LocatedDict]] = []
+    specs: list[tuple[RuleSpec, LocatedDict, list[Problem]]] = []
     routes: list[Route] = []
+    warnings: list[Problem] = []
+    route_ignored: list[Problem] = []
     references: list[str] = []
     for item in items:
         if not isinstance(item, LocatedDict):
@@ -55,30 +74,65 @@ async def parse_file(url: str, data: bytes, root: str, fetch: Fetch) -> ParsedFi
             problems.append(Problem.at(place, "", "a rule must be a mapping with Dest"))
             continue
         try:
-            if item.spelled("Routes") is not None:
-                found = RoutesFile.model_validate(item).routes
-                start = len(routes)
-                routes += [
-                    Route.of(spec, url, start + at, _name(url, root, start + at, 2)) for at, spec in enumerate(found)
-                ]
+            if found := _routes(item, url, unknown, route_ignored):
+                for spec, _ in found:
+                    routes.append(Route.of(spec, url, len(routes), _name(url, root, len(routes), 2)))
+                warnings += _open_ends(found, item, url)
                 continue
-            spec = RuleSpec.model_validate(item)
-        except ValidationError as error:
-            problems += problems_of(error, item, url)
+            rule, ignored = read_document(RuleSpec, item, url, unknown)
+        except DocumentError as error:
+            problems += error.problems
             continue
         files = _Files(item, url, root, fetch)
-        spec = await files.fill(spec)
+        rule = await files.fill(rule)
         references += files.references
         problems += files.problems
-        specs.append((spec, item))
+        specs.append((rule, item, ignored))
     if problems:
         raise DocumentError(sorted(problems))
     count = len(specs)
     parsed = tuple(
-        ParsedRule(Rule.of(spec, url, index, _name(url, root, index, count, spec.info.workflow)), item)
-        for index, (spec, item) in enumerate(specs)
+        ParsedRule(Rule.of(spec, url, index, _name(url, root, index, count, spec.info.workflow)), item, tuple(ignored))
+        for index, (spec, item, ignored) in enumerate(specs)
     )
-    return ParsedFile(url, parsed, tuple(routes), tuple(references))
+    passed = [*(problem for rule in parsed for problem in rule.ignored), *route_ignored]
+    return ParsedFile(url, parsed, tuple(routes), tuple(references), tuple(passed), (*route_ignored, *warnings))
+
+
+def _routes(
+    item: LocatedDict, url: str, unknown: UnknownKeys, ignored: list[Problem]
+) -> list[tuple[RouteSpec, KeyPath]]:
+    """The routes of a document with their places, or none when it is a rule; bqtail's dispatcher had bare lists."""
+    if item.spelled("Routes") is not None:
+        file, passed = read_document(RoutesFile, item, url, unknown)
+        ignored += passed
+        return [(spec, ("Routes", at)) for at, spec in enumerate(file.routes)]
+    if _is_route(item):
+        route, passed = read_document(RouteSpec, item, url, unknown)
+        ignored += passed
+        return [(route, ())]
+    return []
+
+
+def _open_ends(routes: list[tuple[RouteSpec, KeyPath]], item: LocatedDict, url: str) -> Iterator[Problem]:
+    for spec, path in routes:
+        for key, message in open_ends(spec.when):
+            place, known, _ = locate(item, (*path, "When", key), Place(url, 1, 1))
+            yield Problem.at(place, dotted(known), message, Severity.WARNING)
+
+
+_ROUTE_KEYS = frozenset({"dest", "source", "type"})
+
+
+def _is_route(item: LocatedDict) -> bool:
+    """A rule says where rows go; a route says after which job something happens."""
+    when = item.get(item.spelled("When") or "")
+    return (
+        item.spelled("Dest") is None
+        and isinstance(when, LocatedDict)
+        and bool(when)
+        and {key.lower() for key in when} <= _ROUTE_KEYS
+    )
 
 
 def _items(documents: list[Any]) -> Iterator[Any]:
@@ -111,6 +165,7 @@ class _Files:
         update = {
             "on_success": await self._list(spec.on_success, ("OnSuccess",)),
             "on_failure": await self._list(spec.on_failure, ("OnFailure",)),
+            "on_blocked": await self._list(spec.on_blocked, ("OnBlocked",)),
         }
         if spec.batch and spec.batch.group and spec.batch.group.on_done:
             done = await self._list(spec.batch.group.on_done, ("Batch", "Group", "OnDone"))

@@ -1,16 +1,18 @@
 """Routes: actions after any BigQuery job of the project that reads or writes a given table."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from pydantic import model_validator
 
 from ingestd.documents import Document, Many
-from ingestd.rules.actions import AnyAction
+from ingestd.rules.actions import Action, AnyAction
 from ingestd.rules.fields import Choice, Pattern, compile_pattern
 from ingestd.rules.rule import content_hash
 from ingestd.rules.schema import Info
+from ingestd.rules.secrets import actions_of
 
 
 class JobType(Choice):
@@ -18,6 +20,10 @@ class JobType(Choice):
     LOAD = "LOAD"
     COPY = "COPY"
     EXTRACT = "EXTRACT"
+
+    @property
+    def other_spellings(self) -> tuple[str, ...]:
+        return ("EXPORT",) if self is JobType.EXTRACT else ()
 
     @classmethod
     def _missing_(cls, value: object) -> "JobType | None":
@@ -58,6 +64,50 @@ class RoutesFile(Document):
     routes: Many[RouteSpec]
 
 
+_BEGINS = re.compile(r"(?:\((?:\?:)?)*(?:\^|\\A|\.[*+]|:|\\b)")
+_ENDS = re.compile(r"(?:\$|\\z|\.[*+]|\\b)\)*$")
+_TABLES: dict[str, set[JobType | None]] = {
+    "Dest": {None, JobType.QUERY, JobType.LOAD, JobType.COPY},
+    "Source": {JobType.COPY, JobType.EXTRACT},
+}
+"""The types of jobs of which the pattern reads a table's name; other sources are SQL or URIs, found anywhere."""
+
+
+def open_ends(when: RouteWhen) -> Iterator[tuple[str, str]]:
+    """Patterns that also take tables whose names begin or go on differently, as bqtail's do: key and warning."""
+    for key, pattern in (("Dest", when.dest), ("Source", when.source)):
+        if not pattern or when.type not in _TABLES[key]:
+            continue
+        parts = _alternatives(pattern)
+        if not all(_ENDS.search(part) for part in parts):
+            yield (
+                key,
+                f"the pattern is searched for: it also matches names that go on after it; end it in $: {pattern}$",
+            )
+        if not all(_BEGINS.match(part) for part in parts):
+            yield key, "the pattern is searched for: it also matches names that begin with more; begin it with .+: or ^"
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """The parts between `|` outside of groups and character classes."""
+    parts, depth, start, at, inside = [], 0, 0, 0, False
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "\\":
+            at += 1
+        elif inside:
+            inside = char != "]"
+        elif char == "[":
+            inside = True
+        elif char in "()":
+            depth += 1 if char == "(" else -1
+        elif char == "|" and not depth:
+            parts.append(pattern[start:at])
+            start = at + 1
+        at += 1
+    return [*parts, pattern[start:]]
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """A route ready for use."""
@@ -75,6 +125,11 @@ class Route:
         dest = compile_pattern(spec.when.dest) if spec.when.dest else None
         source = compile_pattern(spec.when.source) if spec.when.source else None
         return cls(url, index, name or f"{url}#{index}", spec, content_hash(spec), dest, source)
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Every action of the route, in order."""
+        return actions_of(self.spec.on_success, self.spec.on_failure)
 
     def matches(self, job_type: str, source: str, dest: str) -> bool:
         """`source`: SQL on one line, URIs joined by commas, or a table; `dest`: a table, or URIs for an extract."""

@@ -1,6 +1,6 @@
 """A rule ready for use: its specification, where it came from, what it matches, and a hash that pins it.
 
-A batch carries the hash (or the whole rule, see `to_json`), so an edit of the file never changes a batch under way.
+A batch carries the whole rule (see `pinned`), so an edit of the file never changes a batch under way.
 """
 
 import hashlib
@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from ingestd.documents import Document
+from ingestd.rules.actions import Action
 from ingestd.rules.fields import compile_pattern, pattern_set
-from ingestd.rules.schema import RuleSpec
+from ingestd.rules.schema import RuleSpec, Split
+from ingestd.rules.secrets import actions_of, seal
 
 SCHEMA_VERSION = 1
 
@@ -73,15 +75,21 @@ class Rule:
     def __hash__(self) -> int:
         return hash((self.url, self.index, self.content_hash))
 
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Every action of the rule, in order."""
+        group = self.spec.batch.group if self.spec.batch else None
+        return actions_of(self.spec.on_success, self.spec.on_failure, group.on_done if group else ())
+
     def to_json(self) -> dict[str, Any]:
-        """Everything needed to use this very rule again, as plain JSON data."""
+        """The rule as plain JSON data, as a batch pins it."""
         return {
             "schema_version": SCHEMA_VERSION,
             "url": self.url,
             "index": self.index,
             "name": self.name,
             "content_hash": self.content_hash,
-            "rule": plain(self.spec),
+            "rule": pinned(self.spec),
         }
 
     @classmethod
@@ -90,7 +98,7 @@ class Rule:
         version = data.get("schema_version")
         if version != SCHEMA_VERSION:
             raise ValueError(f"pinned rule has schema version {version}, this program reads {SCHEMA_VERSION}")
-        spec = RuleSpec.model_validate(data["rule"])
+        spec = stored_spec(data["rule"])
         return cls(data["url"], int(data["index"]), data["name"], spec, data["content_hash"], Matcher(spec))
 
 
@@ -100,7 +108,28 @@ def plain(spec: Document) -> dict[str, Any]:
     return data
 
 
+def stored_spec(data: dict[str, Any]) -> RuleSpec:
+    """A specification that `plain` wrote, now or in an earlier version: what is left out has the model's default.
+
+    `Match` of a split has another one in rule files, so it is put in; earlier versions had `first` in both.
+    """
+    schema = (data.get("Dest") or {}).get("Schema") or {}
+    split = schema.get("Split")
+    if split and "Match" not in split:
+        filled = {**schema, "Split": {**split, "Match": Split.model_fields["match"].default}}
+        data = {**data, "Dest": {**data["Dest"], "Schema": filled}}
+    return RuleSpec.model_validate(data)
+
+
+def pinned(spec: Document) -> dict[str, Any]:
+    """A specification as it is stored outside the rule's own file: without its secrets."""
+    return seal(plain(spec))
+
+
 def content_hash(spec: Document) -> str:
-    """SHA-256 of the canonical JSON: the same for every spelling, order and comment of the same rule."""
-    canonical = json.dumps(plain(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    """SHA-256 of the canonical JSON: the same for every spelling, order and comment of the same rule.
+
+    Its secrets do not go into it: from a hash that many may read, a weak one could be guessed.
+    """
+    canonical = json.dumps(pinned(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()

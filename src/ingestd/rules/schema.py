@@ -89,15 +89,20 @@ class SplitMatch(Choice):
 class Split(Document):
     """Rows of one load spread over several tables.
 
-    Rows that fit no mapping are left out and counted unless `Unmatched` says otherwise: a bqtail rule without a
-    mapping for everything means exactly that, and never wanted them in `Dest.Table`.
+    A row goes to every mapping it fits, and rows that fit none are left out and counted, unless `Match` and
+    `Unmatched` say otherwise: that is what a bqtail rule means.
     """
 
     mapping: Many[SplitMapping] = Field(min_length=1)
     match: SplitMatch = SplitMatch.FIRST
+    """Not given in a rule, it is `all` (see `complete`); the field's own default is what stored rules leave out."""
     unmatched: Annotated[Unmatched, AnyCase] = Unmatched.DROP
     cluster_columns: Many[str] = ()
     time_column: str = "ts"
+
+    @classmethod
+    def complete(cls, data: dict[str, Any]) -> dict[str, Any]:
+        return data if "Match" in data or "match" in data else {**data, "Match": SplitMatch.ALL}
 
 
 class SchemaOptions(Document):
@@ -326,23 +331,28 @@ def _has_decorator(table: str) -> bool:
     return any(reference.group and len(reference.group) > 3 for reference in find_references(table))
 
 
+LONGEST_WINDOW = 36_500 * 86_400  # any file's window ends at a date that can be written; `ingestd load` takes all of it
+
+
 class Window(Document):
     """How long a batch collects files."""
 
-    duration_in_sec: int | None = Field(None, ge=1)
+    duration_in_sec: int | None = Field(None, ge=1, le=LONGEST_WINDOW)
     duration: Annotated[Duration, NanosecondsOr] | None = None
 
     @model_validator(mode="after")
     def _whole_seconds(self) -> Self:
         if self.duration is not None and (self.duration < timedelta(seconds=1) or self.duration.microseconds):
             raise ValueError("a window lasts whole seconds, at least one")
+        if self.duration is not None and self.duration.total_seconds() > LONGEST_WINDOW:
+            raise ValueError("a window lasts at most 36500 days")
         return self
 
 
 class Group(Document):
     """Batches that finish together; `OnDone` runs once after all of them."""
 
-    duration_in_sec: int = Field(0, ge=0)
+    duration_in_sec: int = Field(0, ge=0, le=LONGEST_WINDOW)
     duration_ms: int | None = Field(None, ge=0)
     """bqtail's documentation calls it so: milliseconds, rounded up to whole seconds."""
     on_done: Many[AnyAction] = ()
@@ -379,6 +389,10 @@ class Batch(Document):
         if self.window.duration_in_sec:
             return timedelta(seconds=self.window.duration_in_sec)
         return self.window.duration or DEFAULT_WINDOW
+
+    @property
+    def seconds(self) -> int:
+        return max(1, int(self.duration.total_seconds()))
 
 
 class Engine(Choice):
@@ -445,6 +459,7 @@ class RuleSpec(Document):
     batch: Batch | None = None
     on_success: Many[AnyAction] = ()
     on_failure: Many[AnyAction] = ()
+    on_blocked: Many[AnyAction] = ()
     on_load: AnyAction | None = None
     info: Info = Field(default_factory=Info)
     engine: Engine | None = None
@@ -468,6 +483,14 @@ class RuleSpec(Document):
         """How prepared files are written."""
         return self.merge.layout if self.merge else FileLayout()
 
+    @field_validator("on_blocked")
+    @classmethod
+    def _files_stay(cls, actions: tuple[Any, ...]) -> tuple[Any, ...]:
+        for action in (nested for one in actions for nested in one.nested()):
+            if action.name in {"delete", "move"}:
+                raise ValueError(f"{action.name} would take away files that are still to be loaded; use OnFailure")
+        return actions
+
     @model_validator(mode="after")
     def _engine_can_do_it(self) -> Self:
         if self.engine is not Engine.BIGQUERY:
@@ -488,7 +511,11 @@ class RuleSpec(Document):
 
     def actions(self) -> list[tuple[str, Action]]:
         """Every action of the rule, nested ones included, with the list it stands in."""
-        lists: list[tuple[str, tuple[Any, ...]]] = [("OnSuccess", self.on_success), ("OnFailure", self.on_failure)]
+        lists: list[tuple[str, tuple[Any, ...]]] = [
+            ("OnSuccess", self.on_success),
+            ("OnFailure", self.on_failure),
+            ("OnBlocked", self.on_blocked),
+        ]
         if self.batch and self.batch.group:
             lists.append(("Batch.Group.OnDone", self.batch.group.on_done))
         return [(where, nested) for where, actions in lists for action in actions for nested in action.nested()]

@@ -36,8 +36,9 @@ class FolderSource:
     that would show every rule twice.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, optional: bool = False) -> None:
         self._path = path
+        self._optional = optional  # a folder that is not there has no rules
 
     @property
     def root(self) -> str:
@@ -54,6 +55,8 @@ class FolderSource:
         if self._path.is_file():
             return [_entry(self._path)]
         if not self._path.is_dir():
+            if self._optional and not self._path.exists():
+                return []
             raise FileNotFoundError(f"no such folder: {self._path}")
         found: list[SourceEntry] = []
         for folder, folders, files in os.walk(self._path, followlinks=False):

@@ -308,8 +308,8 @@ def parameter_value(value: Any) -> Any:
 
 
 def _is_number(text: str) -> bool:
-    """Whether a text is a number that INT64 holds, as an event id is."""
-    return _DIGITS.fullmatch(text) is not None and int(text) <= _MOST_INT64
+    """Whether a text is a number that INT64 holds, as an event id is; `00012`, which would lose its zeros, is text."""
+    return _DIGITS.fullmatch(text) is not None and int(text) <= _MOST_INT64 and (text == "0" or text[0] != "0")
 
 
 _ESCAPES = {

@@ -21,8 +21,10 @@ from ingestd.intake.notifications import FINALIZE, ObjectEvent
 from ingestd.intake.receipts import Receipt
 from ingestd.intake.router import EVENTS
 from ingestd.model.clock import Clock
-from ingestd.model.errors import BadInput, Fatal, IngestError, Transient
+from ingestd.model.errors import BadInput, Fatal, Transient, UnreadableObject
+from ingestd.model.fair import FairSlots
 from ingestd.model.objects import FileVersion, ObjectRef
+from ingestd.ops.survival import surviving
 from ingestd.ports import ObjectStore
 from ingestd.settings import Convention
 from ingestd.success.configuration import Levels, ordered
@@ -69,7 +71,7 @@ class SuccessArrivals:
         self._interventions = interventions
         self._clock = clock
         self._project = project
-        self._room = asyncio.Semaphore(at_once)
+        self._room = FairSlots(at_once)
         self._remember = remember
         self._sweep_every = sweep_every
         self._finished: OrderedDict[str, None] = OrderedDict()
@@ -178,7 +180,7 @@ class SuccessArrivals:
             levels = await self._lookup.levels(file.ref.name, file.ref.bucket, convention)
             if convention.order_per_table or ordered(levels):
                 return await self._enqueue(file, convention, levels)
-            return await self._begin(file, levels)
+            return await self._begin(file, convention, levels)
         finally:
             self._accepting.discard(file.key)
 
@@ -198,8 +200,10 @@ class SuccessArrivals:
         prefix = table_prefix(ref.name, root=convention.root, regex=regex)
         return OrderedTable(ref.bucket, prefix or ref.name.rpartition("/")[0])
 
-    async def _begin(self, file: FileVersion, levels: Levels) -> bool:
-        await self._room.acquire()
+    async def _begin(self, file: FileVersion, convention: Convention, levels: Levels) -> bool:
+        folder = file.ref.name.rpartition("/")[0]
+        share = table_prefix(file.ref.name, root=convention.root, regex=convention.destination_regex) or folder
+        await self._room.acquire(share)
         try:
             record = unresolved(file, project=self._project, clock=self._clock)
             try:
@@ -209,21 +213,21 @@ class SuccessArrivals:
                 log.warning("success.unresolved", source=file.ref.url, error=str(error))
             held = await self._runner.accept(record)
         except BaseException:
-            self._room.release()
+            self._room.release(share)
             raise
         if held is None:
-            self._room.release()
+            self._room.release(share)
             self._remember_finished(file.key)
             return False
         log.info("success.accepted", source=file.ref.url, event_id=record.event_id, files=len(record.files))
-        self._spawn(self._drive(held, file.key), f"batch:{record.event_id}")
+        self._spawn(self._drive(held, file.key, share), f"batch:{record.event_id}")
         return True
 
-    async def _drive(self, held: Held, key: str) -> None:
+    async def _drive(self, held: Held, key: str, share: str) -> None:
         try:
             await self._runner.drive(held, fresh=True)
         finally:
-            self._room.release()
+            self._room.release(share)
         if held.record.phase.final:
             self._remember_finished(key)
 
@@ -239,7 +243,10 @@ class SuccessArrivals:
         async for entry in self._journal.entries("Running/_success."):
             if entry.retry_at is None or not unquote(entry.source).startswith(below):
                 continue
-            held = await self._journal.read(entry.ref)
+            try:
+                held = await self._journal.read(entry.ref)
+            except UnreadableObject:
+                continue  # counted and told: it waits for whoever can read it
             if held is not None and not held.record.leased(self._clock.now()) and held.record.retry_at is not None:
                 log.info("success.config_changed", config=config.url, event_id=entry.event_id)
                 self._spawn(self._runner.resume(entry.ref), f"wake:{entry.event_id}")
@@ -250,11 +257,9 @@ class SuccessArrivals:
 
     async def _sweep_forever(self) -> None:
         while True:
-            try:
+            with surviving("sweep:ordered", "sweep.failed", what="ordered"):
                 for table in await self._ordering.sweep():
                     self.poke(table)
-            except IngestError as error:
-                log.warning("sweep.failed", what="ordered", error=str(error))
             await self._clock.sleep(self._sweep_every)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -266,9 +271,5 @@ class SuccessArrivals:
 
 async def _tolerant(work: Coroutine[Any, Any, None]) -> None:
     """One batch must not take the others down: what fails here is found by the sweeps."""
-    try:
+    with surviving("success", "success.failed"):
         await work
-    except IngestError as error:
-        log.warning("success.failed", error=str(error))
-    except Exception:
-        log.exception("success.broke")

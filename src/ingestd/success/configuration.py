@@ -16,6 +16,9 @@ from ingestd.model.objects import Generation, ObjectRef
 from ingestd.rules.load_options import LoadOptions
 from ingestd.success.destination import NoDestination, Overrides, reference_parts
 
+LARGEST = 1 << 20  # bytes of one file: BigQuery's largest schema, 10,000 columns, fits
+LARGEST_TOGETHER = 8 << 20  # of all that count for one batch: there may be hundreds of folders above it
+
 CONFIG = "_config"
 LOAD, EXTERNAL, ORDERME = "load.json", "external.json", "ORDERME"
 SPARK_SQL = "spark_transform.sql"
@@ -23,8 +26,10 @@ SPARK_SQL = "spark_transform.sql"
 _DEFAULTS: Mapping[str, Any] = {"writeDisposition": "WRITE_APPEND"}
 _EXTERNAL_DEFAULT: Mapping[str, Any] = {"sourceFormat": "PARQUET"}
 _OURS = frozenset({"destinationTable", "destinationRegex", "dataSourceName", "labels", "sourceUris"})
-# A string, or a comma that nothing follows: people write those, the tool's own documentation does.
-_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])')
+# A string, or a comma that nothing follows: people write those, the tool's own documentation does. Possessive, and a
+# string need not end: whatever is read once is never read again, however the text goes on.
+_TRAILING_COMMA = re.compile(r'("(?:[^"\\]++|\\.)*+"?+)|,(?=\s*+[}\]])', re.DOTALL)
+_MOST_SHOWN, _LONGEST_PROBLEM = 20, 2_000
 
 
 class BadConfig(Fatal):
@@ -71,6 +76,7 @@ class Configured:
     ordered: bool = False
     files: tuple[str, ...] = ()  # what it was made of
     origins: Mapping[str, str] = field(default_factory=dict)  # key of `load` → the file that has the last word on it
+    size: int = 0  # bytes of all these files
 
 
 def folders(name: str, root: str = "") -> list[str]:
@@ -86,6 +92,19 @@ def wanted(levels: Levels) -> list[ConfigFile]:
     if (external := _closest(levels, lambda name: name == EXTERNAL)) is not None:
         chosen.append(external)
     return [*chosen, *_closest_sql(levels)]
+
+
+def refuse_large(files: Sequence[ConfigFile]) -> None:
+    """Whoever may upload may write these files: they are refused by their size before they are read."""
+    for file in files:
+        if file.size > LARGEST:
+            raise BadConfig(f"{file.ref.url}: {file.size} bytes, and at most {LARGEST} are read: make it smaller")
+    if (together := sum(file.size for file in files)) > LARGEST_TOGETHER:
+        largest = max(files, key=lambda file: file.size)
+        raise BadConfig(
+            f"{largest.ref.url} and the other _config/ files above the batch have {together} bytes, and at most "
+            f"{LARGEST_TOGETHER} are read: make them smaller"
+        )
 
 
 def ordered(levels: Levels) -> bool:
@@ -117,6 +136,7 @@ def configured(levels: Levels, contents: Mapping[ConfigFile, bytes]) -> Configur
         ordered=ordered(levels),
         files=tuple(file.key for file in wanted(levels)),
         origins=origins,
+        size=sum(file.size for file in wanted(levels)),
     )
 
 
@@ -148,11 +168,22 @@ def read_object(data: bytes, url: str) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise BadConfig(f"{url}: not UTF-8 text") from None
     except DocumentError as error:
-        raise BadConfig(str(error)) from None
+        raise _refused(error) from None
     value = native(documents[0]) if documents else {}
     if not isinstance(value, dict):
         raise BadConfig(f"{url}: has to be a JSON object")
     return value
+
+
+def _refused(error: DocumentError) -> BadConfig:
+    """Every problem, up to what a person reads: the text is kept in the batch's record."""
+    shown = [_cut(str(problem), _LONGEST_PROBLEM) for problem in error.problems[:_MOST_SHOWN]]
+    rest = len(error.problems) - len(shown)
+    return BadConfig("; ".join(shown) + (f"; and {rest} more" if rest else ""))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def load_options(found: Configured) -> dict[str, Any]:
@@ -164,7 +195,7 @@ def load_options(found: Configured) -> dict[str, Any]:
     try:
         options = validate(LoadOptions, data, "load.json")
     except DocumentError as error:
-        raise BadConfig("; ".join(map(str, error.problems))) from None
+        raise _refused(error) from None
     return options.load_configuration()
 
 

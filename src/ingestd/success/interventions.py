@@ -16,7 +16,7 @@ from ingestd.model.clock import Clock
 from ingestd.model.errors import PreconditionFailed
 from ingestd.model.objects import Generation
 from ingestd.ports import ObjectStore, Warehouse
-from ingestd.success.markers import LockMarker
+from ingestd.success.markers import BackfillFile, LockMarker
 from ingestd.success.planning import unresolved
 from ingestd.success.queue import Hold, OrderedTable, Queues, TableState
 
@@ -43,6 +43,7 @@ class Interventions:
         self._clock = clock
         self._project = project
         self._marker = LockMarker(store)
+        self._backfill = BackfillFile(store, queues)
 
     async def gesture(self, table: OrderedTable, generation: Generation) -> bool:
         """`_BACKFILL` was dropped, or the lock deleted: the table goes on. Each counts once; False: say it again."""
@@ -57,6 +58,7 @@ class Interventions:
         if state.hold:
             await self._marker.remove(table)
             log.info("ordered.told_to_go_on", table=table.url, was=state.hold)
+        await self._backfill.drained(table)
         return True
 
     async def retry(self, table: OrderedTable) -> str:
@@ -84,6 +86,7 @@ class Interventions:
         told = replace(state.without_current(), gesture=max(state.gesture, await self._marker.generation(table)))
         if not await self._queues.save(told, over, self._clock.now()):
             return _MOVED
+        await self._backfill.drained(table, state.current)
         await self._queues.remove(table, state.current)
         await self._marker.remove(table)
         log.warning("ordered.skipped", table=table.url, source=state.current_url, by=by)

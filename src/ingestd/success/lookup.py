@@ -2,6 +2,8 @@
 
 Every batch looks anew, so an edit counts from the next success file on: one listing call names all folders from the
 root to the batch. A store that cannot answer that in one call is asked folder by folder from then on.
+
+The files are untrusted: their sizes are bounded before they are read, and large ones are parsed off the event loop.
 """
 
 import asyncio
@@ -11,19 +13,29 @@ from datetime import timedelta
 
 import structlog
 
+from ingestd.model.aside import aside
 from ingestd.model.clock import Clock
 from ingestd.model.errors import NotFound, TooWide, Transient
 from ingestd.model.objects import ObjectRef
 from ingestd.ports import ObjectStore
 from ingestd.settings import Convention
-from ingestd.success.configuration import CONFIG, ConfigFile, Configured, Levels, configured, folders, wanted
+from ingestd.success.configuration import (
+    CONFIG,
+    ConfigFile,
+    Configured,
+    Levels,
+    configured,
+    folders,
+    refuse_large,
+    wanted,
+)
 
 log = structlog.get_logger(__name__)
 
 _SPECIAL = frozenset("*?[]{}\\,")
 _LONGEST_GLOB = 2000
-_REMEMBER = 2000  # files, of which most are some hundred bytes
-_LARGEST = 1024 * 1024
+_REMEMBER = 64 << 20  # bytes of contents
+PARSED_ASIDE = 16 << 10  # bytes
 _ONE_BY_ONE = timedelta(minutes=10)
 
 
@@ -32,6 +44,7 @@ class ConfigLookup:
         self._store = store
         self._clock = clock
         self._contents: OrderedDict[ConfigFile, bytes] = OrderedDict()
+        self._remembered = 0  # bytes
         self._wide: dict[str, float] = {}  # buckets that are asked folder by folder, and until when
 
     async def levels(self, name: str, bucket: str, convention: Convention) -> Levels:
@@ -43,8 +56,9 @@ class ConfigLookup:
     async def read(self, levels: Levels) -> Configured:
         """What the files say; raises `BadConfig`."""
         chosen = wanted(levels)
+        refuse_large(chosen)
         contents = dict(zip(chosen, await asyncio.gather(*map(self._content, chosen)), strict=True))
-        return configured(levels, contents)
+        return await aside(sum(map(len, contents.values())) > PARSED_ASIDE, configured, levels, contents)
 
     def _place(self, folder: str, bucket: str, convention: Convention) -> ObjectRef:
         if not convention.config_url:
@@ -85,8 +99,9 @@ class ConfigLookup:
             data, _ = await self._store.read(file.ref, generation=file.generation)
         except NotFound:
             raise Transient(f"{file.ref} changed while it was read") from None
-        if len(data) <= _LARGEST:
+        if file not in self._contents:
             self._contents[file] = data
-            if len(self._contents) > _REMEMBER:
-                self._contents.popitem(last=False)
+            self._remembered += len(data)
+        while self._remembered > _REMEMBER:
+            self._remembered -= len(self._contents.popitem(last=False)[1])
         return data

@@ -1,5 +1,7 @@
 """`_bqlock` beside the data of a held table, for people who look for it there. Being allowed to write it is optional.
 
+`_BACKFILL`, which people drop to let a table go on, goes when its backlog is empty: scripts wait for that.
+
 Deleting it tells the table to go on. Before we delete it, the state remembers its generation (`gesture`), so that our
 own deletion is not taken for somebody's wish.
 """
@@ -11,8 +13,8 @@ import structlog
 from ingestd.model.errors import IngestError
 from ingestd.model.objects import ObjectRef
 from ingestd.ports import ObjectStore
-from ingestd.success.listing import LOCK
-from ingestd.success.queue import OrderedTable, TableState
+from ingestd.success.listing import BACKFILL, LOCK
+from ingestd.success.queue import OrderedTable, Queues, TableState
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +36,25 @@ class LockMarker:
 
     async def remove(self, table: OrderedTable) -> None:
         await _kindly(self._store.delete(_place(table)), table)
+
+
+class BackfillFile:
+    """Removed after the last batch is committed and before it leaves the queue, so that whoever dies is followed up."""
+
+    def __init__(self, store: ObjectStore, queues: Queues) -> None:
+        self._store = store
+        self._queues = queues
+
+    async def drained(self, table: OrderedTable, last: str = "") -> None:
+        """Nothing but `last` is in the queue: the file goes. A newer one that takes its place meanwhile stays."""
+        place = ObjectRef(table.bucket, table.prefix) / BACKFILL
+        try:
+            info = await self._store.stat(place)
+        except IngestError:
+            return  # to see it is as optional as to delete it
+        if info is None or any([entry.order != last async for entry in self._queues.entries(table)]):
+            return
+        await _kindly(self._store.delete(place, if_generation=info.generation), table)
 
 
 def _place(table: OrderedTable) -> ObjectRef:

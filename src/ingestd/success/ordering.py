@@ -34,7 +34,7 @@ from ingestd.model.objects import FileVersion, Generation, ObjectRef
 from ingestd.ports import ObjectStore
 from ingestd.settings import Convention, Late
 from ingestd.success.conventions import Conventions
-from ingestd.success.markers import LockMarker
+from ingestd.success.markers import BackfillFile, LockMarker
 from ingestd.success.planning import unresolved
 from ingestd.success.queue import Entry, Hold, OrderedTable, Queues, TableState
 
@@ -69,6 +69,7 @@ class Ordering:
         self._clock = clock
         self._project = project
         self._marker = LockMarker(store)
+        self._backfill = BackfillFile(store, queues)
         self._moving: dict[OrderedTable, bool] = {}  # tables this process is moving on; True: look once more
         self._held: set[OrderedTable] = set()
         self.poke: Callable[[OrderedTable], None] = lambda table: None  # moves a table on in the background
@@ -125,7 +126,7 @@ class Ordering:
             log.warning("ordered.no_convention", table=table.url, source=entry.success.ref.url)
             return False
         if entry.order in state.skipped or await self._was_loaded(state, entry):
-            await self._queues.remove(table, entry.order)
+            await self._leave(table, entry.order)
             ENDED.labels("duplicate").inc()
             return True
         return await self._begin(state, generation, entry, convention)
@@ -193,8 +194,13 @@ class Ordering:
         if await self._queues.save(after, over, self._clock.now()):
             ENDED.labels(how).inc()
             log.info("ordered.committed", table=state.table.url, source=state.current_url, how=how)
-            await self._queues.remove(state.table, state.current)
+            await self._leave(state.table, state.current)
         return True
+
+    async def _leave(self, table: OrderedTable, order: str) -> None:
+        """The batch has ended: its entry goes, and with the last one `_BACKFILL`."""
+        await self._backfill.drained(table, order)
+        await self._queues.remove(table, order)
 
     async def _hold(self, state: TableState, over: Generation, why: Hold, note: str) -> bool:
         held = replace(state, hold=why, note=note)
@@ -229,7 +235,7 @@ class Ordering:
         if held is not None:
             await self._runner.drive(held)
         ENDED.labels("rejected").inc()
-        await self._queues.remove(table, entry.order)
+        await self._leave(table, entry.order)
         return True
 
     async def _gate_open(self, table: OrderedTable, convention: Convention) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ingestd.batch.loading import refuse_wildcard, source_format
 from ingestd.batch.record import Kind, Phase, Record, SuccessMark
+from ingestd.model.aside import aside
 from ingestd.model.clock import Clock
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import FileVersion, ObjectRef, event_id
@@ -20,10 +21,11 @@ from ingestd.success.conventions import Conventions
 from ingestd.success.destination import Destination, NoDestination, Overrides, allowed, infer
 from ingestd.success.labels import job_labels, label_value
 from ingestd.success.listing import Listed, look
-from ingestd.success.lookup import ConfigLookup
+from ingestd.success.lookup import PARSED_ASIDE, ConfigLookup
 from ingestd.success.transform import external_definition, filled, hive_prefix, spark_reading
 
 RULE_NAME = "_SUCCESS"
+_MANY_FILES = 20_000  # of a directory: pinning them takes a while
 _OF_THE_TABLE = frozenset(
     {
         "writeDisposition",
@@ -96,7 +98,8 @@ class Resolver:
         if levels is None:
             levels = await self._lookup.levels(ref.name, ref.bucket, convention)
         found = await self._lookup.read(levels)
-        return resolved(record, Findings(convention, found, listed), project=self._project)
+        heavy = found.size > PARSED_ASIDE or len(listed.files) > _MANY_FILES
+        return await aside(heavy, resolved, record, Findings(convention, found, listed), project=self._project)
 
 
 def nothing_to_load(record: Record, listed: Listed) -> Record | None:

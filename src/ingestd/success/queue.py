@@ -18,8 +18,11 @@ from urllib.parse import quote, unquote
 import orjson
 import structlog
 
-from ingestd.model.errors import BadInput, NotFound, PreconditionFailed
+from ingestd.model.errors import BadInput, NotFound, PreconditionFailed, UnreadableObject
 from ingestd.model.objects import ABSENT, FileVersion, Generation, ObjectInfo, ObjectRef, generation_time
+from ingestd.model.stored import LARGEST, placeholder, reading
+from ingestd.model.stored import document as read_document
+from ingestd.ops.strangers import Strangers
 from ingestd.ports import ObjectStore
 
 log = structlog.get_logger(__name__)
@@ -131,9 +134,7 @@ class TableState:
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
-        document = orjson.loads(data)
-        if document.get("schema_version") != SCHEMA_VERSION:
-            raise ValueError(f"an ordered table's state has schema_version {document.get('schema_version')!r}")
+        document = read_document(data, version=SCHEMA_VERSION)
         ref = ObjectRef.parse(document["Table"])
         return cls(
             table=OrderedTable(ref.bucket, ref.name),
@@ -163,6 +164,7 @@ class Queues:
     def __init__(self, store: ObjectStore, root: ObjectRef) -> None:
         self._store = store
         self._root = root
+        self.strangers = Strangers()
 
     def _state_ref(self, table: OrderedTable) -> ObjectRef:
         return self._root / f"{table.key}/state.json"
@@ -194,8 +196,22 @@ class Queues:
     async def entries(self, table: OrderedTable) -> AsyncIterator[Entry]:
         prefix = self._queue(table)
         async for info in self._store.list(prefix):
-            if _ours(info):
-                yield _entry(info, info.ref.name[len(prefix.name) :])
+            if (entry := self._entry(info, info.ref.name[len(prefix.name) :])) is not None:
+                yield entry
+
+    def _entry(self, info: ObjectInfo, order: str) -> Entry | None:
+        """None for what we did not write: mounted or copied folders hold other things, too, which stop no table."""
+        if placeholder(info):
+            return None
+        try:
+            with reading(info.ref):
+                entry = _entry(info, order)
+                if not order.endswith(f"@{entry.success.generation:0{_DIGITS}d}"):
+                    raise ValueError(f"{order} is not where the batch of generation {entry.success.generation} waits")
+                return entry
+        except UnreadableObject as error:
+            self.strangers.met("queues", info.ref, error)
+            return None
 
     async def repeated(self, table: OrderedTable, order: str) -> bool:
         """Whether the success file of this batch was uploaded once more, and that waits, too."""
@@ -208,11 +224,20 @@ class Queues:
 
     async def state(self, table: OrderedTable) -> tuple[TableState, Generation]:
         """How far the table is; a table nobody knows yet is at its beginning."""
+        ref = self._state_ref(table)
         try:
-            data, info = await self._store.read(self._state_ref(table))
+            data, info = await self._store.read(ref, largest=LARGEST)
         except NotFound:
             return TableState(table), ABSENT
-        return TableState.from_json(data), info.generation
+        return self._state(ref, data), info.generation
+
+    def _state(self, ref: ObjectRef, data: bytes) -> TableState:
+        try:
+            with reading(ref):
+                return TableState.from_json(data)
+        except UnreadableObject as error:
+            self.strangers.met("queues", ref, error)
+            raise
 
     async def save(self, state: TableState, over: Generation, now: datetime) -> bool:
         """Replace the very state that was read; False when somebody else was first."""
@@ -233,9 +258,14 @@ class Queues:
         found = Survey()
         async for _, rest, info in self._all():
             queued = rest.startswith("queue/")
-            if not (queued or info.metadata.get("ingestd-hold")) or not _ours(info):
+            if not (queued or info.metadata.get("ingestd-hold")) or placeholder(info):
                 continue
-            ref = ObjectRef.parse(unquote(info.metadata["ingestd-table"]))
+            try:
+                with reading(info.ref):
+                    ref = ObjectRef.parse(unquote(info.metadata["ingestd-table"]))
+            except UnreadableObject as error:
+                self.strangers.met("queues", info.ref, error)
+                continue
             (found.waiting if queued else found.held)[OrderedTable(ref.bucket, ref.name)] = None
         return found
 
@@ -243,12 +273,11 @@ class Queues:
         """How far every table is that ever moved."""
         async for _, rest, info in self._all():
             if rest == "state.json":
-                data, _ = await self._store.read(info.ref)
                 try:
-                    state = TableState.from_json(data)
-                except (ValueError, KeyError) as error:
-                    log.warning("ordered.unreadable_state", object=info.ref.url, error=str(error))
-                    continue
+                    data, _ = await self._store.read(info.ref, largest=LARGEST)
+                    state = self._state(info.ref, data)
+                except (UnreadableObject, NotFound):
+                    continue  # counted and told
                 yield state
 
     async def _all(self) -> AsyncIterator[tuple[str, str, ObjectInfo]]:
@@ -264,14 +293,6 @@ class Survey:
 
     waiting: dict[OrderedTable, None] = field(default_factory=dict)
     held: dict[OrderedTable, None] = field(default_factory=dict)
-
-
-def _ours(info: ObjectInfo) -> bool:
-    """Whether we wrote it: folders that were mounted or copied hold other things, too, which must not stop a table."""
-    if "ingestd-table" in info.metadata:
-        return True
-    log.warning("ordered.stranger", object=info.ref.url)
-    return False
 
 
 def _entry(info: ObjectInfo, order: str) -> Entry:

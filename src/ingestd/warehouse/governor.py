@@ -5,10 +5,13 @@ day. Every load and every publishing copy is admitted here first. Short waits ar
 as `Throttled` with the time that is reserved for the caller, so that nobody asks twice. What BigQuery refuses all the
 same (others may write to the table too) feeds back. `stretch` says by how much windows should widen meanwhile.
 
-The state is in memory, per process: replicas that share tables get a `share` of the budget each.
+Replicas share the quotas. Rates are divided by how many are alive. A day's budget is everybody's: each counts its own
+use and is told that of the others, the gone ones included (`own_use`, `restore`, `learn`; `windows/quota_use.py` keeps
+the notes). With a `share` of its own a process keeps to that part of each quota instead, whatever the others do.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -20,7 +23,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from ingestd.model.clock import Clock
 from ingestd.model.errors import Throttled
 from ingestd.model.tables import TableName
-from ingestd.warehouse.budget import DAY, MOST, Budget, Pace
+from ingestd.warehouse.budget import DAY, LOOK_EVERY, MOST, Budget, Pace
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +36,7 @@ WAIT_SECONDS = Histogram(
 WAITING = Gauge("ingestd_quota_waiting", "Loads waiting for a quota in this process.")
 USED = Gauge("ingestd_quota_used_ratio", "Share of its daily budget that the busiest table has used.")
 WIDEST = Gauge("ingestd_quota_stretch", "By how much windows are widened, at most, for the busiest tables.")
-for _quota in ("rate", "table_day", "project_day", "refused"):
+for _quota in ("rate", "table_day", "project_day", "refused", "others"):
     WAITS.labels(_quota)
 for _kind in ("rate", "quota"):
     REFUSALS.labels(_kind)
@@ -54,11 +57,12 @@ class QuotaLimits:
     margin: timedelta = timedelta(seconds=2)  # BigQuery counts when jobs end, which is less even than when they begin
     table_day: int = 1_500
     project_day: int = 100_000
-    share: float = 1.0
+    share: float | None = None  # None: an equal part, by how many replicas are alive
     patience: timedelta = timedelta(seconds=15)  # a batch that waits holds a place that others could use
 
-    def of(self, whole: int) -> int:
-        return max(1, int(whole * self.share))
+    def daily(self, whole: int) -> int:
+        """A day's budget as this process counts it: everybody's, unless it has a share of its own."""
+        return max(1, int(whole * (self.share or 1.0)))
 
 
 @dataclass(slots=True)
@@ -87,9 +91,11 @@ class QuotaGovernor:
     _reserved: dict[str, _Slot] = field(default_factory=dict)
     _project: Budget = field(init=False)
     _tidied: float = 0.0
+    share: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self._project = Budget(self.limits.of(self.limits.project_day))
+        self._project = Budget(self.limits.daily(self.limits.project_day))
+        self.share = self.limits.share or 1.0
 
     def expose(self) -> None:
         """Let the metrics tell about this governor, whenever they are asked."""
@@ -107,6 +113,7 @@ class QuotaGovernor:
         name = _name(table)
         slot = self._reserved.pop(key, None)
         if slot is None or slot.table != name:
+            self._ask_for_others(name, now)
             slot = self._reserve(name, now, partitioned)
         state = self._table(name)
         # Whoever comes later than promised comes together with others: the pace holds for when they really come.
@@ -149,6 +156,34 @@ class QuotaGovernor:
         own = state.budget.stretch(now, window.total_seconds() if window else None)
         return min(max(own, project) * self._pressure(state, now), MOST)
 
+    def own_use(self) -> dict[str, dict[float, int]]:
+        """What this process has used and still counts: by table, when (in seconds from now) and how many."""
+        now = self.clock.monotonic()
+        use = {name: state.budget.own(now) for name, state in self._tables.items()}
+        return {name: {at - now: count for at, count in used.items()} for name, used in use.items() if used}
+
+    def restore(self, use: Mapping[str, Mapping[float, int]]) -> None:
+        """What this replica had used before it was started again."""
+        now = self.clock.monotonic()
+        for name, used in use.items():
+            for ago, count in used.items():
+                self._table(name).budget.take(now + ago, count)
+                self._project.take(now + ago, count)
+
+    def learn(self, others: Mapping[str, Mapping[float, int]], alive: int) -> None:
+        """What others have used (as `own_use` has it), and how many replicas share what is left."""
+        now = self.clock.monotonic()
+        self.share = self.limits.share or 1 / max(1, alive)
+        # With a share of its own this process spends what is its alone, and inherits that part of what others spent.
+        part, ration = (self.limits.share, 1.0) if self.limits.share else (1.0, self.share)
+        project: dict[float, int] = {}
+        for name in {*self._tables, *others}:
+            used = {now + ago: math.ceil(count * part) for ago, count in others.get(name, {}).items()}
+            self._table(name).budget.learn(used, ration, now)
+            for moment, count in used.items():
+                project[moment] = project.get(moment, 0) + count
+        self._project.learn(project, ration, now)
+
     def status(self) -> dict[str, Any]:
         """What `/status` shows: the project, and the busiest tables."""
         now = self.clock.monotonic()
@@ -156,6 +191,7 @@ class QuotaGovernor:
         busiest = sorted(used, key=lambda name: -used[name])[:_SHOWN]
         return {
             "enabled": self.limits.enabled,
+            "share": round(self.share, 4),
             "project_used": self._project.used(now),
             "project_limit": self._project.limit,
             "waiting": sum(state.waiting for state in self._tables.values()),
@@ -175,10 +211,17 @@ class QuotaGovernor:
             "closed_for_seconds": round(max(0.0, state.closed_until - now), 1),
         }
 
+    def _ask_for_others(self, name: str, now: float) -> None:
+        """The last of a day's budget goes to nobody who does not know what the others took: no turn is kept for it."""
+        if self._table(name).budget.blind(now) or self._project.blind(now):
+            WAITS.labels("others").inc()
+            until = self.clock.now() + timedelta(seconds=LOOK_EVERY)
+            raise Throttled(f"{name} has little left of its loads of the day, which other replicas may be using", until)
+
     def _reserve(self, name: str, now: float, partitioned: bool) -> _Slot:
         self._tidy(now)
         state = self._table(name)
-        changes = self.limits.of(self.limits.changes_partitioned if partitioned else self.limits.changes)
+        changes = self._part(self.limits.changes_partitioned if partitioned else self.limits.changes)
         if state.promised.count != changes:
             state.promised, state.admitted = state.promised.widened(changes), state.admitted.widened(changes)
         times = {
@@ -227,11 +270,14 @@ class QuotaGovernor:
     def _table(self, name: str) -> _Table:
         state = self._tables.get(name)
         if state is None:
-            changes = self.limits.of(self.limits.changes)
+            changes = self._part(self.limits.changes)
             span = (self.limits.span + self.limits.margin).total_seconds()
-            budget = Budget(self.limits.of(self.limits.table_day))
+            budget = Budget(self.limits.daily(self.limits.table_day))
             state = self._tables[name] = _Table(Pace(changes, span), Pace(changes, span), budget)
         return state
+
+    def _part(self, rate: int) -> int:
+        return max(1, int(rate * self.share))
 
     def _pressure(self, state: _Table, now: float) -> float:
         halvings = (now - state.refused_at) / _CALM

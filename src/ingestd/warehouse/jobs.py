@@ -102,7 +102,7 @@ class JobRunner:
 
     async def submit(self, request: JobRequest) -> JobState:
         """Submit the job (or adopt it, if its id is taken) as soon as its project has room for it."""
-        await self.slots.take(request.ref, request.kind)
+        await self.slots.take(request.ref, request.kind, _table(request))
         try:
             job = await self._warehouse.insert_job(request)
         except IngestError:
@@ -130,6 +130,13 @@ class JobRunner:
         self.seen(job)
         count(job)
         return job
+
+
+def _table(request: JobRequest) -> str:
+    """The table it writes, whatever the partition; empty when its configuration names none."""
+    target = request.configuration.get("destinationTable") or {}
+    name = target.get("tableId", "").partition("$")[0]
+    return f"{target.get('projectId', '')}.{target.get('datasetId', '')}.{name}" if name else ""
 
 
 def count(job: JobState) -> None:

@@ -1,14 +1,14 @@
 """Proof that a load did what it was asked, before anything is deleted on the strength of it.
 
-A job that is `DONE` without `errorResult` must also have read every file we gave it. When an object was overwritten
-while its load ran, `read_newer` says which of the two generations BigQuery read.
+A job that is `DONE` without `errorResult` must also have read every file we gave it. Whether it read the generations
+that were meant is another question (see `batch.overwrites`).
 """
 
 from collections.abc import Sequence
 
 from ingestd.model.errors import Fatal
 from ingestd.model.jobs import JobState
-from ingestd.model.objects import FileVersion, ObjectInfo
+from ingestd.model.objects import FileVersion
 
 
 def loaded_rows(job: JobState) -> int:
@@ -47,24 +47,6 @@ def missing_source(job: JobState) -> bool:
     error = job.error
     words = ("URI", "gs://", "/bigstore/")
     return error is not None and error.reason == "notFound" and any(word in error.message for word in words)
-
-
-def read_newer(job: JobState, pinned: FileVersion, newer: ObjectInfo, others: int = 0) -> bool | None:
-    """Whether the job, meant for `pinned`, read `newer` instead; None when there is no telling.
-
-    BigQuery reads a file between its job's start and end. Within that span the sizes tell the two apart (`others`: the
-    bytes of the job's other files), and equal content makes the question moot.
-    """
-    if job.ended is not None and newer.created >= job.ended:
-        return False
-    if job.started is not None and newer.created <= job.started:
-        return True
-    if pinned.crc32c and pinned.crc32c == newer.crc32c and pinned.size == newer.size:
-        return False
-    read = loaded_bytes(job) - others
-    if pinned.size != newer.size and read in (pinned.size, newer.size):
-        return read == newer.size
-    return None
 
 
 def _count(job: JobState, name: str) -> int | None:

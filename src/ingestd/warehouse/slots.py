@@ -3,6 +3,9 @@
 A job takes its slot before it is submitted and gives it back when somebody here sees that it is done. Jobs that run on
 without us (asynchronous batches, whose completion another replica may handle) are asked after whenever somebody waits
 for a slot, so that none is lost for good. The same books tell which project has the fewest jobs (`in_flight`).
+
+A table never gets all slots: its share is that of `model.fair`, so jobs that stay pending keep only their own table
+waiting.
 """
 
 import asyncio
@@ -15,6 +18,7 @@ from prometheus_client import Gauge
 
 from ingestd.model.clock import Clock
 from ingestd.model.errors import IngestError
+from ingestd.model.fair import admits
 from ingestd.model.jobs import JobKind, JobRef
 from ingestd.ports import Warehouse
 
@@ -29,11 +33,24 @@ _UNKNOWN = 60.0  # seconds after which a job that BigQuery does not know was nev
 _MANY = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    ref: JobRef
+    since: float
+    table: str
+
+
 @dataclass(slots=True)
 class _Project:
-    jobs: dict[str, tuple[JobRef, float]] = field(default_factory=dict)  # since when
+    jobs: dict[str, _Job] = field(default_factory=dict)
     freed: asyncio.Event = field(default_factory=asyncio.Event)
     asked: float = 0.0
+
+    def room(self, limit: int, table: str) -> bool:
+        free = limit - len(self.jobs)
+        if not table:
+            return free > 0
+        return admits(sum(job.table == table for job in self.jobs.values()), free)
 
 
 class JobSlots:
@@ -56,14 +73,14 @@ class JobSlots:
         """Jobs of the kind that run in the project, as far as this process knows."""
         return len(self._projects[project, kind].jobs)
 
-    async def take(self, ref: JobRef, kind: JobKind) -> None:
+    async def take(self, ref: JobRef, kind: JobKind, table: str = "") -> None:
         """Return when the job may be submitted; one that has its slot already keeps it."""
         own, limit = self._projects[ref.project, kind], self._limits.get(kind, 0)
-        if limit and ref.job_id not in own.jobs and len(own.jobs) >= limit:
+        if limit and ref.job_id not in own.jobs and not own.room(limit, table):
             with WAITING.labels(kind).track_inprogress():
-                while len(own.jobs) >= limit:
+                while not own.room(limit, table):
                     await self._wait(own)
-        own.jobs.setdefault(ref.job_id, (ref, self._clock.monotonic()))
+        own.jobs.setdefault(ref.job_id, _Job(ref, self._clock.monotonic(), table))
         if len(own.jobs) > _MANY:
             self._forget(own)
 
@@ -93,16 +110,16 @@ class JobSlots:
 
     async def _ask(self, own: _Project, kind: JobKind) -> None:
         own.asked = self._clock.monotonic()
-        for ref, since in list(own.jobs.values()):
+        for known in list(own.jobs.values()):
             try:
-                job = await self._warehouse.get_job(ref)
+                job = await self._warehouse.get_job(known.ref)
             except IngestError as error:
-                log.warning("slots.unanswered", job=str(ref), error=str(error))
+                log.warning("slots.unanswered", job=str(known.ref), error=str(error))
                 return
-            if (job is None and self._clock.monotonic() - since > _UNKNOWN) or (job is not None and job.done):
-                self.release(ref, kind)
+            if (job is None and self._clock.monotonic() - known.since > _UNKNOWN) or (job is not None and job.done):
+                self.release(known.ref, kind)
 
     def _forget(self, own: _Project) -> None:
         """Nobody waits, so nobody asked: jobs that must be over by now are struck off."""
         now = self._clock.monotonic()
-        own.jobs = {name: one for name, one in own.jobs.items() if now - one[1] < _FORGOTTEN}
+        own.jobs = {name: one for name, one in own.jobs.items() if now - one.since < _FORGOTTEN}

@@ -15,7 +15,9 @@ from ingestd.batch.journal import Held, Journal
 from ingestd.batch.record import Kind, Phase, Record, WindowMark
 from ingestd.batch.runner import BatchRunner
 from ingestd.model.clock import Clock
+from ingestd.model.errors import UnreadableObject
 from ingestd.model.objects import event_id
+from ingestd.ops.survival import surviving
 from ingestd.windows.store import Everything, WindowHead, WindowStore
 
 log = structlog.get_logger(__name__)
@@ -43,16 +45,24 @@ class Groups:
         async for entry in self._journal.entries():
             due.discard(entry.group)
         for name in sorted(due):
-            await self._finish(name)
+            with surviving("groups", "group.failed", group=name):
+                await self._finish(name)
+
+    async def finish(self, name: str) -> None:
+        """Run `OnDone` now: whoever asks knows that all batches of the group have ended, and that no more come."""
+        await self._finish(name)
 
     async def tidy(self, record: Record) -> None:
         """A group's own actions have ended."""
         if record.kind is Kind.ROUTE and record.window is not None:
-            await self._store.remove_group(record.window.name.removeprefix(_PREFIX))
+            await self._store.remove_group(record.window.name.removeprefix(GROUP_PREFIX))
 
     async def _finish(self, name: str) -> None:
-        head = await self._store.read_group(name)
-        if head is None:
+        try:
+            head = await self._store.read_group(name)
+        except UnreadableObject:
+            return  # counted and told: it is left alone
+        if head is None or head.group is None:
             return
         held = await self._runner.accept(self._record(name, head))
         if held is None:
@@ -87,8 +97,8 @@ class Groups:
             created=now,
             updated=now,
             values=head.values | {"GroupID": head.group.number},
-            window=WindowMark(f"{_PREFIX}{name}", head.group.number),
+            window=WindowMark(f"{GROUP_PREFIX}{name}", head.group.number),
         )
 
 
-_PREFIX = "group:"
+GROUP_PREFIX = "group:"

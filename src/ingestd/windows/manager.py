@@ -14,6 +14,7 @@ second finds it, acknowledges what it holds, and carries the rest into the next 
 """
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -23,20 +24,25 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from ingestd.batch.journal import Held, Journal
+from ingestd.batch.landing import destination
 from ingestd.batch.loading import load_configuration, refuse_wildcard
 from ingestd.batch.record import Kind, Phase, Record, WindowMark
+from ingestd.batch.register import Register
 from ingestd.batch.runner import BatchRunner
 from ingestd.intake.notifications import ObjectEvent
 from ingestd.intake.receipts import Receipt
 from ingestd.intake.refusals import Refusals
 from ingestd.intake.router import EVENTS
+from ingestd.model.aside import aside
 from ingestd.model.clock import Clock
-from ingestd.model.errors import BadInput, IngestError
-from ingestd.model.objects import FileVersion
+from ingestd.model.errors import BadInput, IngestError, NewerVersion, Transient, UnreadableObject
+from ingestd.model.objects import FileVersion, digest
 from ingestd.model.tables import TableName
+from ingestd.ops import tracing
+from ingestd.ops.survival import surviving
 from ingestd.rules.destination import Destination, DestinationError, expand_destination
-from ingestd.rules.rule import Rule, plain
-from ingestd.windows.model import Arrival, WindowId, digest, group_of, late_due, window_of
+from ingestd.rules.rule import Rule, pinned
+from ingestd.windows.model import Arrival, WindowId, group_of, late_due, window_of
 from ingestd.windows.pacing import Pacing
 from ingestd.windows.pending import Message, OpenWindow, Pending
 from ingestd.windows.store import Shard, WindowHead, WindowStore
@@ -56,6 +62,7 @@ _ERROR_PAUSE = (timedelta(seconds=1), timedelta(seconds=30))
 _LOOK_EVERY = timedelta(seconds=1)
 _TRIES_WHEN_STOPPING = 2
 _UNTIL_FRESH = timedelta(seconds=10)
+_MANY_FILES = 20_000  # from which on a window's files are put in order beside the event loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,7 @@ class Windows:
         *,
         store: WindowStore,
         journal: Journal,
+        register: Register,
         runner: BatchRunner,
         refusals: Refusals,
         clock: Clock,
@@ -83,6 +91,7 @@ class Windows:
     ) -> None:
         self._store = store
         self._journal = journal
+        self._register = register
         self._runner = runner
         self._refusals = refusals
         self._clock = clock
@@ -144,7 +153,13 @@ class Windows:
         except (DestinationError, BadInput) as error:
             EVENTS.counts["refused"] += 1
             return self._refusals.refuse(file, str(error), [rule.name], receipt)
+        except Transient:
+            receipt.retry_later(_UNTIL_FRESH)  # a newer version knows how long windows of this table last
+            return None
         EVENTS.counts["matched"] += 1
+        if tracing.on():
+            told: dict[str, tracing.Value] = {"source": file.ref.url, "rule": rule.name, "dest": base.key.dest}
+            tracing.first("notification", file.event_id, file.event_time, attributes=told)
         pending = Pending.of(file, event.overwrote)
         pending.message = receipt
         self._add(slot, pending)
@@ -174,9 +189,11 @@ class Windows:
             return False
         try:
             destination = expand_destination(rule, event.file, {"EventID": event.file.event_id})
+            return self._seconds(rule, event, destination) is not None
         except DestinationError:
             return False  # refused where it is delivered
-        return self._seconds(rule, event, destination) is not None
+        except Transient:
+            return True  # not known for now: it waits where windows are delivered
 
     def _seconds(self, rule: Rule, event: ObjectEvent, destination: Destination) -> int | None:
         table = destination.table.in_project(self._project)
@@ -190,7 +207,7 @@ class Windows:
             window=window,
             owner=self._replica,
             due=window.due + self._limits.grace,
-            rule=plain(rule.spec),
+            rule=pinned(rule.spec),
             rule_url=rule.url,
             rule_name=rule.name,
             rule_hash=rule.content_hash,
@@ -226,11 +243,19 @@ class Windows:
                 if await self._tend_once(window):
                     break
                 failures = 0
-            except IngestError as error:
+            except Exception as error:  # one window must not take the others down with the daemon
                 failures += 1
                 ERRORS.inc()
                 pause = min(_ERROR_PAUSE[0] * 2 ** min(failures, 8), _ERROR_PAUSE[1])
-                log.warning("window.failed", window=window.window.name, error=str(error), again_in=pause)
+                expected = isinstance(error, IngestError)
+                log.log(
+                    logging.WARNING if expected else logging.ERROR,
+                    "window.failed",
+                    window=window.window.name,
+                    error=str(error) if expected else f"{type(error).__name__}: {error}",
+                    again_in=pause,
+                    exc_info=None if expected else error,
+                )
                 if self._stopping.is_set() and failures > _TRIES_WHEN_STOPPING:
                     break  # what is not durable comes back as a message
                 await self._clock.sleep(pause)
@@ -259,6 +284,8 @@ class Windows:
 
     async def _enter(self, window: OpenWindow) -> None:
         """Become owner or member of the first sequence that is still open."""
+        if self._due(window):
+            await self._drop_known(window)
         while window.pending or window.owned:
             if window.head.group is not None:
                 await self._store.open_group(window.head)
@@ -269,9 +296,15 @@ class Windows:
                     log.info("window.opened", window=window.window.name, event_id=window.window.event_id)
                     return
                 await self._store.remove(window.window.name, ())
-                self._move_on(window, record)
+                await self._move_on(window, record)
                 continue
-            found = await self._store.read_lock(window.window.name)
+            try:
+                found = await self._store.read_lock(window.window.name)
+            except NewerVersion:
+                raise
+            except UnreadableObject:
+                await self._store.replace_stranger(window.head)  # nobody can own what nobody can read
+                continue
             if found is None:
                 continue
             head, _ = found
@@ -282,14 +315,23 @@ class Windows:
                 log.info("window.joined", window=window.window.name, event_id=window.window.event_id, owner=head.owner)
                 return
             if (record := await self._await_record(window)) is not None:
-                self._move_on(window, record)
+                await self._move_on(window, record)
+
+    async def _drop_known(self, window: OpenWindow) -> None:
+        """Files that come after their time may be in a batch already, in whichever: no late window for those."""
+        table = destination(self._record(window.head, ()))
+        holders = await self._register.holders(table, [one.file() for one in window.pending])
+        duplicates = window.take_those({digest(key) for key in holders})
+        if duplicates:
+            self._settle(duplicates)
+            log.info("window.duplicates", window=window.window.name, files=len(duplicates))
 
     async def _learn_earlier(self, window: OpenWindow) -> None:
         """Somebody else went through the sequences before this one: what they hold must not be taken again."""
         for sequence in range(window.window.sequence):
             record = await self.recorded(replace(window.head, window=replace(window.base, sequence=sequence)))
             if record is not None:
-                window.known |= {digest(file.key) for file in record.known_files}
+                window.known |= await aside(len(record.known_files) > _MANY_FILES, _digests, record)
         window.walked = True
 
     async def _rest(self, window: OpenWindow) -> None:
@@ -338,7 +380,7 @@ class Windows:
             # No record: the window was empty and is gone, the shard keeps it alive. Either way these are durable.
             self._settle(window.take(len(taken)))
         else:
-            self._move_on(window, record)
+            await self._move_on(window, record)
 
     async def _close(self, window: OpenWindow) -> None:
         """Close the window and record its content; files that remain wait for its next sequence."""
@@ -348,7 +390,7 @@ class Windows:
         shards = await self._store.shards(name)
         mine = window.take(len(window.pending))
         try:
-            record = self._content(window, shards, mine)
+            record = await self._content(window, shards, mine)
             held = await self._runner.accept(record) if record.files else None
         except BaseException:
             window.put_back(mine)
@@ -358,12 +400,12 @@ class Windows:
             CLOSED.labels(why).inc()
             log.info("window.closed", window=name, event_id=record.event_id, files=len(record.files), why=why)
             self._start(held)
-            self._move_on(window, record)
+            await self._move_on(window, record)
             return
         window.put_back(mine)
         known = await self._await_record(window) if record.files else None
         if known is not None:
-            self._move_on(window, known)
+            await self._move_on(window, known)
         else:
             await self._store.remove(name, ())
             window.owned = window.entered = False
@@ -380,11 +422,10 @@ class Windows:
             ERRORS.inc()
             log.exception("window.batch_failed", event_id=held.record.event_id)
 
-    def _content(self, window: OpenWindow, shards: Sequence[Shard], mine: Sequence[Pending]) -> Record:
+    async def _content(self, window: OpenWindow, shards: Sequence[Shard], mine: Sequence[Pending]) -> Record:
         """The record of everything that shards and memory hold, without what an earlier sequence took."""
-        arrivals = {one.digest: one for shard in shards for one in shard.arrivals}
-        arrivals |= {one.digest: one for one in mine}
-        files = sorted(one.file() for known, one in arrivals.items() if known not in window.known)
+        many = sum(len(shard.arrivals) for shard in shards) + len(mine) > _MANY_FILES
+        files = await aside(many, _files, shards, mine, frozenset(window.known))
         return self._record(window.head, files, tuple(shard.name for shard in shards))
 
     def _record(self, head: WindowHead, files: Sequence[FileVersion], shards: tuple[str, ...] = ()) -> Record:
@@ -436,7 +477,7 @@ class Windows:
             await self._clock.sleep(_LOOK_EVERY)
 
     async def _record_for_them(self, window: OpenWindow) -> Record | None:
-        record = self._content(window, await self._store.shards(window.window.name), ())
+        record = await self._content(window, await self._store.shards(window.window.name), ())
         if not record.files:
             await self._store.remove(window.window.name, ())
             return None
@@ -446,9 +487,9 @@ class Windows:
             self._start(held)
         return await self.recorded(window.head)
 
-    def _move_on(self, window: OpenWindow, record: Record) -> None:
+    async def _move_on(self, window: OpenWindow, record: Record) -> None:
         """Acknowledge what the record holds; the rest goes to the next sequence."""
-        window.known |= {digest(file.key) for file in record.known_files}
+        window.known |= await aside(len(record.known_files) > _MANY_FILES, _digests, record)
         self._settle(window.take_duplicates())
         LATE.inc(len(window.pending))
         following = window.window.next()
@@ -464,9 +505,17 @@ class Windows:
                 one.message.ack()
 
 
+def _files(shards: Sequence[Shard], mine: Sequence[Arrival], known: frozenset[bytes]) -> list[FileVersion]:
+    """Each file once, in order."""
+    arrivals = {one.digest: one for shard in shards for one in shard.arrivals}
+    arrivals |= {one.digest: one for one in mine}
+    return sorted(one.file() for digest, one in arrivals.items() if digest not in known)
+
+
+def _digests(record: Record) -> set[bytes]:
+    return {digest(file.key) for file in record.known_files}
+
+
 async def _tolerant(work: Coroutine[Any, Any, None]) -> None:
-    try:
+    with surviving("window:tidy", "window.tidy_failed", ERRORS.inc):
         await work
-    except IngestError as error:
-        ERRORS.inc()
-        log.warning("window.tidy_failed", error=str(error))

@@ -7,13 +7,12 @@ message always finds the window it found before.
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from hashlib import blake2b
 from sys import intern
 from typing import Any, Self
 from urllib.parse import quote
 
-from ingestd.model.objects import FileVersion, Generation, ObjectRef, event_id
-from ingestd.rules.destination import told_apart
+from ingestd.model.objects import FileVersion, Generation, ObjectRef, digest, event_id
+from ingestd.rules.destination import group_number, told_apart
 from ingestd.rules.expansion import fnv1_64
 from ingestd.rules.matching import path_of
 from ingestd.rules.rule import Rule
@@ -142,7 +141,8 @@ def group_of(rule: Rule, window: WindowId) -> WindowGroup | None:
     if group is None:
         return None
     seconds = group.duration_in_sec or window.seconds
-    start = window.start - window.start % seconds
+    start = group_number(rule, window.start, window.seconds)
+    assert start is not None, "the rule has a group"
     end = max(start + seconds, window.start + window.seconds)
     table = quote(window.key.dest, safe=".:$-_")
     name = f"{table}_{fnv1_64(rule.name + window.key.dest)}_{start + seconds}"
@@ -178,11 +178,6 @@ class Arrival:
 
     def to_json(self) -> list[Any]:
         return [self.bucket, self.name, self.generation, self.size, self.time, self.crc32c, self.overwrote]
-
-
-def digest(key: str) -> bytes:
-    """A file's identity in 16 bytes, for the sets that tell duplicates."""
-    return blake2b(key.encode(), digest_size=16).digest()
 
 
 def late_due(window: WindowId, now: datetime, patience: timedelta) -> datetime:

@@ -18,10 +18,14 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from ingestd.model.clock import Clock
-from ingestd.model.errors import IngestError, PreconditionFailed
-from ingestd.model.objects import ABSENT, Generation, ObjectRef
+from ingestd.model.errors import NewerVersion, PreconditionFailed, Transient, UnreadableObject
+from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef
+from ingestd.model.stored import LARGEST, document, placeholder, reading
 from ingestd.model.tables import TableName, parse_table
+from ingestd.ops.strangers import Strangers
+from ingestd.ops.survival import surviving
 from ingestd.ports import ObjectStore
+from ingestd.rules.destination import named_after_group
 from ingestd.rules.rule import Rule
 from ingestd.warehouse.governor import QuotaGovernor
 
@@ -76,12 +80,14 @@ class Pacing:
         self._clock = clock
         self._replica = replica
         self._notes: dict[str, _Notes] = {}
+        self._newer: set[str] = set()  # tables whose notes a newer version wrote: their pace is not known
         self._read_at: float | None = None
+        self.strangers = Strangers(clock)
 
     @property
     def active(self) -> bool:
         """Whether any table is, was lately or will be paced."""
-        return bool(self._notes)
+        return bool(self._notes or self._newer)
 
     @property
     def fresh(self) -> bool:
@@ -90,12 +96,21 @@ class Pacing:
 
     def seconds(self, rule: Rule, table: TableName, moment: float) -> int | None:
         """How long the window of a file with this event time lasts; None: the file loads on its own."""
-        own = max(1, int(rule.spec.batch.duration.total_seconds())) if rule.spec.batch else None
+        own = rule.spec.batch.seconds if rule.spec.batch else None
+        if named_after_group(rule):
+            return own  # a table per group has a budget of its own, and its name follows from this length
         return self.stretched(own, table, moment)
 
     def stretched(self, own: int | None, table: TableName, moment: float) -> int | None:
-        """A window of so many seconds (None: no window) at the pace of its table at that event time."""
-        notes = self._notes.get(str(table.partition(None)))
+        """A window of so many seconds (None: no window) at the pace of its table at that event time.
+
+        `Transient` when a newer version keeps the table's notes: its files wait, others do not.
+        """
+        if not self.active:
+            return own
+        if (name := str(table.partition(None))) in self._newer:
+            raise Transient(f"how long windows of {name} last is noted by a newer version")
+        notes = self._notes.get(name)
         pace = notes.at(moment) if notes else 0
         if own is None:
             return pace or None
@@ -104,11 +119,21 @@ class Pacing:
     async def refresh(self) -> None:
         """Read what has changed."""
         read_at = self._clock.monotonic()
+        newer: set[str] = set()
         async for info in self._store.list(self._root / ""):
-            name = unquote(info.ref.name.rpartition("/")[2].removesuffix(".json"))
-            known = self._notes.get(name)
-            if known is None or known.generation != info.generation:
-                await self._read(name)
+            name = self._table(info)
+            known = self._notes.get(name) if name else None
+            if name and (known is None or known.generation != info.generation):
+                try:
+                    await self._read(name)
+                except NewerVersion as error:
+                    newer.add(name)
+                    self.strangers.met("paces", info.ref, error)
+                except UnreadableObject as error:
+                    self.strangers.met("paces", info.ref, error)
+                    # What was known of the table holds; whoever notes its next change replaces the object.
+                    self._notes[name] = _Notes(info.generation, known.entries if known else [])
+        self._newer = newer
         self._read_at = read_at
         now = self._clock.now().timestamp()
         PACE.set(max((notes.at(now) for notes in self._notes.values()), default=0))
@@ -117,11 +142,11 @@ class Pacing:
         """Write down a change of pace for every table whose budget asks for one."""
         if self._governor is None:
             return
-        for name in {*self._notes, *(one["table"] for one in self._governor.status()["tables"])}:
+        for name in {*self._notes, *(one["table"] for one in self._governor.status()["tables"])} - self._newer:
             wanted = _pace(self._governor.stretch(parse_table(name), _BASE))
             notes = self._notes.get(name) or _Notes()
-            # Each replica knows only what it loaded itself: a pace is lowered by the one that asked for it, or when
-            # it has outlived the day whose budget it saved.
+            # What the others loaded is known a minute late: a pace is lowered by the one that asked for it, or when it
+            # has outlived the day whose budget it saved.
             last = notes.last
             mine = last.by == self._replica or self._clock.now().timestamp() - last.since > _OUTLIVED.total_seconds()
             if wanted > last.pace * _UP or (mine and wanted < last.pace * _DOWN):
@@ -134,22 +159,34 @@ class Pacing:
             await self._clock.sleep(_LOOK_EVERY)
 
     async def look(self) -> None:
-        try:
+        with surviving("pacing", "window.pace_unknown", ERRORS.inc):
             await self.refresh()
             await self.consider()
-        except IngestError as error:
-            ERRORS.inc()
-            log.warning("window.pace_unknown", error=str(error))
 
     def status(self) -> dict[str, int]:
         """The paces in force, by table."""
         now = self._clock.now().timestamp()
         return {name: pace for name, notes in self._notes.items() if (pace := notes.at(now))}
 
+    def _table(self, info: ObjectInfo) -> str:
+        """The table that a note is about; empty for whatever else lies there."""
+        if placeholder(info):
+            return ""
+        name = unquote(info.ref.name.removeprefix((self._root / "").name).removesuffix(".json"))
+        try:
+            parse_table(name)
+        except ValueError as error:
+            self.strangers.met("paces", info.ref, UnreadableObject(f"{info.ref}: no note of ours: {error}"))
+            return ""
+        return name if self._ref(name) == info.ref else ""
+
     async def _read(self, name: str) -> None:
-        data, info = await self._store.read(self._ref(name))
-        document = orjson.loads(data)
-        self._notes[name] = _Notes(info.generation, [_Entry(*entry) for entry in document["Entries"]])
+        ref = self._ref(name)
+        data, info = await self._store.read(ref, largest=LARGEST)
+        with reading(ref):
+            found = document(data, version=_SCHEMA_VERSION)
+            entries = [_entry(*entry) for entry in found["Entries"]]
+        self._notes[name] = _Notes(info.generation, entries)
 
     async def _write(self, name: str, notes: _Notes, pace: int) -> None:
         now = self._clock.now()
@@ -158,14 +195,14 @@ class Pacing:
         oldest = (now - _KEPT).timestamp()
         kept = [entry for at, entry in enumerate(notes.entries) if not _superseded(notes.entries, at, oldest)]
         entries = [*kept, _Entry(int((now + _LEAD).timestamp()), pace, self._replica)]
-        document = {
+        content = {
             "schema_version": _SCHEMA_VERSION,
             "Table": name,
             "Entries": [(entry.since, entry.pace, entry.by) for entry in entries],
         }
         try:
             generation = await self._store.create(
-                self._ref(name), orjson.dumps(document), if_generation=notes.generation
+                self._ref(name), orjson.dumps(content), if_generation=notes.generation
             )
         except PreconditionFailed:
             return  # another replica wrote one: it is read at the next look
@@ -175,6 +212,12 @@ class Pacing:
 
     def _ref(self, name: str) -> ObjectRef:
         return self._root / f"{quote(name, safe='.:-_')}.json"
+
+
+def _entry(since: object, pace: object, by: object) -> _Entry:
+    if not isinstance(since, int) or not isinstance(pace, int) or not 0 <= pace <= _WIDEST:
+        raise ValueError(f"a pace of {pace!r} seconds since {since!r}")
+    return _Entry(since, pace, str(by))
 
 
 def _pace(stretch: float) -> int:

@@ -64,12 +64,15 @@ class OpenWindow:
 
     def take_duplicates(self) -> list[Pending]:
         """Files that an earlier sequence of this window holds already."""
-        if not self.known:
+        return self.take_those(self.known)
+
+    def take_those(self, digests: set[bytes]) -> list[Pending]:
+        if not digests:
             return []
-        duplicates = [one for one in self.pending if one.digest in self.known]
-        if duplicates:
-            self.pending = [one for one in self.pending if one.digest not in self.known]
-        return duplicates
+        taken = [one for one in self.pending if one.digest in digests]
+        if taken:
+            self.pending = [one for one in self.pending if one.digest not in digests]
+        return taken
 
     def put_back(self, taken: list[Pending]) -> None:
         self.pending = taken + self.pending

@@ -6,14 +6,14 @@ are minutes apart change nothing, and the cost does not grow with the number of 
 """
 
 from datetime import timedelta
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import structlog
 from prometheus_client import Counter, Gauge
 
 from ingestd.model.clock import Clock
-from ingestd.model.errors import IngestError
 from ingestd.model.objects import Generation, ObjectRef
+from ingestd.ops.survival import surviving
 from ingestd.ports import ObjectStore
 
 log = structlog.get_logger(__name__)
@@ -30,33 +30,40 @@ class Replicas:
         self._name = name
         self._lease = lease
         self._seen: dict[str, tuple[Generation, float]] = {}
+        self._beating: frozenset[str] = frozenset()  # who had a heartbeat at the last look
 
     @property
     def name(self) -> str:
         return self._name
 
+    @property
+    def living(self) -> set[str]:
+        """Everybody whose heartbeat was seen within the lease, and this one."""
+        return {unquote(name) for name in self._beating if self._fresh(name)} | {self._name}
+
     async def beat_forever(self) -> None:
         """Root task."""
         while True:
-            try:
+            with surviving("heartbeat", "replica.heartbeat_failed", MISSED.inc):
                 await self._store.create(self._ref(self._name), b"{}")
-            except IngestError as error:
-                MISSED.inc()
-                log.warning("replica.heartbeat_failed", error=str(error))
             await self._clock.sleep(self._lease / 3)
 
     async def observe(self) -> None:
         """Look at everybody's heartbeat; owners unknown from now on count as just seen."""
         now = self._clock.monotonic()
-        beats = {info.ref.name.rpartition("/")[2]: info.generation async for info in self._store.list(self._root / "")}
+        root = self._root / ""
+        listed = [(info.ref.name[len(root.name) :], info.generation) async for info in self._store.list(root)]
+        beats = {name: generation for name, generation in listed if name and "/" not in name}
         for name, generation in beats.items():
             known = self._seen.get(name)
             if known is None or known[0] != generation:
                 self._seen[name] = (generation, now)
+        self._beating = frozenset(beats)
         ALIVE.set(sum(1 for name in beats if self._fresh(name)))
         for name in [name for name, (_, seen) in self._seen.items() if now - seen > 3600]:
             await self._store.delete(self._root / name)  # long gone: its file would only be listed for ever
             del self._seen[name]
+        self._beating = frozenset(name for name in self._beating if name in self._seen)
 
     def dead(self, owner: str) -> bool:
         """Whether this owner has shown no sign of life for a whole lease."""

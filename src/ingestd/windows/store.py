@@ -12,20 +12,25 @@ Invariants:
   `closed`. Listing is strongly consistent, so one of the two sees the other.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import orjson
 
-from ingestd.model.errors import NotFound, PreconditionFailed
+from ingestd.model.errors import NewerVersion, NotFound, PreconditionFailed, UnreadableObject, raise_first
 from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef
-from ingestd.ports import ObjectStore
+from ingestd.model.stored import LARGEST, check_version, document, instant, number, placeholder, reading
+from ingestd.ops.strangers import Strangers
+from ingestd.ports import Deletion, ObjectStore
+from ingestd.rules.secrets import is_sealed
 from ingestd.windows.model import Arrival, WindowGroup, WindowId
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 2: the rule's secrets were left out, and an older daemon would send the stars
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ class WindowHead:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": SCHEMA_VERSION if is_sealed(self.rule) else 1,
             "EventID": self.window.event_id,
             "Owner": self.owner,
             "Window": self.window.to_json(),
@@ -65,8 +70,7 @@ class WindowHead:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        if data.get("schema_version") != SCHEMA_VERSION:
-            raise ValueError(f"window has schema_version {data.get('schema_version')!r}, expected {SCHEMA_VERSION}")
+        check_version(data, SCHEMA_VERSION)
         return cls(
             window=WindowId.from_json(data["Window"]),
             owner=data["Owner"],
@@ -110,9 +114,10 @@ class Everything:
 
 
 class WindowStore:
-    def __init__(self, store: ObjectStore, root: ObjectRef) -> None:
+    def __init__(self, store: ObjectStore, root: ObjectRef, strangers: Strangers | None = None) -> None:
         self._store = store
         self._root = root
+        self.strangers = strangers or Strangers()
 
     def lock_ref(self, name: str) -> ObjectRef:
         return self._root / f"{name}.win"
@@ -136,11 +141,20 @@ class WindowStore:
             return
 
     async def read_group(self, name: str) -> WindowHead | None:
+        found = await self._document(self._group_ref(name), WindowHead.from_json)
+        return found[0] if found else None
+
+    async def _document(self, ref: ObjectRef, read: Callable[[dict[str, Any]], T]) -> tuple[T, Generation] | None:
+        """What an object says, and its generation; None when it is gone, `UnreadableObject` when it is none of ours."""
         try:
-            data, _ = await self._store.read(self._group_ref(name))
+            data, info = await self._store.read(ref, largest=LARGEST)
+            with reading(ref):
+                return read(document(data)), info.generation
         except NotFound:
             return None
-        return WindowHead.from_json(orjson.loads(data))
+        except UnreadableObject as error:
+            self.strangers.met("windows", ref, error)
+            raise
 
     async def remove_group(self, name: str) -> None:
         await self._store.delete(self._group_ref(name))
@@ -149,11 +163,12 @@ class WindowStore:
         return self._root / f"{name}.grp"
 
     async def read_lock(self, name: str) -> tuple[WindowHead, Generation] | None:
-        try:
-            data, info = await self._store.read(self.lock_ref(name))
-        except NotFound:
-            return None
-        return WindowHead.from_json(orjson.loads(data)), info.generation
+        return await self._document(self.lock_ref(name), WindowHead.from_json)
+
+    async def replace_stranger(self, head: WindowHead) -> bool:
+        """Put our lock where something lies that is nobody's; False when it is gone, or another was faster."""
+        info = await self._store.stat(self.lock_ref(head.window.name))
+        return info is not None and await self.take_over(head, info.generation)
 
     async def take_over(self, head: WindowHead, generation: Generation) -> bool:
         """Put our name on a lock whose owner is gone; False when another replica was faster."""
@@ -164,11 +179,11 @@ class WindowStore:
         return True
 
     async def add_shard(self, head: WindowHead, shard: str, arrivals: Sequence[Arrival]) -> None:
-        document = {**head.to_json(), "Files": [arrival.to_json() for arrival in arrivals]}
+        content = {**head.to_json(), "Files": [arrival.to_json() for arrival in arrivals]}
         ref = self._root / f"{head.window.name}/{shard}"
         # A listing then tells how much waits without reading any shard.
         metadata = {"ingestd-files": str(len(arrivals)), "ingestd-bytes": str(sum(one.size for one in arrivals))}
-        await self._store.create(ref, orjson.dumps(document), if_generation=ABSENT, metadata=metadata)
+        await self._store.create(ref, orjson.dumps(content), if_generation=ABSENT, metadata=metadata)
 
     async def is_closed(self, name: str) -> bool:
         return await self._store.stat(self._root / f"{name}/closed") is not None
@@ -181,26 +196,42 @@ class WindowStore:
             return
 
     async def shards(self, name: str) -> list[Shard]:
+        """All shards of the window; what else lies between them is passed over.
+
+        But a shard of a newer version has files in it: `NewerVersion`, and the window waits for somebody who reads it.
+        """
         folder = self._root / f"{name}/"
-        names = [info.ref.name async for info in self._store.list(folder)]
+        names = [info.ref.name[len(folder.name) :] async for info in self._store.list(folder) if not placeholder(info)]
         found = []
-        for path in names:
-            shard = path.rpartition("/")[2]
-            if shard != "closed" and (one := await self.read_shard(name, shard)) is not None:
+        for shard in names:
+            if shard == "closed":
+                continue
+            try:
+                one = await self.read_shard(name, shard)
+            except NewerVersion:
+                raise
+            except UnreadableObject:
+                continue  # counted and told
+            if one is not None:
                 found.append(one)
         return found
 
     async def read_shard(self, name: str, shard: str) -> Shard | None:
-        try:
-            data, _ = await self._store.read(self._root / f"{name}/{shard}")
-        except NotFound:
-            return None  # merged and removed by whoever finished the window
-        document = orjson.loads(data)
-        return Shard(shard, WindowHead.from_json(document), tuple(Arrival(*item) for item in document["Files"]))
+        """None: merged and removed by whoever finished the window."""
+
+        def read(found: dict[str, Any]) -> Shard:
+            head = WindowHead.from_json(found)
+            arrivals = tuple(Arrival(*item) for item in found["Files"])
+            for one in arrivals:
+                one.file()  # what cannot become a file of the record must not come as far as there
+            return Shard(shard, head, arrivals)
+
+        found = await self._document(self._root / f"{name}/{shard}", read)
+        return found[0] if found else None
 
     async def remove_shards(self, name: str, shards: Iterable[str]) -> None:
-        for shard in shards:
-            await self._store.delete(self._root / f"{name}/{shard}")
+        removed = [Deletion(self._root / f"{name}/{shard}", None) for shard in shards]  # written once, never again
+        raise_first(await self._store.delete_all(removed))
 
     async def remove(self, name: str, shards: Iterable[str]) -> None:
         """Clean up after a finished batch: the merged shards, then the lock, last `closed`."""
@@ -215,8 +246,17 @@ class WindowStore:
         async for info in self._store.list(self._root / ""):
             path = info.ref.name.removeprefix(self._root.name.rstrip("/") + "/" if self._root.name else "")
             head, _, tail = path.partition("/")
-            if head.endswith(".grp"):
-                groups[head.removesuffix(".grp")] = datetime.fromisoformat(info.metadata["ingestd-due"])
+            if placeholder(info):
+                continue
+            if head.endswith(".grp") and not tail:
+                due = instant(info.metadata.get("ingestd-due"))
+                if due is None:
+                    self.strangers.met("windows", info.ref, UnreadableObject(f"{info.ref}: no group of ours"))
+                else:
+                    groups[head.removesuffix(".grp")] = due
+                continue
+            if not tail and not head.endswith(".win"):
+                self.strangers.met("windows", info.ref, UnreadableObject(f"{info.ref}: no part of a window"))
                 continue
             name = head.removesuffix(".win")
             window = found.setdefault(name, Found(name))
@@ -227,8 +267,8 @@ class WindowStore:
                 window.closed = True
             else:
                 window.shards = (*window.shards, tail)
-                window.files += int(info.metadata.get("ingestd-files", 0))
-                window.size += int(info.metadata.get("ingestd-bytes", 0))
+                window.files += number(info.metadata.get("ingestd-files"))
+                window.size += number(info.metadata.get("ingestd-bytes"))
                 window.newest_shard = max(window.newest_shard or info.created, info.created)
         return Everything(list(found.values()), groups)
 

@@ -4,6 +4,7 @@ A window whose owner died is taken over. A shard that no record took (its writer
 was closed) has its files delivered again. What a finished batch left behind is removed.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -13,10 +14,12 @@ from prometheus_client import Counter, Gauge
 
 from ingestd.batch.record import Record
 from ingestd.model.clock import Clock
-from ingestd.model.errors import IngestError
+from ingestd.model.errors import NewerVersion, UnreadableObject
+from ingestd.model.objects import digest
+from ingestd.model.stored import instant
+from ingestd.ops.survival import surviving
 from ingestd.windows.groups import Groups
 from ingestd.windows.manager import Windows
-from ingestd.windows.model import digest
 from ingestd.windows.replicas import Replicas
 from ingestd.windows.store import Found, Shard, WindowHead, WindowStore
 
@@ -26,6 +29,8 @@ TAKEN_OVER = Counter("ingestd_windows_taken_over", "Windows adopted from a repli
 STRANDED = Counter("ingestd_window_files_stranded", "Files found in shards that no record took, delivered again.")
 SWEEP_ERRORS = Counter("ingestd_window_sweep_errors", "Window sweeps that failed and will be repeated.")
 OLDEST_DUE = Gauge("ingestd_window_oldest_due_timestamp_seconds", "When the most overdue open window was due; 0: none.")
+
+_AT_A_STRETCH = 500  # windows looked at before others get their turn
 
 
 class WindowSweep:
@@ -42,7 +47,7 @@ class WindowSweep:
     ) -> None:
         self._store = store
         self._windows = windows
-        self._groups = groups
+        self.groups = groups
         self._replicas = replicas
         self._clock = clock
         self._every = every
@@ -51,11 +56,8 @@ class WindowSweep:
     async def run(self) -> None:
         """Root task."""
         while True:
-            try:
+            with surviving("sweep:windows", "window.sweep_failed", SWEEP_ERRORS.inc):
                 await self.sweep()
-            except IngestError as error:
-                SWEEP_ERRORS.inc()
-                log.warning("window.sweep_failed", error=str(error))
             await self._clock.sleep(self._every)
 
     async def sweep(self) -> None:
@@ -64,22 +66,34 @@ class WindowSweep:
         everything = await self._store.everything()
         # Asking for each of ten thousand windows whether it is among ten thousand would hold up everybody else.
         tended = {window.window.name for window in self._windows.open_windows}
-        for found in everything.windows:
+        for number, found in enumerate(everything.windows):
+            if number % _AT_A_STRETCH == 0:
+                await asyncio.sleep(0)
             due = _due(found)
             if due is not None:
                 oldest = min(oldest, due) if oldest else due
-            if found.name not in tended and not self._windows.tending(found.name):
-                await self._look_at(found, due)
+            # Whether it is tended is asked anew (time has passed since), but only where there is something to do.
+            if found.name not in tended and self._wanting(found, due) and not self._windows.tending(found.name):
+                with surviving("sweep:windows", "window.look_failed", SWEEP_ERRORS.inc, window=found.name):
+                    await self._look_at(found, due)
         OLDEST_DUE.set(oldest.timestamp() if oldest else 0)
         if everything.groups:
-            await self._groups.look_at(everything)
+            await self.groups.look_at(everything)
+
+    def _abandoned(self, found: Found, due: datetime | None) -> bool:
+        """Nobody will tend it: there is no owner, the owner is gone, or it lets the window lie."""
+        if found.lock is None or (due is not None and self._clock.now() > due + 2 * self._lease):
+            return True
+        return self._replicas.dead(found.lock.metadata.get("ingestd-owner", ""))
+
+    def _wanting(self, found: Found, due: datetime | None) -> bool:
+        return found.closed or self._abandoned(found, due)
 
     async def _look_at(self, found: Found, due: datetime | None) -> None:
-        owner = found.lock.metadata.get("ingestd-owner", "") if found.lock else ""
-        overdue = due is not None and self._clock.now() > due + 2 * self._lease
-        if found.lock and not found.closed and not overdue and not self._replicas.dead(owner):
-            return
-        head = await self._head(found)
+        try:
+            head = await self._head(found)
+        except UnreadableObject:
+            return  # counted and told: it is left alone
         if head is None:
             await self._store.remove(found.name, ())
             return
@@ -88,7 +102,7 @@ class WindowSweep:
             await self._tidy(found, record)
         elif self._windows.occupied(head.window):
             return  # tended next, when its other sequence is done with
-        elif found.lock is None or overdue or self._replicas.dead(owner):
+        elif self._abandoned(found, due):
             await self._take_over(found, head)
 
     async def _take_over(self, found: Found, head: WindowHead) -> None:
@@ -109,7 +123,10 @@ class WindowSweep:
         for name in found.shards:
             if name in merged:
                 continue
-            shard = await self._store.read_shard(found.name, name)
+            try:
+                shard = await self._store.read_shard(found.name, name)
+            except UnreadableObject:
+                continue  # counted and told: it is left alone
             if shard is not None:
                 await self._rescue(found.name, shard, known)
         if record.phase.final:
@@ -129,17 +146,30 @@ class WindowSweep:
         self._windows.later(self._store.remove_shards(window, [shard]))
 
     async def _head(self, found: Found) -> WindowHead | None:
-        if found.lock is not None and (lock := await self._store.read_lock(found.name)) is not None:
-            return lock[0]
+        """What is known of the window: its lock says it, and every shard. `UnreadableObject` when none can be read."""
+        unreadable: UnreadableObject | None = None
+        try:
+            if found.lock is not None and (lock := await self._store.read_lock(found.name)) is not None:
+                return lock[0]
+        except NewerVersion:
+            raise
+        except UnreadableObject as error:
+            unreadable = error
         for name in found.shards:
-            if (shard := await self._store.read_shard(found.name, name)) is not None:
+            try:
+                shard = await self._store.read_shard(found.name, name)
+            except UnreadableObject as error:
+                unreadable = error
+                continue
+            if shard is not None:
                 return shard.head
+        if unreadable is not None:
+            raise unreadable
         return None
 
 
 def _due(found: Found) -> datetime | None:
-    text = found.lock.metadata.get("ingestd-due") if found.lock else None
-    return datetime.fromisoformat(text) if text else None
+    return instant(found.lock.metadata.get("ingestd-due")) if found.lock else None
 
 
 class _Countdown:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 LAUNCH = [
@@ -21,3 +22,8 @@ def chromium() -> str | None:
             return found
     downloads = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache/ms-playwright")
     return next((str(path) for path in sorted(downloads.glob("chromium-*/chrome-linux*/chrome"), reverse=True)), None)
+
+
+if __name__ == "__main__":
+    found = chromium()
+    sys.exit(MISSING) if found is None else print(found)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Page, expect, sync_playwright
 from tests.e2e.console.browser import LAUNCH, MISSING, chromium
 from tests.e2e.console.populated import Populated, running
 from tests.e2e.daemon.conftest import fork_server, new_world, world
@@ -68,9 +68,18 @@ def browser() -> Iterator[Browser]:
     if found is None:
         pytest.skip(MISSING)
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=found, args=LAUNCH)
+        try:
+            launched = playwright.chromium.launch(executable_path=found, args=LAUNCH)
+        except Error as error:
+            pytest.skip(f"{found} does not start: {missing_library(error)}; `make browser` says more")
         yield launched
         launched.close()
+
+
+def missing_library(error: Error) -> str:
+    """The line that says why, of the page that Playwright prints."""
+    lines = [line.strip() for line in str(error).splitlines() if "error while loading" in line or "cannot open" in line]
+    return lines[0] if lines else str(error).partition("\n")[0]
 
 
 @pytest.fixture

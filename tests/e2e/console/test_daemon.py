@@ -25,7 +25,7 @@ def test_the_story_of_a_good_and_of_a_bad_file_is_told_and_nothing_secret(world:
     world.rule(rule(asynchronous=False, OnFailure=[{"Action": "delete"}]), "orders.json")
     window = {"When": {"Prefix": "/slow/"}, "Dest": {"Table": "bqtail.dummy"}, "Batch": {"Window": {"Duration": "1h"}}}
     world.rule(window, "slow.json")
-    daemon = world.start(http={"token": "open-sesame"}, actions={"slack_token": SECRET})
+    daemon = world.start(http={"token": "open-sesame", "protect_metrics": False}, actions={"slack_token": SECRET})
     world.upload(FILE)
     world.upload("data/case002/bad.json", '{"id": "no number"}')
     world.upload("slow/a.json")
@@ -49,8 +49,9 @@ def test_the_story_of_a_good_and_of_a_bad_file_is_told_and_nothing_secret(world:
     assert told["set aside"].startswith("invalid_schema: ") and told["set aside"].endswith("row 1, column id")
     assert "taken away since" in told["kept"], "OnFailure has deleted it"
     assert told["what to do"] == f"mend the file and upload it again to gs://{world.trigger}/data/case002/bad.json"
-    kinds = {one["kind"] for one in ask(daemon, "errors")["items"]}
-    assert kinds == {"failed", "quarantined"}
+    troubles = ask(daemon, "errors")["items"]
+    assert [one["kind"] for one in troubles] == ["quarantined"], "one bad file is one trouble"
+    assert troubles[0]["reason"].startswith("invalid_schema, row 1, column id: ")
 
     (waiting,) = eventually(lambda: ask(daemon, "windows")["items"], "no window")
     assert (waiting["rule"], waiting["files"], waiting["owned"]) == ("slow", 1, True)

@@ -207,6 +207,61 @@ def test_nothing_is_cut_off_on_a_phone(browser: Browser, served: Served) -> None
     context.close()
 
 
+def test_a_batch_on_a_phone_has_its_words_beside_their_labels(browser: Browser, served: Served) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844}, base_url=served.url, has_touch=True)
+    page = context.new_page()
+    open_section(page, "batches")
+    page.get_by_label("Kind").or_(page.locator("section select")).first.select_option("failed")
+    error = page.locator("td[data-label='First file'] .error-text").first
+    expect(error).to_be_visible()
+    box, badge = error.bounding_box(), page.locator("td[data-label='End'] .badge").first.bounding_box()
+    assert box is not None
+    assert badge is not None
+    assert box["x"] > 100, "not squeezed into the column of the labels"
+    assert box["width"] > 200
+    assert badge["width"] < 100, "a badge is as wide as its word"
+    context.close()
+
+
+AXES = """async ([most, times, seconds]) => {
+  const { Plot, TIMES } = await import("/page/plot.js");
+  const { exact, duration } = await import("/page/dom.js");
+  const plot = new Plot({ title: "t", keys: ["k"], format: times ? duration : exact, steps: times ? TIMES : null });
+  document.querySelector("main").append(plot.element);
+  plot.show([1700000000 + 7, 1700000000 + 7 + seconds], [[0, most]]);
+  const of = (kind) => [...plot.svg.querySelectorAll(kind)];
+  const left = plot.svg.getBoundingClientRect().left;
+  const words = (kind) => of(kind).map((one) => one.textContent);
+  const found = { values: words(".tick"), moments: words(".moment"),
+    cut: of("text").filter((one) => one.getBoundingClientRect().left < left).length };
+  plot.element.remove();
+  return found;
+}"""
+
+
+@pytest.mark.parametrize(
+    ("most", "times", "expected"),
+    [
+        (0.9, False, ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
+        (0.004, False, ["0", "0.001", "0.002", "0.003", "0.004"]),
+        (2.5, False, ["0", "0.5", "1", "1.5", "2", "2.5"]),
+        (31_000, False, ["0", "10K", "20K", "30K", "40K"]),
+        (100, True, ["0 s", "30 s", "1 m", "1 m 30 s", "2 m"]),
+        (5000, True, ["0 s", "15 m", "30 m", "45 m", "1 h", "1 h 15 m", "1 h 30 m"]),
+    ],
+)
+def test_the_labels_of_an_axis_are_what_its_lines_are(
+    page: Page, most: float, times: bool, expected: list[str]
+) -> None:
+    open_section(page, "overview")
+    found = page.evaluate(AXES, [most, times, 3600])
+    assert found["values"] == expected
+    assert found["cut"] == 0
+    assert all(re.fullmatch(r"\d\d:\d[05]", one) for one in found["moments"]), "round moments"
+    brief = page.evaluate(AXES, [most, times, 10])["moments"]
+    assert len(set(brief)) == len(brief) > 1, "no moment twice"
+
+
 def test_a_token_is_asked_for_once_and_its_change_ends_the_session(browser: Browser, tmp_path: Any) -> None:
     secret = tmp_path / "token"
     secret.write_text("first-token\n")

@@ -20,13 +20,14 @@ from typing import Any
 from ingestd.app import build, serve
 from ingestd.gcp.connect import Clients, connect
 from ingestd.model.clock import SystemClock
+from ingestd.ops import eventloop
 from ingestd.ops.logging import configure
 from ingestd.settings import Settings
 from ingestd.settings_loader import load_settings
 
 _PR_SET_PDEATHSIG = 1
 EFFECTS = {
-    "store": ("create", "delete", "copy"),
+    "store": ("create", "delete", "copy", "delete_all", "copy_all"),
     "warehouse": ("insert_job", "create_table", "patch_table", "delete_table", "insert_rows"),
     "publisher": ("publish",),
     "http": ("request",),
@@ -95,15 +96,18 @@ class MortalPort:
         async def call(*args: Any, **kwargs: Any) -> Any:
             self._fate.about_to_act()
             result = await target(*args, **kwargs)
-            self._fate.acted(_described(self._name, method, args))
+            for what in _described(self._name, method, args):
+                self._fate.acted(what)
             return result
 
         return call
 
 
-def _described(port: str, method: str, args: tuple[Any, ...]) -> str:
-    subject = getattr(args[0], "ref", args[0]) if args else ""
-    return f"{port}.{method} {subject}"[:300]
+def _described(port: str, method: str, args: tuple[Any, ...]) -> list[str]:
+    """What was done, by what it was done to; many at once as if one by one."""
+    many = args[0] if method.endswith("_all") else args[:1]
+    subjects = [getattr(one, "ref", getattr(one, "source", one)) for one in many] if args else [""]
+    return [f"{port}.{method.removesuffix('_all')} {subject}"[:300] for subject in subjects]
 
 
 class NotedPulls:
@@ -160,9 +164,9 @@ def run(order: Order) -> None:
     os.dup2(log, 2)
     os.environ.update(order.environ)
     if order.effects:
-        asyncio.run(live_and_die(order))
+        eventloop.run(live_and_die(order))
     else:
-        asyncio.run(serve(Path(order.config)))
+        eventloop.run(serve(Path(order.config)))
 
 
 def main() -> None:

@@ -112,7 +112,7 @@ class Daemon:
         """What no daemon may ever say: tracebacks, and errors nobody expected."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         loose = [line for line in lines if not line.startswith("{")]
-        return loose + [json.dumps(one) for one in self.said() if "exception" in one]
+        return loose + [json.dumps(one) for one in self.said() if "stack_trace" in one]
 
     def started(self) -> None:
         eventually(

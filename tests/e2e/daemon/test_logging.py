@@ -6,7 +6,9 @@ import subprocess
 import sys
 
 import pytest
+import structlog
 
+from ingestd import __version__
 from ingestd.ops.logging import configure
 
 
@@ -30,7 +32,7 @@ def test_an_exception_nobody_caught_in_a_library_keeps_its_traceback_on_one_line
         logging.getLogger("asyncio").exception("Task exception was never retrieved")
     line = json.loads(capfd.readouterr().err)
     assert line["severity"] == "ERROR"
-    assert "invalid literal" in line["exception"]
+    assert "invalid literal" in line["stack_trace"]
 
 
 def test_a_terminals_format_is_readable_text() -> None:
@@ -43,3 +45,19 @@ def test_a_terminals_format_is_readable_text() -> None:
     assert "rows=2" in said[0]
     assert "oh" in said[1]
     assert not said[0].startswith("{")
+
+
+def test_an_error_has_what_error_reporting_asks_for_and_a_warning_has_not(capfd: pytest.CaptureFixture[str]) -> None:
+    configure("json")
+    log = structlog.get_logger()
+    log.warning("call.retried")
+    try:
+        int("odd")
+    except ValueError:
+        log.exception("batch.broke", event_id="1")
+    warning, error = map(json.loads, capfd.readouterr().err.splitlines())
+    assert "@type" not in warning
+    assert error["@type"].endswith("clouderrorreporting.v1beta1.ReportedErrorEvent")
+    assert error["serviceContext"] == {"service": "ingestd", "version": __version__}
+    assert error["stack_trace"].startswith("Traceback (most recent call last)")
+    assert (error["message"], error["severity"]) == ("batch.broke", "ERROR")

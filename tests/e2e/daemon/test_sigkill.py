@@ -16,6 +16,7 @@ KINDS = {
     "record finished": "store.create gs://{ops}/journal/Done/",
     "running record removed": "store.delete gs://{ops}/journal/Running/",
     "job noted": "store.create gs://{ops}/journal/bqtail.dummy/",
+    "files registered": "store.create gs://{ops}/journal/register/",
     "task written": "store.create gs://{ops}/tasks/",
     "task removed": "store.delete gs://{ops}/tasks/",
     "source deleted": "store.delete gs://{trigger}/",
@@ -23,8 +24,9 @@ KINDS = {
     "message pushed": "publisher.publish",
     "message acknowledged": "messages.ack",
     "replica announced": "store.create gs://{ops}/journal/replicas/",
+    "quota noted": "store.create gs://{ops}/journal/quota/",
 }
-BY_THE_WAY = {"replica announced"}
+BY_THE_WAY = {"replica announced", "quota noted"}
 TASKS = {"task written", "task removed"}
 SIDE_BY_SIDE = 6
 # Many daemons at once: they look around less often than a lone one in a test does.
@@ -58,7 +60,8 @@ def pattern(world: World, kind: str) -> str:
 
 def boundaries(world: World, effects: list[str]) -> list[tuple[str, int]]:
     """The effects in a form that holds in every project: the kind, and which of that kind."""
-    found = [next(kind for kind in KINDS if effect.startswith(pattern(world, kind))) for effect in effects]
+    found = [next((kind for kind in KINDS if effect.startswith(pattern(world, kind))), effect) for effect in effects]
+    assert set(found) <= set(KINDS), "an effect of a kind that is not known here"
     return [(kind, found[:index].count(kind) + 1) for index, kind in enumerate(found)]
 
 

@@ -5,7 +5,7 @@ looking costs nothing and disturbs nothing (a query of ours would be one more co
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -133,9 +133,9 @@ class World:
             daemon.started()
         return daemon
 
-    def command(self, **changes: Any) -> Daemon:
+    def command(self, environ: Mapping[str, str] | None = None, **changes: Any) -> Daemon:
         """`ingestd run --config …` itself."""
-        daemon = self._daemons.command(self.settings(**changes))
+        daemon = self._daemons.command(self.settings(**changes), **(environ or {}))
         daemon.started()
         return daemon
 

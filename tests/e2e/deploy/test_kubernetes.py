@@ -1,6 +1,6 @@
 """The Kubernetes manifests: every overlay renders, is valid, asks for as little as it can, and says what is true."""
 
-import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.e2e.deploy.pod_security import refusals
 
+from ingestd.prepare.sizes import share_out
 from ingestd.settings import Settings
 
 ROOT = Path(__file__).parents[3]
@@ -49,14 +51,18 @@ def test_an_overlay_is_valid(overlay: str, tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-@pytest.mark.parametrize("component", ["prometheus-operator", "google-managed-prometheus", "autoscale-keda"])
+@pytest.mark.parametrize("component", sorted(folder.name for folder in (ROOT / "k8s/components").iterdir()))
 def test_a_component_can_be_taken_by_an_overlay(component: str, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "k8s", tmp_path / "k8s")
-    mine = tmp_path / "k8s/overlays/mine"
+    assert "ingestd" in with_component(component, tmp_path)
+
+
+def with_component(component: str, folder: Path) -> str:
+    shutil.copytree(ROOT / "k8s", folder / "k8s")
+    mine = folder / "k8s/overlays/mine"
     mine.mkdir()
     chosen = {"resources": ["../../base"], "components": [f"../../components/{component}"]}
     (mine / "kustomization.yaml").write_text(yaml.safe_dump(chosen))
-    assert "ingestd" in render(str(mine))
+    return render(str(mine))
 
 
 @overlays
@@ -110,9 +116,134 @@ def settings_of(overlay: str) -> Settings:
 
 @overlays
 def test_fetched_files_leave_room_on_the_volume_for_prepared_ones_and_for_spill(overlay: str) -> None:
-    """A pod whose volume is over its size is evicted, with every batch it has begun."""
-    [size] = [one["emptyDir"]["sizeLimit"] for one in pod(overlay)["volumes"] if one["name"] == "scratch"]
-    assert 2 * settings_of(overlay).spark.scratch_size < int(size.removesuffix("Gi")) * 1024**3
+    """A pod whose node's disk is over its share is evicted; a volume of its own the daemon measures by itself."""
+    [scratch] = [one for one in pod(overlay)["volumes"] if one["name"] == "scratch"]
+    [container] = pod(overlay)["containers"]
+    told = {one["name"]: one.get("value") for one in container["env"]}.get("INGESTD_SPARK__SCRATCH_SIZE")
+    if "ephemeral" in scratch:
+        assert told is None and settings_of(overlay).spark.scratch_size is None
+        return
+    room, most = gib(scratch["emptyDir"]["sizeLimit"]), container["resources"]["limits"]["ephemeral-storage"]
+    assert told is not None and 2 * gib(told) < room
+    assert room < gib(most) <= AUTOPILOT_EPHEMERAL
+
+
+AUTOPILOT_EPHEMERAL = 10  # GiB: Autopilot refuses a pod that asks for more
+
+
+def gib(text: str) -> float:
+    return float(text.removesuffix("iB").removesuffix("G").removesuffix("Gi"))
+
+
+@overlays
+def test_limits_are_what_the_pod_asks_for_where_too_little_would_end_it(overlay: str) -> None:
+    """Cores without a limit would be the node's, and Spark would start as many workers; Autopilot lowers limits to
+    requests, save for cores."""
+    [container] = pod(overlay)["containers"]
+    asked, most = container["resources"]["requests"], container["resources"]["limits"]
+    assert asked["memory"] == most["memory"] and asked["ephemeral-storage"] == most["ephemeral-storage"]
+    assert not share_out(int(most["cpu"]), int(gib(most["memory"])) * 1024**3, tasks=int(most["cpu"])).problem
+
+
+@overlays
+def test_kubernetes_adds_no_variables_that_look_like_settings(overlay: str) -> None:
+    """The Service is called as the settings' prefix is: INGESTD_PORT=tcp://…"""
+    assert pod(overlay)["enableServiceLinks"] is False
+
+
+@overlays
+def test_the_namespace_admits_every_pod_under_the_restricted_profile(overlay: str) -> None:
+    assert refusals(pod(overlay)) == []
+
+
+def test_the_namespace_admits_sparks_executors() -> None:
+    """As Spark makes them: from the template, with an image, a folder of its own and its settings."""
+    [text] = [
+        one["data"]["executor.yaml"]
+        for one in manifests("spark-cluster", "ConfigMap")
+        if "executor.yaml" in one["data"]
+    ]
+    template = yaml.safe_load(text)
+    spec = template["spec"]
+    assert refusals(spec) == []
+    spec["volumes"] += [{"name": "spark-local-dir-1", "emptyDir": {}}, {"name": "conf", "configMap": {"name": "x"}}]
+    assert refusals(spec) == []
+    assert spec["enableServiceLinks"] is False and spec["automountServiceAccountToken"] is False
+    [policy] = [one for one in manifests("spark-cluster", "NetworkPolicy") if one["metadata"]["name"] == "spark"]
+    [selected] = policy["spec"]["podSelector"]["matchExpressions"]
+    assert template["metadata"]["labels"]["app.kubernetes.io/name"] in selected["values"]
+
+
+def test_the_driver_names_the_template_that_the_pod_mounts_and_an_address_that_executors_reach() -> None:
+    conf = settings_of("spark-cluster").spark.conf
+    [container] = pod("spark-cluster")["containers"]
+    mounts = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
+    file = Path(conf["spark.kubernetes.executor.podTemplateFile"])
+    [volume] = [one for one in pod("spark-cluster")["volumes"] if one["name"] == mounts[str(file.parent)]]
+    held = {one["metadata"]["name"]: one["data"] for one in manifests("spark-cluster", "ConfigMap")}
+    assert file.name in held[volume["configMap"]["name"]]
+    addresses = {one["name"]: one for one in container["env"]}
+    for name in ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME"):
+        assert addresses[name]["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
+
+
+@pytest.mark.parametrize("tag", ["0.1.0", "7.7.7"])
+def test_executors_run_the_image_of_the_daemon_which_is_named_once(tag: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "k8s", tmp_path / "k8s")
+    chosen = tmp_path / "k8s/overlays/prod/kustomization.yaml"
+    chosen.write_text(chosen.read_text().replace("newTag: 0.1.0", f"newTag: {tag}"))
+    rendered = yaml.safe_load_all(render(str(tmp_path / "k8s/overlays/spark-cluster")))
+    [deployment] = [one for one in rendered if one["kind"] == "Deployment"]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    [told] = [one["value"] for one in container["env"] if one["name"] == "INGESTD_SPARK__IMAGE"]
+    assert told == container["image"]
+    assert told.endswith(f":{tag}")
+
+
+def egress(policy: dict[str, Any]) -> set[tuple[str, int]]:
+    """What may be reached outside the namespace: blocks of addresses (all: "") and ports."""
+    return {
+        (block.get("ipBlock", {}).get("cidr", ""), port["port"])
+        for one in policy["spec"]["egress"]
+        for block in one.get("to", [{}])
+        for port in one.get("ports", [])
+        if "podSelector" not in block
+    }
+
+
+def test_executors_reach_what_the_daemon_reaches() -> None:
+    """The metadata server, above all: without it they have no token."""
+    policies = {one["metadata"]["name"]: one for one in manifests("spark-cluster", "NetworkPolicy")}
+    assert egress(policies["ingestd"]) <= egress(policies["spark"])
+
+
+@overlays
+def test_whoever_may_scrape_is_named_and_nobody_else_comes_in(overlay: str) -> None:
+    for policy in manifests(overlay, "NetworkPolicy"):
+        for way_in in policy["spec"]["ingress"]:
+            assert way_in.get("from"), f"{policy['metadata']['name']} lets everybody in"
+    assert settings_of(overlay).http.protect_metrics is False, (
+        "the policy is what protects them; scrapers have no token"
+    )
+    names = {one["metadata"]["name"] for one in manifests(overlay, "NetworkPolicy")}
+    assert ("ingestd-metrics" in names) is bool(manifests(overlay, "PodMonitoring"))
+
+
+def test_the_console_is_opened_by_a_token_from_a_secret(tmp_path: Path) -> None:
+    rendered = list(yaml.safe_load_all(with_component("console-token", tmp_path)))
+    [deployment] = [one for one in rendered if one["kind"] == "Deployment"]
+    spec = deployment["spec"]["template"]["spec"]
+    [container] = spec["containers"]
+    [file] = [Path(one["value"]) for one in container["env"] if one["name"] == "INGESTD_HTTP__TOKEN_FILE"]
+    [mount] = [one for one in container["volumeMounts"] if one["mountPath"] == str(file.parent)]
+    [volume] = [one for one in spec["volumes"] if one["name"] == mount["name"]]
+    assert volume["secret"]["secretName"] == "ingestd-console"
+    assert not [one for one in rendered if one["kind"] == "Secret"], "no token is in the repository"
+
+
+def test_a_burst_of_spark_is_no_reason_for_more_replicas() -> None:
+    [scaler] = manifests("prod", "HorizontalPodAutoscaler")
+    assert [one["type"] for one in scaler["spec"]["metrics"]] == ["External"]
 
 
 @pytest.mark.parametrize("file", SETTINGS, ids=lambda file: str(file.relative_to(ROOT)))
@@ -126,7 +257,7 @@ def test_every_environment_variable_of_the_pod_is_a_setting(overlay: str) -> Non
     for variable in container.get("env", []):
         name = variable["name"]
         if not name.startswith("INGESTD_"):
-            assert name == "SPARK_LOCAL_IP"
+            assert name in ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME")
             continue
         section: Any = Settings
         for part in name.removeprefix("INGESTD_").lower().split("__"):
@@ -143,9 +274,23 @@ def test_production_keeps_two_replicas_when_a_node_goes() -> None:
     assert "replicas" not in deployment["spec"]
 
 
-def test_the_rules_that_production_mounts_are_valid() -> None:
-    folder = ROOT / "k8s/overlays/prod/rules"
-    checked = subprocess.run(
-        [BIN / "ingestd", "rules", "lint", folder], capture_output=True, text=True, check=False, env={**os.environ}
-    )
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+@overlays
+def test_rules_live_in_one_place_which_the_google_side_names(overlay: str) -> None:
+    """A bucket: what is put there counts within a minute, without a change of the deployment."""
+    files = [one["data"].get("ingestd.yaml") for one in manifests(overlay, "ConfigMap")]
+    [settings] = [yaml.safe_load(one) for one in files if one]
+    assert settings["rules"]["url"] == f"gs://{settings['project']}-config/rules"
+    assert not [one for one in pod(overlay)["volumes"] if "rules" in one["name"]]
+
+
+def test_every_service_account_that_acts_as_the_daemon_is_bound_by_terraform() -> None:
+    annotated = {
+        f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+        for overlay in OVERLAYS
+        for one in manifests(overlay, "ServiceAccount")
+        if "iam.gke.io/gcp-service-account" in one["metadata"].get("annotations", {})
+    }
+    variables = (ROOT / "k8s/terraform/variables.tf").read_text()
+    block = variables.partition('variable "kubernetes_service_accounts"')[2].partition("\n}")[0]
+    assert annotated == {"ingestd/ingestd", "ingestd-dev/ingestd", "ingestd/spark-executor"}
+    assert set(re.findall(r'"([\w-]+/[\w-]+)"', block)) == annotated

@@ -1,14 +1,11 @@
 """What is deployed around the manifests: the image's recipe, the wheel in it, pinned versions, the Google side."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import threading
-import venv
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -24,65 +21,6 @@ def test_the_dockerfile_follows_good_practice() -> None:
         pytest.skip("hadolint is not installed for this platform")
     checked = subprocess.run([BIN / "hadolint", ROOT / "Dockerfile"], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The image's steps in a new environment: the wheel is built from what the image copies, and installed.
-
-    Its dependencies are borrowed from the environment of the tests instead of being fetched once more.
-    """
-    folder = tmp_path_factory.mktemp("image")
-    build = folder / "build"
-    build.mkdir()
-    for line in re.findall(r"^COPY (?!--)(.+) \./\S*$", DOCKERFILE, re.M):
-        for name in line.split():
-            source = ROOT / name
-            if source.is_dir():
-                shutil.copytree(source, build / name, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy(source, build / name)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    wheels = folder / "wheels"
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", wheels, "."], cwd=build, check=True)
-    venv.create(folder / "env", with_pip=False)
-    packages = next((folder / "env").glob("lib/*/site-packages"))
-    [wheel] = wheels.glob("*.whl")
-    subprocess.run([*pip, "install", "--no-deps", "--target", packages, wheel], check=True)
-    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
-    return folder / "env"
-
-
-def test_the_image_holds_the_command_and_everything_it_serves(installed: Path) -> None:
-    python = installed / "bin/python"
-    run = [python, "-P", "-c", "import ingestd, sys; sys.stdout.write(ingestd.__file__)"]
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    where = subprocess.run(run, capture_output=True, text=True, check=True, cwd=installed, env=clean).stdout
-    package = Path(where).parent
-    assert installed in package.parents
-    data = {file.relative_to(ROOT / "src/ingestd") for file in (ROOT / "src/ingestd").rglob("*") if file.is_file()}
-    wanted = {str(name) for name in data if name.suffix != ".pyc"}
-    held = {str(file.relative_to(package)) for file in package.rglob("*") if file.is_file()}
-    assert wanted <= held
-    shown = [python, "-m", "ingestd", "version"]
-    assert (
-        "ingestd" in subprocess.run(shown, capture_output=True, text=True, check=True, cwd=installed, env=clean).stdout
-    )
-
-
-@pytest.mark.timeout(1800)
-def test_the_image_builds() -> None:
-    if shutil.which("buildah") is None:
-        pytest.skip("buildah is not installed; it builds images without an engine")
-    bases = set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.M))
-    for base in bases:
-        pulled = subprocess.run(
-            ["buildah", "pull", "-q", base], capture_output=True, text=True, check=False, timeout=300
-        )
-        if pulled.returncode:
-            pytest.skip(f"buildah cannot fetch {base} here: {pulled.stderr.strip()[-200:]}")
-    built = subprocess.run(["buildah", "bud", "-t", "ingestd:test", ROOT], capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr[-4000:]
 
 
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])
@@ -158,12 +96,27 @@ def test_the_google_side_names_what_the_settings_default_to() -> None:
     assert 'name                       = "ingestd-${each.key}"' in module
 
 
+def test_rights_are_given_only_on_what_terraform_makes_or_is_told_of() -> None:
+    """A right on a dataset that nobody made fails the whole apply, in a new project."""
+    module = "\n".join(file.read_text() for file in sorted((ROOT / "k8s/terraform").glob("*.tf")))
+    granted = re.findall(r'^resource "google_\w+_iam_member" "(\w+)" \{\n(.*?)^\}', module, re.M | re.S)
+    assert len(granted) > 10
+    for name, body in granted:
+        values = dict(re.findall(r"^  (\w+) += (.+)$", body, re.M))
+        kinds = ("dataset_id", "bucket", "topic", "subscription", "service_account_id", "project")
+        on = next(values[kind] for kind in kinds if kind in values)
+        source = values["for_each"] if on.startswith("each.") else on
+        known = ("local.editable", "var.side_input_datasets", "var.project")  # made, or said to be there
+        assert "google_" in source or source in known, (name, source)
+
+
 def test_no_package_index_is_named_anywhere() -> None:
     """Everybody installs from the index of their own machine."""
     for name in ("Makefile", "Dockerfile", "pyproject.toml", "constraints.txt", "tools/setup", ".ci/run"):
         text = (ROOT / name).read_text()
         assert "index-url" not in text, name
-        assert "://" not in re.sub(r"\b(gs|sc)://", "", text), name
+        own = re.sub(r'^\w+ = "https://github\.com/example/ingestd.*"$', "", text, flags=re.M)
+        assert "://" not in re.sub(r"\b(gs|sc)://", "", own), name
 
 
 def test_every_constraint_is_an_exact_version() -> None:

@@ -20,10 +20,10 @@ class Ingestd:
         with _consoles(width):
             done = runner.invoke(main.app, [*arguments, "--config", self._config])
         assert done.exit_code == code, f"{arguments}: {done.output}\n{done.exception!r}"
-        return done.stdout if code == 0 else done.output
+        return done.stdout if code == 0 or "--json" in arguments else done.output
 
-    def json(self, *arguments: str) -> Any:
-        return json.loads(self(*arguments, "--json"))
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        return json.loads(self(*arguments, "--json", code=code))
 
 
 class _consoles:  # noqa: N801 - used like a function

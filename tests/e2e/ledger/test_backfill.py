@@ -72,14 +72,39 @@ def test_single_files_are_subtracted_by_their_identity_and_failed_ones_are_left_
     bucket = f"{world.project}-archive"
     world.upload("data/case002/bad.json", '{"id": "no number"}', bucket=bucket)
     ingestd = Ingestd(world)
-    first = ingestd.json("backfill", prefix, "--mode", "local")
+    first = ingestd.json("backfill", prefix, "--mode", "local", code=1)
     assert (first["missing"], first["announced"]) == (16, 16)
+    outcome = first["outcome"]
+    assert [outcome[key] for key in ("loaded", "not_loaded", "refused", "left")] == [15, 1, 0, 0]
+    assert outcome["examples"][0]["what"].endswith("/bad.json"), "to be taken is not to be loaded"
     assert sorted(ids(world)) == list(range(15))
     world.upload("data/case002/part-00003.json", *ROWS, bucket=bucket)
     again = ingestd.json("backfill", prefix, "--dry-run")
     assert (again["loaded"], again["failed"], again["missing"]) == (14, 1, 1), "an overwritten file is a new one"
     young = ingestd.json("backfill", prefix, "--dry-run", "--until", "1h")
     assert (young["outside"], young["missing"]) == (16, 0)
+
+
+def test_a_refused_file_is_not_called_ingested(world: World) -> None:
+    world.table()
+    named = rule(OnSuccess=[])
+    pattern = r"/data/case002/(.+)\.json"
+    named["Dest"] |= {
+        "Pattern": pattern,
+        "Parameters": [{"Name": "Table", "Expression": "$1"}],
+        "Table": "bqtail.$Table",
+    }
+    world.rule(named)
+    bucket = f"{world.project}-archive"
+    world.storage.create_bucket(bucket, project=world.project)
+    for name in ("dummy", "a-b!"):
+        world.upload(f"data/case002/{name}.json", *ROWS, bucket=bucket)
+    ingestd = Ingestd(world)
+    shown = ingestd("backfill", f"gs://{bucket}/data", "--mode", "local", code=1, width=200)
+    assert "1  loaded" in shown and "1  refused" in shown and "ingested" not in shown
+    assert "a-b!.json" in shown
+    again = ingestd.json("backfill", f"gs://{bucket}/data", "--dry-run")
+    assert (again["loaded"], again["refused"], again["missing"]) == (1, 1, 0)
 
 
 def test_a_backfill_that_cannot_work_says_what_to_do(world: World) -> None:

@@ -143,6 +143,7 @@ def test_w07_a_failed_batch_holds_its_table_alone_until_it_is_retried_or_skipped
     generation = put(world, f"{FOLDER}/_BACKFILL")
     idle(world)
     assert committed(world) == [1, 2, 3, 4]
+    world.until(lambda: not world.exists(f"{FOLDER}/_BACKFILL"))
 
     # By uploading the success file again, which takes the place of the failed one.
     batch(world, f"{FOLDER}/b04", "broken,x\n")
@@ -183,6 +184,22 @@ def test_w21_gate_and_validation_hold_under_new_arrivals(world: World) -> None:
         put(world, f"{FOLDER}/_BACKFILL")
         world.until(lambda: committed(world) == expected)  # noqa: B023
         held(world, "validation")
+
+
+def test_backfill_files_go_when_the_backlog_is_empty_and_not_before(world: World) -> None:
+    """Scripts wait for that. Whoever dropped it, and even if there was nothing to do."""
+    prepared(world)
+    world.start(**settings(world, start_backfill_filename="_HISTORYDONE"))
+    arrive(world, 2, 1)
+    put(world, f"{FOLDER}/_BACKFILL")
+    world.until(lambda: waiting(world) == ["b01", "b02"] and world.quiet())
+    assert world.exists(f"{FOLDER}/_BACKFILL")
+    put(world, f"{FOLDER}/_HISTORYDONE")
+    idle(world)
+    assert committed(world) == [1, 2]
+    assert not world.exists(f"{FOLDER}/_BACKFILL")
+    put(world, f"{FOLDER}/_BACKFILL")
+    world.until(lambda: not world.exists(f"{FOLDER}/_BACKFILL"))
 
 
 def test_w08_orderme_below_the_table_orders_what_lies_below_it(world: World) -> None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from datetime import time as dt_time
 from typing import Any
 
 import pytest
@@ -222,6 +223,49 @@ def test_a_table_is_extracted_to_files(client: bigquery.Client, dataset: str, lo
         b'{"id":"1","name":"n1"}',
         b'{"id":"2","name":"n2"}',
     ]
+
+
+def test_parquet_that_bigquery_exports_is_loaded_back_except_datetimes_without_a_schema(
+    client: bigquery.Client, dataset: str
+) -> None:
+    """As documented: a file says TIMESTAMP for both, so a DATETIME column wants the load to name its schema."""
+    table, uri = f"{PROJECT}.{dataset}.t", f"gs://{dataset}/out.parquet"
+    values = "TIMESTAMP '2024-01-02 03:04:05.123456Z' AS moment, TIME '03:04:05' AS clock"
+    client.query(f"CREATE TABLE `{table}` AS SELECT 1 AS id, {values}").result()
+    exported = bigquery.ExtractJobConfig(destination_format="PARQUET")
+    client.extract_table(table, uri, job_config=exported).result()
+    back = bigquery.LoadJobConfig(source_format="PARQUET")
+    client.load_table_from_uri(uri, table, job_config=back).result()
+    client.load_table_from_uri(uri, f"{table}_new", job_config=back).result()
+    both = [tuple(row.values()) for row in client.list_rows(table)]
+    assert both == [(1, datetime(2024, 1, 2, 3, 4, 5, 123456, tzinfo=UTC), dt_time(3, 4, 5))] * 2
+    assert [item.field_type for item in client.get_table(f"{table}_new").schema] == ["INTEGER", "TIMESTAMP", "TIME"]
+
+    civil = f"{table}_civil"
+    client.query(f"CREATE TABLE `{civil}` AS SELECT DATETIME '2024-01-02 03:04:05' AS moment").result()
+    client.extract_table(civil, uri, job_config=exported).result()
+    with pytest.raises(exceptions.BadRequest, match="Field moment has changed type from DATETIME to TIMESTAMP"):
+        client.load_table_from_uri(uri, civil, job_config=back).result()
+    back.schema = [bigquery.SchemaField("moment", "DATETIME")]
+    client.load_table_from_uri(uri, civil, job_config=back).result()
+    assert [row["moment"] for row in client.list_rows(civil)] == [datetime(2024, 1, 2, 3, 4, 5)] * 2  # noqa: DTZ001
+
+
+def test_labels_inside_of_a_load_are_labels_of_its_job(
+    client: bigquery.Client, dataset: str, local: LocalBigQuery
+) -> None:
+    """gcs_ocn_bq_ingest leaves a copy of its labels there; the job's own win."""
+    name = f"labelled-{dataset}"
+    config = bigquery.LoadJobConfig(source_format=JSON, schema=SCHEMA, labels={"component": "own"})
+    resource = config.to_api_repr()
+    resource["load"]["labels"] = {"component": "inner", "team": "data"}
+    uri = local.put(f"gs://{dataset}/a.json", '{"id": 1}\n')
+    config = bigquery.LoadJobConfig.from_api_repr(resource)
+    client.load_table_from_uri(uri, f"{PROJECT}.{dataset}.t", job_config=config, job_id=name).result()
+    found = client.get_job(name)
+    assert found.labels == {"component": "own", "team": "data"}
+    assert "labels" not in found._properties["configuration"]["load"]
+    assert ids(client, f"{dataset}.t") == [1]
 
 
 def test_a_rehearsed_job_failure_ends_done_with_that_reason(

@@ -69,6 +69,35 @@ def test_the_destination_and_its_dispositions(client: bigquery.Client, dataset: 
     assert values(client.list_rows(target)) == [("x",)]
 
 
+@pytest.mark.parametrize("partition", ["", "$20240501"])
+def test_query_results_fit_required_columns_unless_a_value_is_missing(
+    client: bigquery.Client, dataset: str, partition: str
+) -> None:
+    """A query's columns have no mode of their own: its values are held against the table's.
+
+    Only ALLOW_FIELD_RELAXATION gives the columns up (Google's sample "Relax a column in a query append job"); replacing
+    a whole table takes the query's schema, which requires nothing.
+    """
+    name = f"{PROJECT}.{dataset}.r"
+    required = [bigquery.SchemaField("id", "INTEGER", mode="REQUIRED"), SCHEMA[1]]
+    table = bigquery.Table(name, required)
+    table.time_partitioning = bigquery.TimePartitioning(type_="DAY") if partition else None
+    client.create_table(table)
+
+    def query(sql: str, write: str, **options: Any) -> list[str]:
+        config = bigquery.QueryJobConfig(destination=f"{name}{partition}", write_disposition=write, **options)
+        client.query(sql, job_config=config).result()
+        return [item.mode for item in client.get_table(name).schema]
+
+    for write in ("WRITE_EMPTY", "WRITE_APPEND", *(["WRITE_TRUNCATE"] if partition else [])):
+        assert query("SELECT 1 AS id, 'a' AS name", write) == ["REQUIRED", "NULLABLE"]
+        with pytest.raises(exceptions.BadRequest, match="Required field id cannot be null"):
+            query("SELECT NULL AS id, 'b' AS name", "WRITE_APPEND")
+    assert client.get_table(name).num_rows == (1 if partition else 2)
+    relaxed = query("SELECT 2 AS id", "WRITE_APPEND", schema_update_options=["ALLOW_FIELD_RELAXATION"])
+    assert relaxed == ["NULLABLE", "NULLABLE"]
+
+
 def test_a_destination_partition(client: bigquery.Client, dataset: str) -> None:
     target = bigquery.Table(f"{PROJECT}.{dataset}.p", SCHEMA[:1])
     target.time_partitioning = bigquery.TimePartitioning(type_="DAY")

@@ -10,6 +10,7 @@ from tests.conftest import PROJECT
 from typer.testing import CliRunner, Result
 
 from ingestd.cli.main import app
+from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
 
 pytestmark = pytest.mark.usefixtures("emulators")
 
@@ -21,13 +22,11 @@ def config(
     """Settings whose surroundings are complete: everything the daemon needs is there."""
     for name in ("notifications", "completions"):
         topic = publisher.create_topic(name=f"projects/{PROJECT}/topics/{unique}-{name}").name
-        dead = {"dead_letter_topic": topic}
         subscriber.create_subscription(
             request={
                 "name": f"projects/{PROJECT}/subscriptions/{unique}-{name}",
                 "topic": topic,
                 "expiration_policy": {},
-                "dead_letter_policy": dead,
             }
         )
     watched = storage_client.bucket(bucket)
@@ -88,6 +87,47 @@ def test_what_is_missing_is_named_with_its_remedy_and_fails(config: Path, unique
     shown = run("doctor", "--config", str(config), "--bucket", f"{unique}-not-there")
     assert f"✗ dataset {unique}_no  there is no such dataset" in shown.stdout
     assert "to mend" in shown.stdout.splitlines()[-1]
+
+
+def test_reads_that_the_documented_roles_do_not_permit_are_warnings_with_their_remedy(
+    config: Path, bucket: str, unique: str, faults: FaultPlan
+) -> None:
+    """With `pubsub.subscriber` and `storage.objectUser` messages are pulled and files read: no more may be asked."""
+    document = json.loads(config.read_text())
+    document["subscriptions"]["dead_letter_topic"] = f"{unique}-completions"
+    config.write_text(json.dumps(document))
+    for service, method in (
+        ("pubsub", "GetSubscription"),
+        ("pubsub", "GetTopic"),
+        ("storage", "notifications.list"),
+        ("storage", "buckets.get"),
+    ):
+        faults.add(Fault(service, method, FaultKind.FAIL, status=403, reason="forbidden"))
+    result = run("doctor", "--config", str(config), "--bucket", bucket, "--json")
+    assert result.exit_code == 0, result.output
+    found = [(one["what"], one["mark"], one["fix"]) for one in json.loads(result.stdout)]
+    for name in (f"{unique}-notifications", f"{unique}-completions"):
+        told = {mark: fix for what, mark, fix in found if what.endswith(f"subscription {name}")}
+        assert set(told) == {"ok", "warning"}
+        assert f"subscriptions add-iam-policy-binding {name} " in told["warning"]
+        assert told["warning"].endswith("--role=roles/pubsub.viewer")
+    [notified] = [fix for what, mark, fix in found if what == f"notifications of gs://{bucket}" and mark == "warning"]
+    assert notified.endswith("--role=roles/storage.legacyBucketReader")
+    assert (f"files arrive in gs://{bucket}", "ok", "") in found
+    assert (f"dead-letter topic {unique}-completions", "ok", "") in found
+
+
+def test_what_spark_lacks_is_said_and_only_fails_where_a_rule_needs_spark(
+    config: Path, bucket: str, dataset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingestd.prepare.packages.missing_packages", lambda _: "pandas >= 2.2.0 must be installed")
+    arguments = ("doctor", "--config", str(config), "--bucket", bucket, "--json")
+    result = run(*arguments)
+    assert (result.exit_code, marks(result)["Python packages for Spark"]) == (0, "warning"), result.output
+    rules = Path(json.loads(config.read_text())["rules"]["url"])
+    (rules / "two.yaml").write_text(f"When: {{Prefix: /b/}}\nDest: {{Table: {dataset}.u, UniqueColumns: [id]}}\n")
+    result = run(*arguments)
+    assert (result.exit_code, marks(result)["Python packages for Spark"]) == (1, "failed"), result.output
 
 
 def test_commands_that_print_data_print_json(bucket: str, topic: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -42,6 +43,7 @@ def load(*arguments: str) -> Result:
 
 
 def account(result: Result) -> dict[str, Any]:
+    assert result.stdout, result.stderr
     document: dict[str, Any] = json.loads(result.stdout)
     return document
 
@@ -149,6 +151,98 @@ def test_a_bad_file_is_named_and_the_others_load(folder: Path, dataset: str, ops
     assert count(bigquery_client, table) == 5
 
 
+def test_a_refused_file_is_not_called_loaded_however_often_it_is_asked(
+    dataset: str, ops: str, bucket: str, tmp_path: Path, bigquery_client: Any, storage_client: Any
+) -> None:
+    for name in ("a-b!.json", "fine.json"):
+        storage_client.bucket(bucket).blob(f"x/{name}").upload_from_string('{"id": 1}')
+    dest = f"Pattern: '/x/(.+)\\.json', Table: {dataset}.$Name, Parameters: [{{Name: Name, Expression: $1}}]"
+    written = tmp_path / "rule.yaml"
+    written.write_text(f"When: {{Prefix: /x/}}\nDisabled: true\nDest: {{{dest}, Schema: {{Autodetect: true}}}}\n")
+    arguments = [f"gs://{bucket}/x", "--rule", str(written), "-i", f"gs://{ops}/books"]
+    for number in range(2):
+        result = load(*arguments, "--json")
+        done = account(result)
+        assert (done["loaded"], done["loaded_before"]) == (1 - number, number)
+        (refused,) = done["not_loaded"]
+        assert refused["file"].endswith("/a-b!.json") and "a-b!" in refused["why"]
+        assert result.exit_code == 1, "not every file is loaded"
+    assert count(bigquery_client, f"{dataset}.fine") == 1
+    shown = load(*arguments)
+    assert "1 files were loaded by an earlier run" in shown.stdout and "not loaded gs://" in shown.stdout
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_what_an_earlier_run_could_not_load_is_not_called_loaded(
+    together: bool, dataset: str, ops: str, bucket: str, bigquery_client: Any, storage_client: Any
+) -> None:
+    bigquery_client.query_and_wait(f"CREATE TABLE {dataset}.t (id INT64)")
+    storage_client.bucket(bucket).blob("in/bad.json").upload_from_string('{"id": ')
+    storage_client.bucket(bucket).blob("in/good.json").upload_from_string('{"id": 1}')
+    how = [] if together else ["--individually"]
+    arguments = [f"gs://{bucket}/in", "-d", f"{dataset}.t", "-i", f"gs://{ops}/books", *how, "--json"]
+    first, again = load(*arguments), load(*arguments)
+    assert (first.exit_code, again.exit_code) == (1, 1), (first.output, again.output, first.exception)
+    for result, before in ((first, 0), (again, 1)):
+        done = account(result)
+        assert (done["loaded"], done["loaded_before"]) == (1 - before, before)
+        assert [one["file"].rpartition("/")[2] for one in done["not_loaded"]] == ["bad.json"]
+        assert "JSON" in done["not_loaded"][0]["why"]
+    assert count(bigquery_client, f"{dataset}.t") == 1
+
+
+def test_rows_that_are_loaded_are_not_called_lost_when_an_action_fails(
+    folder: Path, dataset: str, ops: str, tmp_path: Path
+) -> None:
+    written = tmp_path / "rule.yaml"
+    written.write_text(
+        f"""When: {{Prefix: /mine/}}
+Batch: {{Window: {{DurationInSec: 3600}}}}
+Dest: {{Table: {dataset}.kept, Schema: {{Autodetect: true}}}}
+OnSuccess:
+  - Action: query
+    Request: {{SQL: SELEC 1}}
+"""
+    )
+    arguments = [str(folder), "--rule", str(written), "-b", ops, "-i", f"gs://{ops}/books"]
+    result = load(*arguments, "--json")
+    done = account(result)
+    assert (done["loaded"], done["not_loaded"], result.exit_code) == (5, [], 1)
+    assert "SELEC" in done["unfinished"][0]["why"] or "Syntax" in done["unfinished"][0]["why"]
+    again = account(load(*arguments, "--json"))
+    assert (again["loaded"], again["loaded_before"], again["not_loaded"]) == (0, 5, [])
+
+
+def test_a_group_is_finished_when_its_files_are(
+    folder: Path, dataset: str, ops: str, tmp_path: Path, bigquery_client: Any
+) -> None:
+    """bqtail's case 051: the table is named after the group, and `OnDone` copies it."""
+    bigquery_client.query_and_wait(f"CREATE TABLE {dataset}.dummy (id INT64, name STRING)")
+    written = tmp_path / "rule.yaml"
+    written.write_text(
+        f"""When: {{Prefix: /data/case051/, Suffix: .json}}
+Dest:
+  Table: {dataset}.dummy_$GroupID
+  Schema: {{Template: {dataset}.dummy}}
+  Transient: {{Dataset: {dataset}}}
+Batch:
+  MultiPath: true
+  Window: {{DurationInSec: 7200}}
+  Group:
+    DurationInSec: 7200
+    OnDone:
+      - Action: copy
+        Request: {{Append: true, Source: {dataset}.dummy_$GroupID, Dest: {dataset}.dummy}}
+OnSuccess:
+  - Action: delete
+"""
+    )
+    result = load(f"-r={written}", f"-s={folder}", f"-b={ops}", f"-i=gs://{ops}/books", "--json")
+    assert result.exit_code == 0, result.output
+    assert account(result)["loaded"] == 5
+    assert count(bigquery_client, f"{dataset}.dummy") == 5
+
+
 def test_a_dry_run_prints_the_rule_and_touches_nothing(
     folder: Path, dataset: str, ops: str, storage_client: Any
 ) -> None:
@@ -199,6 +293,93 @@ def test_a_mistake_is_said_at_once(arguments: list[str], complaint: str, tmp_pat
     assert result.exit_code == 1
     assert complaint in result.stderr
     assert "Traceback" not in result.stderr
+
+
+# Every command line of bqtail's README and of its command's, as they are written there. What they only name is put
+# beside them: a folder, a file, rules here and in a bucket.
+DOCUMENTED = [
+    "-s=localSourceFolder -d='myproject:mydataset.mytable' -w=90 -p=myproject -V",
+    "-s=localSourceFolder -d='myproject:mydataset.mytable' -w=90 -b=myGSBucket",
+    "-s=localSourceFolder -r='myrule.yaml' -b=myGSBucket",
+    "-s=gs://myBucket/folder -r='myrule.yaml'",
+    "-s=gs://myBuckey/folder/mydatafile.csv -d='myProject:mydataset.mytable' -a  -V",
+    "-s=gs://myBuckey/folder/mydatafile.csv -r=performance.yaml",
+    "-r='myRuleURL -V' -p=myProject",
+    "-s=mydatafile -d='myProject:mydataset.mytable' -V",
+    "-r=gs://MY_CONFIG_BUCKET/BqTail/Rules/sys/bqjob.yaml -V",
+    "-s=mydatafile -d='myProject:mydataset.mytable' -b=myGCSBucket",
+    "-s=gs://myBuckey/folder/mydatafile.csv -d='myProject:mydataset.mytable'",
+    "-s=mydatafile -r='myRuleURL'  -b=myGCSBucket",
+    "-s=mylocaldatafolder -d='myProject:mydataset.mytable' -b=myGCSBucket",
+    "-s=mylocaldatafolder -d='myProject:mydataset.mytable' -w=120  -b=myGCSBucket",
+    "-s=mylocaldatafolder -r='myRuleURL' -X",
+    "-s=mylocaldatafolder -d='myProject:mydataset.mytable' -w=120 -h=~/.bqtail",
+    "-c=pathTo/custom.json -s=mydatafile -d='myProject:mydataset.mytable'",
+    "-h",
+]
+
+
+@pytest.mark.parametrize("line", DOCUMENTED)
+def test_a_command_line_of_bqtail_is_taken_as_it_is_written(
+    line: str, dataset: str, ops: str, tmp_path: Path, monkeypatch: Any, bigquery_client: Any, storage_client: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("localSourceFolder/a.csv", "mylocaldatafolder/b.csv", "mydatafile"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text("1,x\n")
+    rule = f"When: {{Prefix: /folder/}}\nDest: {{Table: {dataset}.mytable, SourceFormat: CSV}}\n"
+    for name in ("myrule.yaml", "performance.yaml", "myRuleURL"):
+        Path(name).write_text(rule)
+    stored = {"folder/mydatafile.csv": "1,x\n", "BqTail/Rules/sys/bqjob.yaml": rule}
+    for name, text in stored.items():
+        storage_client.bucket(ops).blob(name).upload_from_string(text)
+    names = {"myproject": bigquery_client.project, "myProject": bigquery_client.project, "mydataset": dataset}
+    names |= dict.fromkeys(("myGSBucket", "myGCSBucket", "myBucket", "myBuckey", "MY_CONFIG_BUCKET"), ops)
+    for name, real in names.items():
+        line = line.replace(name, real)
+    result = load(*shlex.split(line), *([] if "-V" in line or line == "-h" else ["--dry-run"]))
+    assert result.exit_code == 0, result.output
+    if "-V" in line:
+        assert "Rule is VALID" in result.stdout
+    elif line != "-h":
+        assert f"{dataset}.mytable" in result.stdout and "1 files" in result.stdout
+    if "-w=" in line:
+        assert f"DurationInSec: {90 if '-w=90' in line else 120}\n" in result.stderr
+
+
+def test_flags_as_bqtail_writes_them_load_the_same_rows(
+    folder: Path, dataset: str, ops: str, tmp_path: Path, bigquery_client: Any
+) -> None:
+    bigquery_client.query_and_wait(f"CREATE TABLE {dataset}.t (id INT64, name STRING)")
+    books = f"-i=gs://{ops}/books"
+    done = account(load(f"-s={folder}", f"-d={dataset}.t", "-w=3600", f"-b={ops}", "-S=.json", books, "--json"))
+    assert (done["loaded"], done["not_loaded"]) == (5, [])
+    bare = account(load("-s", str(folder), "-d", f"{dataset}.t", "-w", "3600", "-b", ops, "-l", "off", books, "--json"))
+    assert bare["loaded"] == 5, "copies of local files go: the same files are loaded again"
+    assert count(bigquery_client, f"{dataset}.t") == 10
+
+
+def test_a_source_in_another_cloud_is_refused_with_what_to_do() -> None:
+    result = load("-s=s3://myBucket/dataxx/", "-d=a.b", "-X")
+    assert result.exit_code == 1
+    assert "s3://myBucket/dataxx" in result.stderr and "Storage Transfer Service" in result.stderr
+
+
+def test_a_rule_finds_the_files_beside_it(folder: Path, dataset: str, ops: str, bigquery_client: Any) -> None:
+    rule = folder.parent / "rule.yaml"
+    (folder.parent / "after.sql").write_text("SELECT COUNT(*) AS n FROM $DestTable")
+    rule.write_text(
+        f"""When: {{Prefix: /mine/, Suffix: .json}}
+Batch: {{Window: {{DurationInSec: 3600}}}}
+Dest: {{Table: {dataset}.things, Schema: {{Autodetect: true}}}}
+OnSuccess:
+  - {{Action: query, Request: {{SQLURL: after.sql, Dest: {dataset}.counted, Append: false}}}}
+"""
+    )
+    result = load(str(folder), "--rule", str(rule), "-b", ops, "-i", f"gs://{ops}/books", "--json")
+    assert result.exit_code == 0, result.output
+    (row,) = bigquery_client.query_and_wait(f"SELECT n FROM {dataset}.counted")
+    assert row["n"] == 5
 
 
 def test_a_rule_file_is_validated_and_used(folder: Path, dataset: str, ops: str, tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ async def endpoint(ctx) -> AsyncIterator[tuple[Endpoint, str]]:
 
 async def test_a_call_feeds_the_next_action_and_a_bad_status_fails(ctx, clients, endpoint, topic):
     service, url = endpoint
-    ctx = replace(ctx, settings=replace(ctx.settings, allowed_hosts=("127.0.0.1",)))
+    ctx = replace(ctx, settings=replace(ctx.settings, allowed_hosts=("127.0.0.1:*",)))
     service.statuses = [503, 200]
     await run(
         ctx,

@@ -7,6 +7,7 @@ import pytest
 from ingestd.localcloud.faults import FaultKind
 from ingestd.model.errors import Fatal, NotFound, PreconditionFailed, Transient
 from ingestd.model.objects import ABSENT, Generation, ObjectRef
+from ingestd.ports import Copy, Deletion, ObjectStore
 
 
 async def test_what_was_written_is_read_back_with_its_description(ports, bucket):
@@ -210,3 +211,105 @@ async def test_generations_are_numbers(ports, bucket):
     generation = await ports.store.create(ObjectRef(bucket, "x"), b"")
     assert isinstance(generation, int) and generation > Generation(0)
     assert (await ports.store.read(ObjectRef(bucket, "x")))[0] == b""
+
+
+async def written(store: ObjectStore, bucket: str, count: int) -> list[Deletion]:
+    refs = [ObjectRef(bucket, f"many/{number:03d} #?é.json") for number in range(count)]
+    return [Deletion(ref, await store.create(ref, b"{}", metadata={"own": "1"})) for ref in refs]
+
+
+async def names(store: ObjectStore, bucket: str, prefix: str = "many/") -> list[str]:
+    return [info.ref.name async for info in store.list(ObjectRef(bucket, prefix))]
+
+
+async def test_many_are_described_as_one_by_one(ports, bucket):
+    made = await written(ports.store, bucket, 3)
+    missing = ObjectRef(bucket, "many/missing")
+    found = await ports.store.stat_all([made[0].ref, missing, made[2].ref])
+    assert found == [await ports.store.stat(made[0].ref), None, await ports.store.stat(made[2].ref)]
+    (lost,) = await ports.store.stat_all([ObjectRef("no-such-bucket-here", "x")])
+    assert isinstance(lost, NotFound)
+
+
+async def test_nothing_at_all_is_fine(ports):
+    assert [*await ports.store.stat_all([]), *await ports.store.delete_all([]), *await ports.store.copy_all([])] == []
+
+
+async def test_each_of_many_deletes_has_its_own_outcome(ports, bucket):
+    """More than one request holds; among them one that is gone, one that was replaced, and one nobody may touch."""
+    made = await written(ports.store, bucket, 205)
+    await ports.store.delete(made[3].ref)
+    await ports.store.create(made[150].ref, b"newer")
+    stranger = Deletion(ObjectRef("no-such-bucket-here", "x"), Generation(1))
+    outcomes = await ports.store.delete_all([*made, stranger])
+    assert [number for number, one in enumerate(outcomes) if one is not True] == [3, 150, 205]
+    assert outcomes[3] is False
+    assert isinstance(outcomes[150], PreconditionFailed)
+    assert isinstance(outcomes[205], NotFound)
+    assert await names(ports.store, bucket) == [made[150].ref.name]
+
+
+async def test_only_what_was_refused_for_now_is_deleted_again(ports, bucket, fault, cloud):
+    made = await written(ports.store, bucket, 10)
+    for number, status in ((2, 503), (5, 429), (7, 503)):
+        resource = f"{bucket}/{made[number].ref.name}"
+        fault("storage", "objects.delete", resource=resource, status=status, times=2)
+    before = cloud.storage.hooks.operations["objects.delete"]
+    assert await ports.store.delete_all(made) == [True] * 10
+    assert cloud.storage.hooks.operations["objects.delete"] - before == 10 + 3 * 2
+    assert await names(ports.store, bucket) == []
+
+
+async def test_what_stays_refused_is_one_objects_failure(ports, bucket, fault):
+    made = await written(ports.store, bucket, 6)
+    fault("storage", "objects.delete", resource=f"{bucket}/{made[1].ref.name}", status=503)
+    fault("storage", "objects.delete", resource=f"{bucket}/{made[4].ref.name}", status=403, reason="forbidden")
+    outcomes = await ports.store.delete_all(made)
+    assert isinstance(outcomes[1], Transient)
+    assert isinstance(outcomes[4], Fatal)
+    assert [outcomes[number] for number in (0, 2, 3, 5)] == [True] * 4
+    assert await names(ports.store, bucket) == [made[1].ref.name, made[4].ref.name]
+
+
+async def test_many_deletes_whose_answer_was_lost_find_them_gone(ports, bucket, fault):
+    made = await written(ports.store, bucket, 5)
+    fault("storage", "objects.delete", FaultKind.DROP_RESPONSE, resource=f"{bucket}/{made[4].ref.name}", times=1)
+    outcomes = await ports.store.delete_all(made)
+    assert outcomes[4] is False
+    assert all(isinstance(one, bool) for one in outcomes)
+    assert await names(ports.store, bucket) == []
+
+
+def copies(made: list[Deletion], bucket: str) -> list[Copy]:
+    return [
+        Copy(one.ref, ObjectRef(bucket, f"copied/{number}"), one.generation, ABSENT, {"added": "2"})
+        for number, one in enumerate(made)
+    ]
+
+
+async def test_each_of_many_copies_has_its_own_outcome(ports, bucket):
+    made = await written(ports.store, bucket, 4)
+    await ports.store.create(made[1].ref, b"newer")
+    await ports.store.create(ObjectRef(bucket, "copied/2"), b"other")
+    asked = copies(made, bucket)
+    outcomes = await ports.store.copy_all(asked)
+    assert isinstance(outcomes[1], NotFound)
+    assert isinstance(outcomes[2], PreconditionFailed)
+    for number in (0, 3):
+        info = await ports.store.stat(asked[number].target)
+        assert (info.generation, info.metadata) == (outcomes[number], {"own": "1", "added": "2"})
+        assert info.content_type == "application/json"
+
+
+async def test_many_copies_whose_answer_was_lost_are_known_as_ours(ports, bucket, fault):
+    asked = copies(await written(ports.store, bucket, 3), bucket)
+    fault("storage", "objects.rewrite", FaultKind.DROP_RESPONSE, resource=f"{bucket}/copied/2", times=1)
+    outcomes = await ports.store.copy_all(asked)
+    assert outcomes == [(await ports.store.stat(one.target)).generation for one in asked]
+
+
+async def test_a_copy_that_is_refused_for_now_is_made_again(ports, bucket, fault):
+    asked = copies(await written(ports.store, bucket, 3), bucket)
+    fault("storage", "objects.rewrite", resource=f"{bucket}/copied/1", status=503, times=1)
+    outcomes = await ports.store.copy_all(asked)
+    assert outcomes == [(await ports.store.stat(one.target)).generation for one in asked]

@@ -4,11 +4,11 @@ import asyncio
 import gzip
 import sys
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from tests.spark.batches import Batches, lines
+from tests.spark.connector import connector
 from tests.spark.processes import QUICK
 from tests.spark.scenarios.faults import running
 from tests.unit.localcloud.bigquery.files.support import schema
@@ -23,29 +23,6 @@ from ingestd.prepare.start import spark_for
 from ingestd.settings import Spark as SparkSettings
 
 COLUMNS = schema("id INT64 REQUIRED", "name STRING", "tags STRING REPEATED")
-
-
-def connector(endpoint: str) -> dict[str, str]:
-    """An old connector on a new Hadoop wants plain numbers; an emulator wants no credentials."""
-    found = find_spec("pyspark_gcs")
-    assert found is not None
-    assert found.origin is not None
-    (jar,) = (Path(found.origin).parent / "jars").glob("*.jar")
-    options = {
-        "impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
-        "storage.root.url": endpoint,
-        "project.id": "test-project",
-        "auth.null.enable": "true",
-        "auth.service.account.enable": "false",
-        "block.size": "67108864",
-        "rewrite.max.chunk.size": "536870912",
-        "outputstream.buffer.size": "1048576",
-        "outputstream.sync.min.interval": "0",
-        "inputstream.inplace.seek.limit": "8388608",
-        "inputstream.min.range.request.size": "2097152",
-        "create.items.conflict.check.enable": "false",
-    }
-    return {"spark.jars": str(jar)} | {f"spark.hadoop.fs.gs.{name}": value for name, value in options.items()}
 
 
 async def main(folder: Path) -> None:

@@ -18,8 +18,8 @@ import farmhash
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from tests.spark.batches import NDJSON, Batches, lines
+from tests.spark.connector import connector
 from tests.spark.processes import children, connect_server, free_port, kill_group
-from tests.spark.scenarios.bucket import connector
 from tests.spark.scenarios.faults import running
 from tests.unit.localcloud.bigquery.files.support import schema
 

@@ -135,9 +135,10 @@ class ScriptedHttp:
     asked: list[dict[str, Any]] = field(default_factory=list)
 
     async def request(
-        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes, limit: timedelta
+        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes, limit: timedelta, reach: Any
     ) -> HttpAnswer:
-        self.asked.append({"method": method, "url": url, "headers": dict(headers), "body": body, "limit": limit})
+        asked = {"method": method, "url": url, "headers": dict(headers), "body": body, "limit": limit, "reach": reach}
+        self.asked.append(asked)
         answer = self.answers.pop(0) if self.answers else HttpAnswer(200, {}, b"{}")
         if isinstance(answer, Exception):
             raise answer

@@ -5,6 +5,7 @@ import pytest
 from ingestd.actions.executor import ActionFailed
 from ingestd.actions.move import move_file
 from ingestd.actions.objects import Fate, loop_guard
+from ingestd.localcloud.bindings import CoreStore
 from ingestd.localcloud.faults import Fault, FaultKind
 from ingestd.model.errors import BadInput, Fatal, Transient
 from ingestd.model.objects import FileVersion, ObjectRef
@@ -121,6 +122,21 @@ async def test_a_newer_upload_is_never_moved(batch):
     await batch.run(MOVE)
     assert batch.storage.read("inbox", "a.json") == b"newer"
     assert batch.names("outbox") == []
+
+
+async def test_an_upload_between_copy_and_delete_is_never_deleted(batch, monkeypatch):
+    batch.upload("a.json", b"loaded")
+    copy = CoreStore.copy
+
+    async def then_uploaded(self, *args, **options):
+        made = await copy(self, *args, **options)
+        batch.storage.write("inbox", "a.json", b"newer")
+        return made
+
+    monkeypatch.setattr(CoreStore, "copy", then_uploaded)
+    await batch.run(MOVE)
+    assert batch.storage.read("inbox", "a.json") == b"newer"
+    assert batch.storage.read("outbox", "failed/a.json") == b"loaded"
 
 
 async def test_an_older_file_at_the_destination_makes_way(batch):

@@ -2,15 +2,19 @@
 
 import base64
 from datetime import timedelta
+from ipaddress import ip_address
 
 import orjson
 import pytest
 from pydantic import SecretStr
 
-from ingestd.actions.call import check_host
 from ingestd.actions.executor import ActionFailed
+from ingestd.actions.hosts import check_host, reach
 from ingestd.model.errors import BadInput, Fatal, Throttled, Transient
 from ingestd.ports import HttpAnswer
+from ingestd.rules.parsing import parse_file
+from ingestd.rules.rule import plain
+from ingestd.rules.source import FolderSource
 
 URL = "https://api.example/hook?token=secret"
 
@@ -76,6 +80,25 @@ async def test_a_call_reads_its_body_from_a_file(batch):
     assert batch.http.asked[0]["body"] == b"\xff\x00"
 
 
+async def test_the_variables_of_a_body_in_a_bucket_are_filled_in(batch):
+    batch.storage.write("outbox", "body.txt", b'{"BatchID": "$EventID", "URIS": "$URLs"}')
+    batch.values = {"URLs": "gs://in/a.json,gs://in/b.json"}
+    await batch.run(call(Method="POST", BodyURL="gs://outbox/body.txt"))
+    sent = orjson.loads(batch.http.asked[0]["body"])
+    assert sent == {"BatchID": "117", "URIS": "gs://in/a.json,gs://in/b.json"}
+
+
+async def test_a_body_beside_its_rule_is_sent_filled_in(batch, tmp_path):
+    (tmp_path / "body.txt").write_text("batch $EventID")
+    action = call(Method="POST", BodyURL="body.txt")
+    rule = orjson.dumps({"Dest": {"Table": "a.b"}, "OnSuccess": [action]})
+    source = FolderSource(tmp_path)
+    parsed = await parse_file(f"{tmp_path}/rule.json", rule, source.root, source.read)
+    (read,) = plain(parsed.rules[0].rule.spec)["OnSuccess"]
+    await batch.run(read)
+    assert batch.http.asked[0]["body"] == b"batch 117"
+
+
 async def test_a_call_proves_who_it_is(batch):
     await batch.run(call(Auth=True), call(Scopes=["a", "b"], Auth=True))
     assert [asked["headers"]["Authorization"] for asked in batch.http.asked] == [
@@ -110,7 +133,15 @@ async def test_a_refusal_is_not_repeated(batch):
     ("url", "allowed"),
     [
         ("https://api.example/x", True),
-        ("https://API.example:8443/x", True),
+        ("https://API.example:443/x", True),
+        ("https://api.example:8443/x", False),
+        ("http://api.example:443/x", False),
+        ("https://api.example:22/x", False),
+        ("http://ported.example:8080/", True),
+        ("http://ported.example/", False),
+        ("http://any.example:9/", True),
+        ("http://[::1]:8080/", True),
+        ("http://[::1]/", False),
         ("https://deep.sub.wild.example/", True),
         ("https://wild.example/", False),
         ("https://api.example.evil.com/", False),
@@ -122,12 +153,50 @@ async def test_a_refusal_is_not_repeated(batch):
     ],
 )
 def test_only_allowed_hosts_are_called(url, allowed):
-    hosts = ("api.example", "*.wild.example")
+    hosts = ("api.example", "*.wild.example", "ported.example:8080", "any.example:*", "[::1]:8080")
     if allowed:
         check_host(url, hosts)
         return
     with pytest.raises(BadInput):
         check_host(url, hosts)
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "reached"),
+    [
+        ("wild.example", "93.184.215.14", True),
+        ("wild.example", "2606:2800:21f:cb07::1", True),
+        ("wild.example", "10.1.2.3", False),
+        ("wild.example", "127.0.0.1", False),
+        ("wild.example", "169.254.169.254", False),
+        ("wild.example", "::ffff:169.254.169.254", False),
+        ("wild.example", "64:ff9b::a9fe:a9fe", False),
+        ("wild.example", "192.168.7.7", True),
+        ("corp.example", "10.1.2.3", True),
+        ("corp.example", "fd00::7", True),
+        ("corp.example", "100.64.1.1", True),
+        ("corp.example", "127.0.0.1", False),
+        ("corp.example", "169.254.169.254", False),
+        ("corp.example", "fd20:ce::254", False),
+        ("corp.example", "0.0.0.0", False),
+        ("corp.example", "224.0.0.1", False),
+        ("localhost", "127.0.0.1", True),
+        ("localhost", "::1", True),
+        ("localhost", "169.254.169.254", False),
+        ("::1", "::1", True),
+    ],
+)
+def test_a_name_leads_no_further_than_the_list_says(host, address, reached):
+    """`wild.example` is allowed by a wildcard only; 192.168.7.7 and ::1 are listed themselves."""
+    hosts = ("*.example", "*", "corp.example", "localhost", "192.168.7.*", "[::1]")
+    url = f"http://[{host}]/" if ":" in host else f"http://{host}/"
+    assert reach(url, hosts)(ip_address(address)) is reached
+
+
+async def test_a_call_hands_on_what_its_host_may_lead_to(batch):
+    await batch.run(call())
+    (asked,) = batch.http.asked
+    assert asked["reach"](ip_address("10.0.0.1")) and not asked["reach"](ip_address("169.254.169.254"))
 
 
 async def test_without_an_allow_list_nothing_is_called(batch):
@@ -200,6 +269,20 @@ async def test_the_token_comes_from_a_file_or_the_rules_credentials(batch, tmp_p
     )
     tokens = [asked["headers"]["Authorization"] for asked in batch.http.asked]
     assert tokens == ["Bearer xoxb-file", "Bearer xoxb-object", "Bearer xoxb-own"]
+
+
+SEALED = {"URL": "gs://outbox/slack.json.enc", "Key": "ring/key"}
+
+
+async def test_the_daemons_own_token_stands_for_one_that_a_key_encrypts(batch):
+    await batch.run(notify(Channels="#ops", Message="x", Secret=SEALED))
+    assert batch.http.asked[0]["headers"]["Authorization"] == "Bearer xoxb-1"
+
+
+async def test_without_a_token_of_its_own_the_daemon_says_how_to_get_what_a_key_encrypts(batch):
+    batch.settings = {}
+    with pytest.raises(ActionFailed, match=r"Credentials\.Key.*set actions\.slack_token_file"):
+        await batch.run(notify(Channels="#ops", Message="x", Secret=SEALED))
 
 
 async def test_without_a_token_the_message_says_where_to_put_one(batch):

@@ -1,5 +1,6 @@
 """The journal against a replica that was frozen while others went on."""
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
@@ -8,9 +9,10 @@ import pytest
 from tests.sim.memory_store import MemoryStore
 from tests.unit.ledger.records import record
 
-from ingestd.batch.journal import Journal, LeaseLost
-from ingestd.batch.record import Phase
+from ingestd.batch.journal import Held, Journal, LeaseLost
+from ingestd.batch.record import Phase, Record
 from ingestd.model.clock import ManualClock
+from ingestd.model.errors import PreconditionFailed
 from ingestd.model.objects import ObjectRef
 
 
@@ -31,7 +33,9 @@ async def test_an_end_that_comes_after_the_lease_does_not_undo_what_others_did_s
     assert await journal("b").claim(other)
     other.record = replace(other.record, phase=Phase.FAILED, error="refused")
     await journal("b").finish(other)
-    await journal("c").reopen(other.record.reopened(clock.now()))
+    finished = await journal("c").finished(record())
+    assert finished is not None
+    await journal("c").reopen(finished.reopened(clock.now()))
     with pytest.raises(LeaseLost):
         await journal("a").finish(frozen)
     assert not await journal("c").is_finished(record()), "the new try was told to be over"
@@ -47,3 +51,159 @@ async def test_an_end_within_the_lease_costs_no_further_write() -> None:
     held.record = replace(held.record, phase=Phase.DONE)
     await journal.finish(held)
     assert store.operations["insert"] == 2
+
+
+class _Paused:
+    """Somebody's store that stands still before it deletes anything."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.deleting = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def delete(self, ref: ObjectRef, **options: Any) -> bool:
+        self.deleting.set()
+        await self.go_on.wait()
+        return await self._store.delete(ref, **options)
+
+
+class _Failed:
+    """A batch that has failed, and those who look at it."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = MemoryStore(self.clock)
+
+    def journal(self, owner: str, store: Any = None) -> Journal:
+        place = ObjectRef("ops", "j")
+        return Journal(cast("Any", store or self.store), place, self.clock, owner=owner, lease=timedelta(seconds=60))
+
+    async def ended(self, held: Held | None, phase: Phase = Phase.FAILED) -> Record:
+        assert held is not None
+        held.record = replace(held.record, phase=phase)
+        await self.journal("a").finish(held)
+        finished = await self.journal("a").finished(held.record)
+        assert finished is not None
+        return finished
+
+    async def places(self) -> list[str]:
+        return [info.ref.name.split("/")[1] async for info in self.store.list(ObjectRef("ops", "j/"))]
+
+
+async def test_a_batch_opened_again_is_in_a_place_however_long_its_opener_stands_still() -> None:
+    failed = _Failed()
+    ended = await failed.ended(await failed.journal("a").open(record(), claim=True))
+    paused = _Paused(failed.store)
+    opening = asyncio.create_task(failed.journal("cli", paused).reopen(ended.reopened(failed.clock.now())))
+    await paused.deleting.wait()
+    assert await failed.places() == ["Done", "Running"], (
+        "`Running/` comes first: without it, dying here loses the batch"
+    )
+    failed.clock.advance(timedelta(seconds=61))
+    sweeper = failed.journal("b")
+    found = await sweeper.read(sweeper.running(record()))
+    assert found is not None
+    assert not await sweeper.is_finished(found.record), "it was opened again: what is under `Done/` counts no more"
+    assert await sweeper.claim(found)
+    await failed.ended(found, Phase.DONE)
+    paused.go_on.set()
+    await opening
+    assert await failed.places() == ["Done"], "the end of the second try was removed for that of the first"
+    known = await sweeper.known(record())
+    assert known is not None
+    assert known.phase is Phase.DONE
+
+
+async def test_whoever_opens_a_batch_that_somebody_else_opened_since_is_told_so() -> None:
+    failed = _Failed()
+    ended = await failed.ended(await failed.journal("a").open(record(), claim=True))
+    again = await failed.journal("cli").reopen(ended.reopened(failed.clock.now()), keep=True)
+    await failed.ended(again)
+    with pytest.raises(PreconditionFailed):
+        await failed.journal("cli").reopen(ended.reopened(failed.clock.now()))
+    assert await failed.places() == ["Done"]
+
+
+async def test_a_try_that_was_opened_again_ends_although_its_opener_died_before_done_was_gone() -> None:
+    failed = _Failed()
+    ended = await failed.ended(await failed.journal("a").open(record(), claim=True))
+    paused = _Paused(failed.store)
+    opening = asyncio.create_task(failed.journal("cli", paused).reopen(ended.reopened(failed.clock.now())))
+    await paused.deleting.wait()
+    opening.cancel()
+    held = await failed.journal("b").read(failed.journal("b").running(record()))
+    await failed.ended(held, Phase.DONE)
+    known = await failed.journal("b").known(record())
+    assert known is not None
+    assert (known.phase, await failed.places()) == (Phase.DONE, ["Done"])
+
+
+async def test_the_first_end_of_a_batch_is_never_written_over() -> None:
+    """A replica that comes late opens the batch once more, and ends it after it has ended."""
+    clock = ManualClock()
+    store = MemoryStore(clock)
+
+    def journal(owner: str) -> Journal:
+        return Journal(cast("Any", store), ObjectRef("ops", "j"), clock, owner=owner, lease=timedelta(seconds=60))
+
+    first = await journal("a").open(record(), claim=True)
+    assert first is not None
+    first.record = replace(first.record, phase=Phase.DONE, error="")
+    await journal("a").finish(first)
+    late = await journal("b").open(record(), claim=True)
+    assert late is not None
+    late.record = replace(late.record, phase=Phase.FAILED, error="came late")
+    await journal("b").finish(late)
+    ended = await journal("c").finished(record())
+    assert ended is not None and ended.phase is Phase.DONE
+
+
+async def test_of_two_that_claim_the_same_record_one_gets_it() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock)
+
+    def journal(owner: str) -> Journal:
+        return Journal(cast("Any", store), ObjectRef("ops", "j"), clock, owner=owner, lease=timedelta(seconds=60))
+
+    assert await journal("gone").open(record(), claim=True) is not None
+    clock.advance(timedelta(seconds=61))
+    seen = [await journal(name).find(record()) for name in ("fast", "slow")]
+    claimed = [await journal(name).claim(cast("Held", held)) for name, held in zip(("fast", "slow"), seen, strict=True)]
+    assert claimed == [True, False]
+
+
+async def test_a_record_under_somebody_elses_lease_is_not_claimed() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock)
+
+    def journal(owner: str) -> Journal:
+        return Journal(cast("Any", store), ObjectRef("ops", "j"), clock, owner=owner, lease=timedelta(seconds=60))
+
+    assert await journal("a").open(record(), claim=True) is not None
+    for wait, claimed in ((59, False), (2, True)):
+        clock.advance(timedelta(seconds=wait))
+        found = await journal("b").find(record())
+        assert found is not None and await journal("b").claim(found) is claimed
+
+
+async def test_an_end_is_taken_back_only_in_the_generation_that_was_opened_again() -> None:
+    """Whoever opened the batch again stood still until its new try had ended: that end stays."""
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    journal = Journal(cast("Any", store), ObjectRef("ops", "j"), clock, owner="a", lease=timedelta(seconds=60))
+    held = await journal.open(record(), claim=True)
+    assert held is not None
+    held.record = replace(held.record, phase=Phase.FAILED, error="refused")
+    await journal.finish(held)
+    finished = await journal.finished(record())
+    assert finished is not None
+    again = await journal.reopen(finished.reopened(clock.now()), keep=True)
+    stood_still = again.record
+    again.record = replace(again.record, phase=Phase.DONE, error="")
+    await journal.finish(again)
+    await journal._take_back(stood_still)
+    ended = await journal.finished(record())
+    assert ended is not None and ended.phase is Phase.DONE

@@ -10,6 +10,7 @@ import pytest
 from ingestd.batch.content import Chunk, Fate, Load, Progress, SetAside
 from ingestd.batch.manifest import from_manifest, to_manifest
 from ingestd.batch.record import Kind, Phase, Record
+from ingestd.model.errors import NewerVersion
 from ingestd.model.objects import FileVersion, Generation, ObjectRef
 
 NOW = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -71,8 +72,8 @@ def test_the_files_of_a_large_batch_are_not_written_twice() -> None:
 
 
 def test_a_record_from_the_future_is_refused() -> None:
-    document = orjson.loads(record(1).to_json()) | {"schema_version": 4}
-    with pytest.raises(ValueError, match="schema_version 4"):
+    document = orjson.loads(record(1).to_json()) | {"schema_version": 5}
+    with pytest.raises(NewerVersion, match="schema_version 5"):
         Record.from_json(orjson.dumps(document))
 
 

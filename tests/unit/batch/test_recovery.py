@@ -155,6 +155,8 @@ def test_a_repetition_keeps_the_files_and_takes_the_next_number() -> None:
     assert [chunk.job for chunk in again.chunks] == [1, 4, 3]
     assert again.chunks[1].files == progress.chunks[1].files
     assert again.reloads == 0
+    once_more = repeated(again, again.chunks[0], failures=1)
+    assert [chunk.job for chunk in once_more.chunks] == [5, 4, 3], "a number is a job's id: none is used twice"
 
 
 def test_giving_up_a_chunk_keeps_the_others() -> None:

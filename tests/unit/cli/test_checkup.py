@@ -1,12 +1,40 @@
 """What the doctor makes of what it finds."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
 
 import pytest
+from google.cloud.storage.bucket import LifecycleRuleDelete, LifecycleRuleSetStorageClass
 
-from ingestd.cli.checkup import CONSUME, WRITE, Check, Mark, bucket, locations, near, notification, sink, subscription
-from ingestd.gcp.inspection import BucketFacts, NotificationFacts, SinkFacts, SubscriptionFacts
+from ingestd.cli.checkup import (
+    CONSUME,
+    FILL,
+    PUBLISH,
+    WRITE,
+    Check,
+    Kept,
+    Mark,
+    bucket,
+    filling,
+    lifecycle,
+    locations,
+    near,
+    notification,
+    publishing,
+    pulling,
+    sink,
+    subscription,
+)
+from ingestd.cli.doctor import kept
+from ingestd.gcp.inspection import (
+    BucketFacts,
+    DeletionFacts,
+    NotificationFacts,
+    SinkFacts,
+    SubscriptionFacts,
+    deletions_of,
+)
+from ingestd.settings import Settings
 
 TOPIC = "projects/p/topics/t"
 GOOD = SubscriptionFacts(
@@ -15,10 +43,9 @@ GOOD = SubscriptionFacts(
     ack_deadline=timedelta(seconds=60),
     retention=timedelta(days=31),
     expires_after=None,
-    dead_letter_topic="projects/p/topics/dead",
+    dead_letter_topic="",
     push=False,
     filter="",
-    granted=frozenset(CONSUME),
 )
 
 
@@ -32,15 +59,30 @@ def test_a_bucket_must_be_there_and_permit_the_work() -> None:
     assert "buckets create gs://b --location=EU" in gone.fix
 
 
+def test_what_may_be_done_is_told_from_what_is_granted() -> None:
+    nothing: frozenset[str] = frozenset()
+    assert pulling("notifications", "s", frozenset(CONSUME)).mark is Mark.OK
+    refused = pulling("notifications", "projects/p/subscriptions/s", nothing)
+    assert refused.mark is Mark.FAILED
+    assert "subscriptions add-iam-policy-binding s " in refused.fix and "roles/pubsub.subscriber" in refused.fix
+    assert publishing("dead-letter topic", "t", frozenset(PUBLISH)).mark is Mark.OK
+    assert "roles/pubsub.publisher" in publishing("dead-letter topic", "t", nothing).fix
+    assert filling("d.t", None) is None  # it may be made from a template
+    assert filling("d.t", frozenset(FILL)) is None
+    unfilled = filling("p.d.t", frozenset(FILL[:1]))
+    assert unfilled is not None
+    assert (unfilled.mark, unfilled.found) == (Mark.FAILED, "not permitted: bigquery.tables.updateData")
+    assert unfilled.fix == "grant roles/bigquery.dataEditor on the dataset p.d"
+
+
 @pytest.mark.parametrize(
     ("changes", "mark", "fix"),
     [
-        ({"granted": frozenset()}, Mark.FAILED, "roles/pubsub.subscriber"),
         ({"push": True}, Mark.FAILED, "--push-endpoint=''"),
         ({"topic": "_deleted-topic_"}, Mark.FAILED, "anew"),
         ({"expires_after": timedelta(days=31)}, Mark.WARNING, "--expiration-period=never"),
         ({"retention": timedelta(hours=1)}, Mark.WARNING, "--message-retention-duration=31d"),
-        ({"dead_letter_topic": ""}, Mark.WARNING, "--dead-letter-topic="),
+        ({"dead_letter_topic": "projects/p/topics/dead"}, Mark.WARNING, "--clear-dead-letter-policy"),
     ],
 )
 def test_a_subscription_that_loses_or_blocks_messages_is_noticed(
@@ -100,3 +142,51 @@ def test_bigquery_loads_only_from_nearby(dataset: str, place: str, loads: bool) 
     assert [*locations({"d": None}, {}, "p")] == [
         Check("dataset d", Mark.FAILED, "there is no such dataset", "bq mk --dataset --location=US p:d")
     ]
+
+
+KEPT = (Kept("journal/register/", 400, "known"), Kept("journal/Done/", 38, "told", vital=False))
+
+
+@pytest.mark.parametrize(
+    ("deletions", "mark"),
+    [
+        ((), Mark.OK),
+        ((DeletionFacts(60, ("journal/Done/",)), DeletionFacts(14, ("staging/",))), Mark.OK),
+        ((DeletionFacts(400, ("journal/register/",)),), Mark.OK),
+        ((DeletionFacts(399, ("journal/register/",)),), Mark.FAILED),
+        ((DeletionFacts(60, ("journal/",)),), Mark.FAILED),  # meant for Done, and takes all
+        ((DeletionFacts(60, ("journal/register/p.d.t",)),), Mark.FAILED),
+        ((DeletionFacts(90),), Mark.FAILED),
+        ((DeletionFacts(None),), Mark.FAILED),
+        ((DeletionFacts(30, ("journal/Done/",)),), Mark.WARNING),
+        ((DeletionFacts(30, ("journal/Done/",)), DeletionFacts(30)), Mark.FAILED),
+        (None, Mark.SKIPPED),
+    ],
+)
+def test_a_lifecycle_rule_must_not_delete_what_the_horizon_needs(
+    deletions: tuple[DeletionFacts, ...] | None, mark: Mark
+) -> None:
+    check = lifecycle("ops", BucketFacts("ops", "EU", frozenset(), deletions), KEPT)
+    assert check.mark is mark
+    if mark is Mark.FAILED:
+        assert "journal/register/ is deleted" in check.found
+        assert "gs://ops" in check.fix
+
+
+def test_lifecycle_rules_are_read_as_the_client_gives_them() -> None:
+    """Old versions of objects are none of ours, and what changes the storage class deletes nothing."""
+    rules = [
+        LifecycleRuleDelete(age=60, matches_prefix=["journal/Done/"]),
+        LifecycleRuleDelete(age=3, is_live=False),
+        LifecycleRuleDelete(number_of_newer_versions=2),
+        LifecycleRuleSetStorageClass("NEARLINE", age=30),
+        LifecycleRuleDelete(created_before=date(2026, 1, 1)),
+    ]
+    assert list(deletions_of(rules)) == [DeletionFacts(60, ("journal/Done/",)), DeletionFacts(None)]
+
+
+def test_the_doctor_asks_for_the_horizon_of_the_settings() -> None:
+    settings = Settings.model_validate({"project": "p", "recovery": {"horizon": "90d"}})
+    days = {one.folder: one.days for _, one in kept(settings)}
+    assert days["journal/register/"] == 90
+    assert days["journal/Running/"] == 38

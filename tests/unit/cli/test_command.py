@@ -1,5 +1,6 @@
 """The command line itself: help, errors, exit codes."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from ingestd.cli.main import app
 from ingestd.localcloud.statefolder import Endpoints, Ports
 
 COMMANDS = ["demo", "local", "cloud", "faults", "run", "rules", "doctor", "settings", "version"]
-COMMANDS += ["load", "cp", "query", "publish"]
+COMMANDS += ["schema", "load", "cp", "query", "publish"]
 
 
 @pytest.fixture
@@ -32,6 +33,25 @@ def test_help_lists_every_command(runner: CliRunner) -> None:
     assert shown.exit_code == 0
     for command in COMMANDS:
         assert f" {command} " in shown.output
+
+
+# What typer itself draws help with. Anything else is imported by the command that needs it, when it runs.
+FOR_HELP = {"annotated_doc", "attr", "ingestd", "markdown_it", "mdurl", "pygments", "rich", "shellingham", "typer"}
+FOR_ARGUMENTS = {"annotated_types", "pydantic", "pydantic_core", "typing_extensions", "typing_inspection"}
+OURS_FOR_HELP = re.compile(r"ingestd(\.__main__|\.cli(\.\w+)*|\.model(\.errors|\.unknown_keys)?)?")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["rules", "lint", "--help"], ["--version"]])
+def test_help_imports_nothing_that_takes_its_time(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom ingestd.__main__ import main\n"
+        "try:\n    main()\nfinally:\n    sys.stderr.write(' '.join(sys.modules))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    loaded = {name for name in ended.stderr.split() if name.partition(".")[0] not in sys.stdlib_module_names}
+    beside = {name.partition(".")[0] for name in loaded if not name.startswith(("_", "ingestd"))}
+    assert beside <= FOR_HELP | (FOR_ARGUMENTS if len(arguments) > 1 else set())
+    assert {name for name in loaded if name.startswith("ingestd") and not OURS_FOR_HELP.fullmatch(name)} == set()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -52,6 +72,22 @@ def test_python_dash_m_is_the_same_command() -> None:
     assert shown.stdout == f"ingestd {ingestd.__version__}\n"
 
 
+def test_the_version_is_also_an_option(runner: CliRunner) -> None:
+    shown = runner.invoke(app, ["--version"])
+    assert (shown.exit_code, shown.output) == (0, f"ingestd {ingestd.__version__}\n")
+
+
+@pytest.mark.parametrize("arguments", ["settings", "settings --json", "rules show {rules}", "--help"])
+def test_a_reader_who_has_read_enough_hears_nothing_of_a_broken_pipe(arguments: str) -> None:
+    rules = Path(__file__).parents[3] / "config" / "rules"
+    command = [sys.executable, "-m", "ingestd", *arguments.format(rules=rules).split()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode in (1, 141)
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -62,6 +98,7 @@ def test_python_dash_m_is_the_same_command() -> None:
         (["cp", "nowhere.json", "gs://bucket/"], "there is no file nowhere.json"),
         (["cp", ".", "gs://bucket/"], ". is a folder; name its files"),
         (["query", " "], "there is no SQL to run"),
+        (["run"], "environment: project: required key 'project' is missing"),
     ],
 )
 def test_a_mistake_is_one_readable_line_and_a_failing_exit_code(

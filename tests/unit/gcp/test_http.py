@@ -3,8 +3,10 @@
 import asyncio
 import base64
 import json
+import socket
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from ingestd.gcp.http import HttpxClient
 from ingestd.gcp.threads import Threads
 from ingestd.localcloud.http import DropConnection, HttpServer, Request, Response
+from ingestd.model.addresses import Address
 from ingestd.model.clock import ManualClock
 from ingestd.model.errors import BadInput, Fatal, Transient
 from ingestd.retry import ONCE, Retrier
@@ -30,6 +33,8 @@ async def answer(request: Request) -> Response:
             return Response(
                 201, request.body, {"x-method": request.method, "x-mine": request.headers.get("x-mine", "")}
             )
+        case "/host":
+            return Response(200, request.headers["host"].encode())
         case "/slow":
             await asyncio.sleep(0.5)
             return Response(200)
@@ -85,22 +90,70 @@ async def client(google: Google) -> AsyncIterator[HttpxClient]:
             clock=google.clock,
             fetch_identity=google.identity,
             fetch_access=google.access,
+            proxied=False,
         )
     await threads.close()
 
 
-async def get(client: HttpxClient, url: str, limit: timedelta = SECOND):
-    return await client.request("GET", url, headers={}, body=b"", limit=limit)
+def anywhere(_address: Address) -> bool:
+    return True
+
+
+async def get(client: HttpxClient, url: str, limit: timedelta = SECOND, reach: Any = anywhere):
+    return await client.request("GET", url, headers={}, body=b"", limit=limit, reach=reach)
 
 
 async def test_a_request_goes_out_and_the_answer_comes_back(client, server):
-    found = await client.request("POST", f"{server}/echo", headers={"X-Mine": "1"}, body=b"\x00body", limit=SECOND)
+    found = await client.request(
+        "POST", f"{server}/echo", headers={"X-Mine": "1"}, body=b"\x00body", limit=SECOND, reach=anywhere
+    )
     assert (found.status, found.body) == (201, b"\x00body")
     assert (found.headers["x-method"], found.headers["x-mine"]) == ("POST", "1")
 
 
 async def test_an_unhappy_answer_is_an_answer(client, server):
     assert (await get(client, f"{server}/nothing")).status == 404
+
+
+class Names:
+    """A name server whose answers change: each question takes the next."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> None:
+        self.asked = 0
+        self._answers = answers
+        self._real = socket.getaddrinfo
+        monkeypatch.setattr(socket, "getaddrinfo", self)
+
+    def __call__(self, host: Any, port: Any, *args: Any, **options: Any) -> Any:
+        if host != "hook.example.com":
+            return self._real(host, port, *args, **options)
+        answer = self._answers[min(self.asked, len(self._answers) - 1)]
+        self.asked += 1
+        return [found for address in answer for found in self._real(address, port, *args, **options)]
+
+
+async def test_a_name_that_leads_inside_is_refused(client, server, monkeypatch):
+    url = server.replace("127.0.0.1", "hook.example.com")
+    Names(monkeypatch, ["127.0.0.1", "169.254.169.254"])
+    with pytest.raises(BadInput, match=r"hook\.example\.com leads to 127\.0\.0\.1, 169\.254\.169\.254"):
+        await client.request("GET", f"{url}/echo", headers={}, body=b"", limit=SECOND)
+
+
+async def test_the_connection_goes_to_the_address_that_was_asked_about(client, server, monkeypatch):
+    """Asked once: whatever the name leads to a moment later is never connected to. The server hears the name."""
+    url = server.replace("127.0.0.1", "hook.example.com")
+    names = Names(monkeypatch, ["127.0.0.1"], ["127.0.0.9"])
+    asked = []
+    found = await get(client, f"{url}/host", reach=lambda address: asked.append(str(address)) or True)
+    assert (found.status, found.body.decode()) == (200, url.removeprefix("http://"))
+    assert (asked, names.asked) == (["127.0.0.1"], 1)
+
+
+async def test_an_address_that_does_not_answer_gives_way_to_the_next(client, server, monkeypatch):
+    url = server.replace("127.0.0.1", "hook.example.com")
+    Names(monkeypatch, ["127.0.0.8", "127.0.0.9", "127.0.0.1"])
+    found = await get(client, f"{url}/host", reach=lambda address: str(address) != "127.0.0.9")
+    assert found.status == 200
 
 
 async def test_redirects_are_not_followed(client, server):
@@ -133,6 +186,18 @@ async def test_tokens_are_kept_until_shortly_before_they_expire(client, google):
     google.clock.advance(timedelta(minutes=56))
     await client.identity_token("a")
     assert google.fetched[-1] == "a" and len(google.fetched) == 4
+
+
+async def test_tokens_that_are_kept_stay_few(client, google):
+    """A URL that holds a variable asks for a token per event."""
+    for number in range(1_000):
+        await client.identity_token(f"https://api.example.com/loaded/{number}")
+        await client.identity_token("https://api.example.com/often")
+    assert len(client._tokens) <= 200
+    assert google.fetched.count("https://api.example.com/often") == 1
+    google.clock.advance(timedelta(hours=2))
+    await client.identity_token("a")
+    assert len(client._tokens) == 1, "what has expired is not kept"
 
 
 async def test_an_unreadable_token_is_never_kept(client, google):

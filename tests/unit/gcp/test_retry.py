@@ -111,3 +111,19 @@ async def test_pauses_repeat_exactly_with_the_same_chance(clock):
     other = Sleepless()
     await retrier(other).call(Failing(Transient("1"), Transient("2")), "test")
     assert clock.slept == other.slept
+
+
+async def test_every_call_is_timed_by_service_and_method_failed_ones_and_repetitions_included(clock):
+    def told(what: str) -> float:
+        return REGISTRY.get_sample_value(f"ingestd_api_seconds_{what}", {"service": "shop", "method": "buy"}) or 0
+
+    count, total = told("count"), told("sum")
+    fn = Failing(Transient("1"), BadInput("2"))
+
+    async def slow() -> str:
+        clock.advance(timedelta(seconds=2))
+        return await fn()
+
+    with pytest.raises(BadInput):
+        await retrier(clock).call(slow, "shop.buy")
+    assert (told("count") - count, told("sum") - total) == (2, pytest.approx(4)), "the pause between them is no answer"

@@ -60,3 +60,9 @@ def test_other_audit_entries_are_not_errors() -> None:
 def test_what_is_no_audit_entry_says_why(data: bytes) -> None:
     with pytest.raises(Unreadable):
         parse_audit(data, {})
+
+
+@pytest.mark.parametrize("job", ["projects/p/jobs/" + "x" * 5000, f"projects/{'p' * 500}/jobs/a"])
+def test_a_job_name_that_no_job_can_have_is_unreadable(job: str) -> None:
+    with pytest.raises(Unreadable, match="cannot be one"):
+        parse_audit(json.dumps(v2(job_name=job)).encode(), {})

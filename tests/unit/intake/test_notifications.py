@@ -95,3 +95,28 @@ def test_a_binary_cloudevent_is_understood() -> None:
 def test_what_is_no_event_says_why(data: bytes, attributes: dict[str, str], reason: str) -> None:
     with pytest.raises(Unreadable, match=reason):
         parse_notification(data, attributes)
+
+
+@pytest.mark.parametrize("size", ["1" + "0" * 400, "9" * 5000, str(2**63), -1, "x"])
+def test_a_size_beyond_64_bits_is_unknown(size: object) -> None:
+    assert parse_notification(json.dumps(RESOURCE | {"size": size}).encode(), ATTRIBUTES).file.size == 0
+
+
+@pytest.mark.parametrize(
+    "moment", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "1950-01-01T00:00:00Z", "9500-01-01", "soon"]
+)
+def test_a_time_that_no_window_can_be_reckoned_from_gives_way_to_the_generation(moment: str) -> None:
+    event = parse_notification(json.dumps(RESOURCE | {"timeCreated": moment}).encode(), ATTRIBUTES)
+    assert event.file.event_time == datetime.fromtimestamp(1700000000.000001, UTC)
+
+
+@pytest.mark.parametrize("generation", [2**63 - 1, 253_000_000_000_000_000])
+def test_a_generation_beyond_all_calendars_has_a_time_all_the_same(generation: int) -> None:
+    attributes = ATTRIBUTES | {"objectGeneration": str(generation), "payloadFormat": "NONE"}
+    moment = parse_notification(b"", attributes).file.event_time
+    assert datetime(1970, 1, 1, tzinfo=UTC) <= moment < datetime(9001, 1, 1, tzinfo=UTC)
+
+
+def test_a_name_that_no_object_can_have_is_unreadable() -> None:
+    with pytest.raises(Unreadable, match="no object can have the name"):
+        parse_notification(json.dumps(RESOURCE | {"name": "x" * 2000}).encode(), {})

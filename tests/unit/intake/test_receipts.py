@@ -60,3 +60,28 @@ async def test_large_payloads_stop_pulling_too() -> None:
     assert not waiting.done()
     receipt.ack()
     assert await waiting == 5
+
+
+async def test_messages_in_flight_keep_their_lease_until_they_are_settled() -> None:
+    """Whatever takes longer than a lease would be delivered to somebody else meanwhile."""
+    clock = ManualClock()
+    extended: list[tuple[list[str], timedelta]] = []
+
+    class Leasing(Silent):
+        async def extend(self, ack_ids: Sequence[str], deadline: timedelta) -> None:
+            extended.append((list(ack_ids), deadline))
+
+    at = Desk(Leasing(), clock, max_messages=10, max_bytes=1000, lease=timedelta(seconds=60))
+    first = tracked(at, 1)
+    tracked(at, 2)
+    keeping = asyncio.create_task(at.keep_leases_forever())
+    for settled in (None, first):
+        if settled is not None:
+            settled.ack()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        clock.advance(timedelta(seconds=30))
+        for _ in range(5):
+            await asyncio.sleep(0)
+    keeping.cancel()
+    assert extended == [(["a1", "a2"], timedelta(seconds=60)), (["a2"], timedelta(seconds=60))]

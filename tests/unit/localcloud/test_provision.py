@@ -63,3 +63,14 @@ def test_the_names_are_the_defaults_of_the_daemons_settings() -> None:
     defaults = Subscriptions()
     assert NAMES.notifications_subscription == defaults.notifications
     assert NAMES.completions_subscription == defaults.completions
+
+
+def test_a_conventions_bucket_notifies_the_daemon_once_however_often_it_is_provisioned(
+    storage: StorageCore, pubsub: PubSubCore
+) -> None:
+    names = Names("play", landing_buckets=("my-landing",))
+    for _ in range(2):
+        ensure_resources(names, storage, pubsub)
+    storage.write("my-landing", "sales/orders/_SUCCESS", b"")
+    [received] = pubsub.pull(names.subscription(names.notifications_subscription), 10)
+    assert (received.attributes["bucketId"], received.attributes["objectId"]) == ("my-landing", "sales/orders/_SUCCESS")

@@ -6,6 +6,8 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.datastructures import URL
+from starlette.requests import Request
 
 from ingestd.ops.access import COOKIE, TokenFile
 from ingestd.ops.api import Page
@@ -36,14 +38,17 @@ async def status() -> dict[str, Any]:
 class Asking:
     """A browser or a script, without a network in between."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, peer: str = "127.0.0.1", host: str = "localhost") -> None:
         self._app = app
+        self._peer = peer
+        self._host = host
         self.cookies = httpx.Cookies()
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         async def ask() -> httpx.Response:
-            transport = httpx.ASGITransport(self._app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://x", cookies=self.cookies) as asking:
+            transport = httpx.ASGITransport(self._app, client=(self._peer, 1234))
+            address = f"http://{self._host}"
+            async with httpx.AsyncClient(transport=transport, base_url=address, cookies=self.cookies) as asking:
                 answer = await asking.request(method, path, **options)
                 self.cookies = asking.cookies
                 return answer
@@ -57,9 +62,9 @@ class Asking:
         return self.request("POST", path, **options)
 
 
-def client(**options: Any) -> Asking:
+def client(*, peer: str = "127.0.0.1", host: str = "localhost", **options: Any) -> Asking:
     server = OpsServer("127.0.0.1", 0, ready=list, status=status, views=Views(), **options)
-    return Asking(server._server.config.app)
+    return Asking(server._server.config.app, peer, host)
 
 
 def test_a_list_is_answered_in_pages_that_lead_on() -> None:
@@ -106,23 +111,53 @@ def test_only_the_pages_own_assets_are_served(name: str) -> None:
     assert client().get(f"/page/{name}").status_code == 404
 
 
-@pytest.mark.parametrize("path", ["/", "/status", "/api/v1/overview", "/page/main.js"])
-def test_a_token_guards_page_api_and_status_and_never_the_probes(path: str) -> None:
+GUARDED = ["/", "/status", "/metrics", "/api/v1/overview", "/page/main.js"]
+
+
+@pytest.mark.parametrize("path", GUARDED)
+def test_a_token_guards_everything_but_the_probes(path: str) -> None:
     asking = client(token=lambda: "s3cret")
     refused = asking.get(path)
     assert refused.status_code == 401
     assert refused.headers["WWW-Authenticate"] == 'Bearer realm="ingestd"'
     assert asking.get(path, headers={"Authorization": "Bearer wrong"}).status_code == 401
-    assert asking.get(path, headers={"Authorization": "Bearer s3cret"}).status_code == 200
-    for probe in ("/healthz", "/readyz", "/metrics"):
+    assert asking.get(path, headers={"Authorization": "bearer s3cret"}).status_code == 200
+    for probe in ("/healthz", "/readyz"):
         assert asking.get(probe).status_code == 200
 
 
-def test_metrics_are_guarded_when_asked() -> None:
-    asking = client(token=lambda: "s3cret", protect_metrics=True)
-    assert asking.get("/metrics").status_code == 401
-    assert asking.get("/healthz").status_code == 200
-    assert asking.get("/metrics", headers={"Authorization": "bearer s3cret"}).status_code == 200
+@pytest.mark.parametrize("path", GUARDED)
+def test_without_a_token_only_the_daemons_own_machine_may_look(path: str) -> None:
+    for peer, host in (
+        ("10.4.0.7", "10.4.0.9:9090"),
+        ("10.4.0.7", "localhost"),
+        ("127.0.0.1", "rebound.example.com"),
+        ("127.0.0.1", "[::1"),
+    ):
+        asking = client(peer=peer)
+        refused = asking.get(path, headers={"Host": host, "X-Forwarded-For": "127.0.0.1"})
+        assert refused.status_code == 403
+        assert "http.token_file" in refused.text
+        assert asking.get("/healthz").status_code == asking.get("/readyz").status_code == 200
+    for peer, host in (("127.0.0.1", "127.0.0.1:9090"), ("::1", "[::1]:9090"), ("127.0.0.1", "localhost:9090")):
+        assert client(peer=peer, host=host).get(path).status_code == 200
+
+
+def test_metrics_are_open_where_the_settings_say_so() -> None:
+    for token in (None, lambda: "s3cret"):
+        asking = client(peer="10.4.0.7", host="10.4.0.9:9090", token=token, protect_metrics=False)
+        assert asking.get("/metrics").status_code == 200
+        assert asking.get("/status").status_code in (401, 403)
+
+
+@pytest.mark.parametrize("path", GUARDED)
+def test_what_is_guarded_is_told_by_the_path_that_is_routed(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starlette once built `request.url` from whatever the Host header said: `x/healthz?` looked like a probe."""
+    asking = client(token=lambda: "s3cret")
+    for host in ("x/healthz?", "x/healthz#", "x/login?"):
+        assert asking.get(path, headers={"Host": host}).status_code == 401
+    monkeypatch.setattr(Request, "url", URL("http://x/healthz"))
+    assert asking.get(path).status_code == 401
 
 
 def test_a_session_is_proof_of_the_token_it_came_from() -> None:

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from ingestd.model.errors import BadInput, Fatal, Transient
 from ingestd.prepare import supervisor as module
 from ingestd.prepare.engine import Engine, Work
-from ingestd.prepare.progress import LOST
+from ingestd.prepare.progress import LOST, UP
 from ingestd.prepare.startup import Startup
 from ingestd.prepare.supervisor import Pauses, State, Supervisor
 
@@ -130,6 +131,27 @@ async def test_a_warm_up_that_hangs_costs_the_session() -> None:
         assert (await kept.ready(LONG)).engine is not made[0]
         assert made[0].killed
     assert not_started() > before
+
+
+@pytest.mark.parametrize(
+    ("failure", "raised"),
+    [(Fatal("no pandas"), Fatal), (BadInput("no such column"), Fatal), (OSError(28, "full"), Transient)],
+)
+async def test_a_session_that_prepares_nothing_is_not_ready_and_says_why(
+    failure: Exception, raised: type[Exception]
+) -> None:
+    engine = Fake()
+
+    def warm_up(_: Engine) -> None:
+        raise failure
+
+    kept = supervisor(lambda _: engine, warm_up, restart_first=LONG, restart_longest=LONG)
+    async with running(kept):
+        with pytest.raises(raised, match=r"no batch can be prepared on it: .*(no pandas|no such column|full)"):
+            await kept.ready(timedelta(seconds=5) if raised is Fatal else timedelta(seconds=1))
+        assert kept.state is State.BROKEN
+        assert UP._value.get() == 0
+        assert engine.killed
 
 
 async def test_a_warm_up_that_nothing_ends_does_not_keep_the_next_session_from_coming() -> None:

@@ -1,15 +1,34 @@
 """Shorthands for tests of rules."""
 
 import textwrap
+from functools import cache
 from typing import Any
 
-from ingestd.documents import DocumentError, read_documents, validate
+from jsonschema import Draft7Validator
+
+from ingestd.cli.json_schemas import SCHEMAS
+from ingestd.documents import DocumentError, native, read_documents, validate
 from ingestd.rules.rule import Rule
 from ingestd.rules.schema import RuleSpec
 
 
 def spec(text: str, file: str = "r.yaml") -> RuleSpec:
-    return validate(RuleSpec, read_documents(textwrap.dedent(text), file)[0], file)
+    document = read_documents(textwrap.dedent(text), file)[0]
+    loaded = validate(RuleSpec, document, file)
+    complaints = complaints_of("rules", document)
+    assert not complaints, f"the editor's schema refuses what the loader takes: {complaints}"
+    return loaded
+
+
+@cache
+def _schema(subject: str) -> Draft7Validator:
+    return Draft7Validator(SCHEMAS[subject]())
+
+
+def complaints_of(subject: str, document: Any) -> list[str]:
+    """What an editor says of a document: it sees values as YAML and JSON have them."""
+    found = _schema(subject).iter_errors(native(document))
+    return [f"{one.json_path}: {one.message[:200]}" for one in found]
 
 
 def refused(text: str, file: str = "r.yaml") -> list[str]:

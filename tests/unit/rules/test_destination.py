@@ -127,3 +127,31 @@ def test_files_whose_rows_go_to_other_tables_of_a_split_are_told_apart() -> None
     split = "  Schema: {Split: {Mapping: [{When: a, Then: ds.x_$2}, {When: b, Then: ds.y}]}}"
     found = Rule.of(spec(APART.replace("  Transform: {app: $App, at: $Date}", split)), "u")
     assert told_apart(found, file("data/app/a.json")) == "ds.x_a"
+
+
+@pytest.mark.parametrize(
+    ("table", "same"),
+    [
+        ("d.t_$1", True),
+        ("d.t_$Date$Hour", True),
+        ("d.t_$Date_raw", True),
+        ("d.t_$EventID", False),
+        ("d.t_$Mod(1000)", False),
+    ],
+)
+def test_what_is_worked_out_once_for_a_folder_is_what_each_file_would_get(table: str, same: bool) -> None:
+    one = rule(Dest={"Pattern": "/data/(\\w+)/", "Table": table})
+    moments = [datetime(2024, 5, 1, 12, minute, tzinfo=UTC) for minute in (1, 59)] + [
+        datetime(2024, 5, 1, 13, 0, tzinfo=UTC)
+    ]
+    files = [
+        FileVersion(ObjectRef("b", f"data/{folder}/{number}.json"), Generation(number + 1), event_time=moment)
+        for number, (folder, moment) in enumerate((folder, moment) for folder in "ab" for moment in moments)
+    ]
+    found = [expand_destination(one, file, {"EventID": file.event_id, "ProjectID": "p"}) for file in files]
+    # With a value that is given for one batch only, nothing is shared.
+    alone = [
+        expand_destination(one, file, {"EventID": file.event_id, "ProjectID": "p", "GroupID": 1}) for file in files
+    ]
+    assert found == alone
+    assert (found[0] is found[1]) == same

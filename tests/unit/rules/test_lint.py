@@ -93,6 +93,10 @@ def test_errors_come_with_warnings_of_other_files(folder: Path) -> None:
             "When: {Prefix: /}\nDest: {Table: d.t}\nOnSuccess: {Action: notify, Request: {Channels: c, Title: t, Token: x}}",  # noqa: E501
             "a Token in a rule file is readable",
         ),
+        (
+            "When: {Prefix: /}\nDest: {Table: d.t}\nOnSuccess: {Action: notify, Request: {Channels: c, Title: t, Secret: {URL: gs://b/s, Key: r/k}}}",  # noqa: E501
+            "Credentials with a Key are not read here: the daemon's own token is used",
+        ),
         ("When: {Prefix: /a}\nDest: {Table: d.t, sourceFormat: AVRO, Quote: x}", "Quote applies to CSV only"),
         ("When: {Prefix: /a}\nDest: {Table: d.t}\nCounterURL: gs://b/c", "CounterURL: CounterURL is accepted"),
     ],

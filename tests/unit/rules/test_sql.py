@@ -6,7 +6,7 @@ import pytest
 import sqlglot
 
 from ingestd.model.tables import parse_table
-from ingestd.rules.sql import UnsafeValue, expand_sql, literal
+from ingestd.rules.sql import UnsafeValue, expand_sql, literal, parameter_value
 
 NASTY = "o'x\"; DROP TABLE a.b -- `\n"
 VALUES: dict[str, Any] = {
@@ -98,8 +98,14 @@ def test_a_literal_means_the_value_it_was_made_from(value: str) -> None:
 def test_numbers_that_are_none_keep_their_meaning() -> None:
     assert literal(float("nan")) == "CAST('nan' AS FLOAT64)"
     assert literal(-0.5) == "(-0.5)"
-    assert literal("007") == "007"
+    assert literal("007") == "'007'"
     assert literal("9223372036854775807") == "9223372036854775807"
     assert literal("9223372036854775808") == "'9223372036854775808'"
     assert literal("1e5") == "'1e5'"
     assert literal("9" * 30) == f"'{'9' * 30}'"
+
+
+def test_digits_that_a_number_would_lose_stay_text() -> None:
+    """A file's number in its name: `00012` compared with a column of text failed its action."""
+    assert [literal(text) for text in ("00012", "0", "12", "007")] == ["'00012'", "0", "12", "'007'"]
+    assert [parameter_value(text) for text in ("00012", "0", "12")] == ["00012", 0, 12]

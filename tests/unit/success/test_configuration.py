@@ -1,12 +1,22 @@
 """Merging `_config/`: the documented precedence, what each file counts for, and errors that name the file."""
 
 import json
+import time
 from typing import Any
 
 import pytest
 
 from ingestd.model.objects import Generation, ObjectRef
-from ingestd.success.configuration import BadConfig, ConfigFile, Configured, configured, folders, load_options, merge
+from ingestd.success.configuration import (
+    BadConfig,
+    ConfigFile,
+    Configured,
+    configured,
+    folders,
+    load_options,
+    merge,
+    read_object,
+)
 
 ROOT, DATASET, TABLE, BATCH = "_config/", "ds/_config/", "ds/t/_config/", "ds/t/b/_config/"
 
@@ -139,3 +149,35 @@ def test_a_wrong_option_names_the_file_it_is_from() -> None:
         load_options(found)
     assert "gs://b/_config/load.json: skipLeadingRow: unknown key" in str(caught.value)
     assert "gs://b/ds/t/_config/load.json: maxBadRecords: must be a whole number" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": "' + '\\"' * 250_000,
+        '{"a": "' + '"' * 500_000,
+        "{" + ", " * 250_000,
+        '{"a": ' + "[" * 500_000,
+        '"' + "\\" * 500_000,
+        "{" + '"a": 1, ' * 60_000 + "}",
+    ],
+    ids=["escaped quotes", "quotes", "commas", "brackets", "backslashes", "keys"],
+)
+def test_the_time_a_file_takes_grows_with_its_size_only(text: str) -> None:
+    """Quadratic, half a megabyte takes half an hour of the event loop."""
+    started = time.process_time()
+    with pytest.raises(BadConfig, match=r"gs://b/load\.json") as refused:
+        read_object(text.encode(), "gs://b/load.json")
+    assert len(str(refused.value)) < 50_000
+    assert time.process_time() - started < 20
+
+
+def test_a_comma_inside_text_is_kept_and_one_too_many_is_not() -> None:
+    text = '{"a": "x,]", "b": ["\\",}", "y" ,\n ], "c": "\\\\",}'
+    assert read_object(text.encode(), "gs://b/load.json") == {"a": "x,]", "b": ['",}', "y"], "c": "\\"}
+
+
+def test_of_many_problems_the_first_are_told() -> None:
+    found = made({f"{ROOT}load.json": {f"key{n}": 1 for n in range(20_000)}})
+    with pytest.raises(BadConfig, match=r"unknown key 'key0'.*; and 9[0-9]+ more$"):
+        load_options(found)

@@ -1,5 +1,6 @@
 """Finding `_config/`: one call where the store can, folder by folder where it cannot, contents once."""
 
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from ingestd.model.clock import ManualClock
 from ingestd.model.errors import NotFound, TooWide, Transient
 from ingestd.model.objects import ObjectInfo, ObjectRef
 from ingestd.settings import Convention
+from ingestd.success.configuration import LARGEST, BadConfig, configured
 from ingestd.success.lookup import ConfigLookup
 
 
@@ -77,3 +79,41 @@ async def test_a_file_that_changes_while_it_is_read_is_looked_at_again(monkeypat
     monkeypatch.setattr(store, "read", gone)
     with pytest.raises(Transient, match="changed while it was read"):
         await found(lookup, Convention(bucket="b"), "ds/t/_SUCCESS")
+
+
+async def test_files_too_large_are_refused_before_they_are_read() -> None:
+    clock = ManualClock()
+    store = filled(WideStore(clock), **{"ds/_config/load.json": '{"a": "' + "x" * LARGEST})
+    with pytest.raises(BadConfig, match=r"gs://b/ds/_config/load.json: 10\d+ bytes, and at most 1048576 are read"):
+        await found(ConfigLookup(store, clock), Convention(bucket="b"), "ds/t/_SUCCESS")
+    folders = [f"{'d/' * depth}_config/load.json" for depth in range(10)]
+    store = filled(WideStore(clock), **dict.fromkeys(folders, '{"a": "' + "x" * (LARGEST - 100)))
+    with pytest.raises(BadConfig, match="at most 8388608 are read"):
+        await found(ConfigLookup(store, clock), Convention(bucket="b"), f"{'d/' * 9}_SUCCESS")
+    assert store.operations["get"] == 0
+
+
+async def test_large_files_are_parsed_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[bool] = []
+
+    def parsed(*args: Any) -> Any:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return configured(*args)
+
+    monkeypatch.setattr("ingestd.success.lookup.configured", parsed)
+    clock = ManualClock()
+    for text in ('{"quote": ""}', '{"quote": ""' + " " * 100_000 + "}"):
+        store = filled(WideStore(clock), **{"ds/_config/load.json": text})
+        assert (await found(ConfigLookup(store, clock), Convention(bucket="b"), "ds/t/_SUCCESS"))["quote"] == ""
+    assert threads == [True, False]
+
+
+async def test_contents_that_are_remembered_stay_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingestd.success.lookup._REMEMBER", 50)
+    clock = ManualClock()
+    store = WideStore(clock)
+    lookup = ConfigLookup(store, clock)
+    for number in range(10):
+        filled(store, **{f"ds{number}/_config/load.json": '{"quote": "' + str(number) + '"}'})
+        await found(lookup, Convention(bucket="b"), f"ds{number}/t/_SUCCESS")
+    assert sum(map(len, lookup._contents.values())) == lookup._remembered <= 50

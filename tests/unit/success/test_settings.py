@@ -1,5 +1,6 @@
 """Turning the convention on, for one bucket or several, and the variables of the tool it comes from."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,38 @@ def test_the_old_tools_variables_are_honoured_and_ours_come_first(tmp_path: Path
     assert (one.fail_on_zero_dml_rows, one.order_per_table, one.wait_for_validation) == (False, True, True)
     assert (one.start_backfill_filename, one.function_name) == ("_HISTORYDONE", "fn")
     assert (settings.jobs.max_bytes, settings.load_state.table) == (1000, "ops.loads")
+
+
+def test_retries_of_the_old_tool_are_attempts_less_the_first(tmp_path: Path) -> None:
+    assert loaded("", tmp_path, MAX_RETRIES_ON_BIGQUERY_ERROR="0").jobs.max_attempts == 1
+    assert loaded("jobs: {max_attempts: 9}", tmp_path, MAX_RETRIES_ON_BIGQUERY_ERROR="3").jobs.max_attempts == 4
+    with pytest.raises(DocumentError, match="MAX_RETRIES_ON_BIGQUERY_ERROR"):
+        loaded("", tmp_path, MAX_RETRIES_ON_BIGQUERY_ERROR="many")
+
+
+def test_the_platforms_own_variables_count_where_nobody_says_otherwise(tmp_path: Path) -> None:
+    """`GCP_PROJECT` is set everywhere on Google's platforms: a daemon whose settings name one stays there."""
+    bare = {"GCP_PROJECT": "platform", "FUNCTION_NAME": "old"}
+    nobody = load_settings(Settings, None, bare)
+    assert (nobody.project, nobody.success.function_name) == ("platform", "old")
+    assert loaded("success: {function_name: mine}", tmp_path, **bare).project == "p"
+    assert loaded("success: {function_name: mine}", tmp_path, **bare).success.function_name == "mine"
+    assert loaded("", tmp_path, **bare, K_SERVICE="new").success.function_name == "new"
+    assert load_settings(Settings, None, bare | {"INGESTD_PROJECT": "ours"}).project == "ours"
+    (tmp_path / "bqtail.yaml").write_text("ProjectID: theirs\n")
+    assert load_settings(Settings, tmp_path / "bqtail.yaml", bare).project == "theirs"
+
+
+def test_the_migration_page_names_every_variable_of_the_old_tool_and_its_setting() -> None:
+    page = (Path(__file__).parents[3] / "docs/migration-from-gcs_ocn_bq_ingest.md").read_text()
+    table = page.partition("| variable | setting |")[2].partition("\n\n")[0]
+    rows = [line.split("|")[1:3] for line in table.splitlines() if re.match(r"\| `[A-Z_]+`", line)]
+    told = {name: meaning for names, meaning in rows for name in re.findall(r"[A-Z][A-Z_]+", names)}
+    assert told.keys() == {*Settings.other_variables, *Settings.idle_variables}
+    for name, setting in Settings.other_variables.items():
+        assert setting in told[name] or f".{setting.partition('.')[2]}" in told[name], name
+    for name in Settings.idle_variables:
+        assert "no effect" in told[name]
 
 
 def test_a_pattern_that_re2_does_not_take_is_refused_at_the_start(tmp_path: Path) -> None:

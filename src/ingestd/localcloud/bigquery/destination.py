@@ -124,13 +124,15 @@ class Staged:
     """Rows ready to be written: `relation` goes after FROM and has `schema`'s columns by name.
 
     `declared` says that a user named this schema, which is then held against the table's in both directions; a schema
-    read off a file may be stricter than the table. `has_partition_time` adds `_PARTITIONTIME` to the columns. `values`
-    are bound where `relation` stands.
+    read off a file may be stricter than the table. `computed` says that a query made the rows: its columns have no mode
+    of their own, so that they fit REQUIRED ones for as long as no value is NULL. `has_partition_time` adds
+    `_PARTITIONTIME` to the columns. `values` are bound where `relation` stands.
     """
 
     relation: str
     schema: Schema
     declared: bool = True
+    computed: bool = False
     has_partition_time: bool = False
     values: Sequence[Any] = ()
 
@@ -279,6 +281,8 @@ def _evolve(catalog: Catalog, destination: Destination, staged: Staged, table: T
     # A column the job does not bring is NULL in its rows, so only a REQUIRED one is missed.
     expected = tuple(item for item in table.schema if item.name.lower() in given or item.mode is Mode.REQUIRED)
     offered = staged.schema if staged.declared else _loosened(staged.schema, table.schema)
+    if staged.computed and SchemaUpdate.RELAXATION not in destination.updates:
+        offered = _held_to(table.schema, offered)
     check_change(
         table.ref,
         _with_nested(expected, given),
@@ -320,6 +324,19 @@ def _loosened(schema: Schema, table: Schema) -> Schema:
         members = _loosened(item.fields, other.fields if other else ())
         loosened.append(replace(item, mode=mode, fields=members))
     return tuple(loosened)
+
+
+def _held_to(table: Schema, schema: Schema) -> Schema:
+    """The columns with the table's REQUIRED: whether their values keep to it shows when they are written."""
+    known = {item.name.lower(): item for item in table}
+    held = []
+    for item in schema:
+        other = known.get(item.name.lower())
+        if other is not None:
+            required = (item.mode, other.mode) == (Mode.NULLABLE, Mode.REQUIRED)
+            item = replace(item, mode=other.mode if required else item.mode, fields=_held_to(other.fields, item.fields))
+        held.append(item)
+    return tuple(held)
 
 
 def _check_partitions(catalog: Catalog, destination: Destination, staged: Staged, table: Table) -> None:

@@ -87,7 +87,7 @@ class JobApi:
                     f'Invalid job ID "{job_id}". Job IDs must be alphanumeric (plus underscores and dashes) and must '
                     "be at most 1024 characters long.",
                 )
-            configuration = resource.get("configuration") or {}
+            configuration = _labelled(resource.get("configuration") or {})
             kind = _kind(configuration)
             _validate(kind, configuration.get(kind.key) or {}, project, uploaded=bool(upload))
             with self._cursor_store() as (catalog, store):
@@ -305,6 +305,15 @@ class JobApi:
 def _canonical(location: str) -> str:
     """Multi-regions are written in capitals, regions in small letters."""
     return location.upper() if location.upper() in MULTI_REGIONS else location.lower()
+
+
+def _labelled(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Labels that a client put into its load are accepted, as BigQuery does; they are labels of the job."""
+    load = configuration.get("load")
+    if not isinstance(load, Mapping) or not isinstance(inner := load.get("labels"), Mapping):
+        return configuration
+    labels = {**inner, **(configuration.get("labels") or {})}
+    return {**configuration, "labels": labels, "load": {key: load[key] for key in load if key != "labels"}}
 
 
 def _kind(configuration: Mapping[str, Any]) -> JobType:

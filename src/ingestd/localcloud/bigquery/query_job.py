@@ -268,7 +268,7 @@ def _keep_rows(run: Run, catalog: Catalog, statement: StatementResult, suffix: s
         run.quotas.check_table(
             run.conn, destination.ref, partitioned=bool(existing and existing.partitioned), daily=True
         )
-        written = write(catalog, destination, Staged(statement.relation, schema, declared=False))
+        written = write(catalog, destination, Staged(statement.relation, schema, declared=False, computed=True))
         run.quotas.record(run.conn, destination.ref, daily=True)
         return QueryResult(schema, written.table.ref, written.rows)
     table, rows = _anonymous(run, catalog, schema, statement.relation, suffix)

@@ -12,7 +12,7 @@ import grpc.aio
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
-from ingestd.localcloud.http import LOOPBACK, HttpServer
+from ingestd.localcloud.http import HttpServer
 from ingestd.localcloud.pubsub import wire
 from ingestd.localcloud.pubsub.core import PubSubCore
 from ingestd.localcloud.pubsub.errors import PubSubError, invalid, unsupported
@@ -21,6 +21,7 @@ from ingestd.localcloud.pubsub.methods import IAM, METHODS, PUBLISHER, SCHEMA_ME
 from ingestd.localcloud.pubsub.rest import RestFace
 from ingestd.localcloud.pubsub.service import Service, refusals
 from ingestd.localcloud.pubsub.streaming import Stream
+from ingestd.localcloud.statefolder import LOOPBACK
 
 POLL_SECONDS = 10.0
 

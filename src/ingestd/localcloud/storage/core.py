@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ingestd.localcloud.faults import Hooks
 from ingestd.localcloud.storage.bucket_ops import Buckets
+from ingestd.localcloud.storage.database import Database
 from ingestd.localcloud.storage.globs import wildcard_matcher
 from ingestd.localcloud.storage.listing import list_page
 from ingestd.localcloud.storage.model import ListQuery, ObjectMetadata, ObjectVersion, Preconditions
@@ -35,12 +36,18 @@ class StorageCore:
         hooks: Hooks | None = None,
         publish: Publish | None = None,
         settings: StorageSettings | None = None,
+        database: type[Database] = Database,
     ) -> None:
         self.project = project
         self.project_number = int.from_bytes(hashlib.sha256(project.encode()).digest()[:5], "big") + 10**11
         self.hooks = hooks or Hooks("storage")
         self._state = State(
-            root, clock=clock, hooks=self.hooks, publish=publish, settings=settings or StorageSettings()
+            root,
+            clock=clock,
+            hooks=self.hooks,
+            publish=publish,
+            settings=settings or StorageSettings(),
+            database=database,
         )
         self.buckets = Buckets(self._state, project)
         self.objects = Objects(self._state)

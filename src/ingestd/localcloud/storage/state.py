@@ -71,6 +71,7 @@ class State:
         hooks: Hooks,
         publish: Publish | None,
         settings: StorageSettings,
+        database: type[Database] = Database,
     ) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.root = root
@@ -78,7 +79,7 @@ class State:
         self.hooks = hooks
         self.settings = settings
         self.lock = RLock()
-        self.database = Database(root / "metadata.sqlite")
+        self.database = database(root / "metadata.sqlite")
         self.payloads = Payloads(root, inline_limit=settings.inline_limit)
         self.payloads.sweep(self.database.referenced_files())
         self.buckets: dict[str, Bucket] = self.database.load_buckets()

@@ -57,6 +57,8 @@ const compact = new Intl.NumberFormat("en-US", { notation: "compact", maximumFra
 
 export const number = (value) => (value === null || value === undefined ? "" : whole.format(value));
 export const short = (value) => (Math.abs(value) < 1000 ? whole.format(Math.round(value * 10) / 10) : compact.format(value));
+// For axes and readings: small numbers keep the digits that tell them apart.
+export const exact = (value) => (value && Math.abs(value) < 1 ? String(Number(value.toPrecision(2))) : short(value));
 
 export function bytes(value) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];

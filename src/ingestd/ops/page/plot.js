@@ -1,11 +1,14 @@
 // Line plots in SVG: one or two series over time, with a reading under the pointer or the arrow keys.
 import { h, patch, text } from "./dom.js";
 
-const [HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [180, 46, 8, 8, 20];
+const [HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [180, 60, 8, 8, 20];
+const [MINUTE, HOUR] = [60, 3600];
+const SECONDS = [1, 2, 5, 10, 15, 30, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, 24 * HOUR];
 
 export class Plot {
-  constructor({ title, keys, format, bridge = false }) {
+  constructor({ title, keys, format, bridge = false, steps = null }) {
     this.format = format;
+    this.steps = steps;
     this.bridge = bridge;
     this.keys = keys;
     this.svg = h("svg", { class: "plot", role: "img", tabindex: "0" });
@@ -64,18 +67,21 @@ export class Plot {
     const { times, series } = this;
     const wanted = this.svg.cloneNode(false);
     wanted.setAttribute("viewBox", `0 0 ${this.width} ${HEIGHT}`);
-    const top = nice(Math.max(0, ...series.flat().filter((value) => value !== null)));
+    const step = ruler(Math.max(0, ...series.flat().filter((value) => value !== null)), this.steps);
+    const top = step.size * step.count;
     const x = (index) => LEFT + (times.length < 2 ? 1 : (times[index] - times[0]) / (times.at(-1) - times[0])) * (this.width - LEFT - RIGHT);
     const y = (value) => HEIGHT - BOTTOM - (value / top) * (HEIGHT - TOP - BOTTOM);
-    for (let line = 0; line <= 4; line += 1) {
-      const value = (top * line) / 4;
+    for (let line = 0; line <= step.count; line += 1) {
+      // Multiples are rounded to what they mean: 3 * 0.1 is no 0.30000000000000004 on an axis.
+      const value = Number((step.size * line).toPrecision(6));
       wanted.append(h("line", { class: "grid", x1: LEFT, x2: this.width - RIGHT, y1: y(value), y2: y(value) }),
-        h("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, this.format(value)));
+        h("text", { class: "tick", x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, this.format(value)));
     }
-    if (times.length > 1) for (const share of this.width < 500 ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]) {
-      const label = new Date((times[0] + share * (times.at(-1) - times[0])) * 1000);
-      const words = label.toLocaleTimeString([], { hour12: false, hour: "2-digit", minute: "2-digit", ...(times.at(-1) - times[0] < 900 ? { second: "2-digit" } : {}) });
-      wanted.append(h("text", { x: LEFT + share * (this.width - LEFT - RIGHT), y: HEIGHT - 5, "text-anchor": share === 0 ? "start" : share === 1 ? "end" : "middle" }, words));
+    if (times.length > 1) for (const moment of moments(times[0], times.at(-1), this.width < 500 ? 4 : 7)) {
+      const share = (moment.at - times[0]) / (times.at(-1) - times[0]);
+      const half = moment.words.length * 3.2;
+      const place = Math.min(this.width - RIGHT - half, Math.max(LEFT + half, LEFT + share * (this.width - LEFT - RIGHT)));
+      wanted.append(h("text", { class: "moment", x: place.toFixed(1), y: HEIGHT - 5, "text-anchor": "middle" }, moment.words));
     }
     series.forEach((values, which) => {
       const name = which ? "two" : "one";
@@ -106,11 +112,27 @@ export class Plot {
   }
 }
 
-function nice(value) {
-  if (value <= 0) return 1;
-  const unit = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 2.5, 5, 10].map((step) => step * unit).find((step) => step >= value);
+// Lines at multiples of a size that people count in, at most six: every label is the exact value of its line.
+function ruler(most, steps) {
+  if (most <= 0) return { size: 1, count: 1 };
+  const known = steps?.find((size) => most >= size && size * 6 >= most);
+  const unit = 10 ** Math.floor(Math.log10(most / 6));
+  const size = known ?? [1, 2, 5, 10].map((one) => one * unit).find((one) => one * 6 >= most);
+  return { size, count: Math.max(1, Math.ceil(Number((most / size).toPrecision(6)))) };
 }
+
+// Full hours, minutes or seconds between two moments, in the reader's own time.
+function moments(first, last, most) {
+  const shift = -new Date(first * 1000).getTimezoneOffset() * MINUTE;
+  const size = SECONDS.find((one) => (last - first) / one <= most) ?? 24 * HOUR;
+  const options = { hour12: false, hour: "2-digit", minute: "2-digit", ...(size < MINUTE ? { second: "2-digit" } : {}) };
+  const found = [];
+  for (let at = Math.ceil((first + shift) / size) * size - shift; at <= last; at += size)
+    found.push({ at, words: new Date(at * 1000).toLocaleTimeString([], options) });
+  return found;
+}
+
+export const TIMES = SECONDS;
 
 // Indexes to draw as one line: neighbours that have a value, or with `bridge` all that have one.
 function runs(values, bridge) {

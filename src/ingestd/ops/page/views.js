@@ -1,7 +1,7 @@
 // The sections of the page. Each view has an `element`, `refresh()` and perhaps `close()`.
 import { ask } from "./api.js";
-import { badge, bytes, duration, fill, h, number, seconds, short, text, when } from "./dom.js";
-import { Plot } from "./plot.js";
+import { badge, bytes, duration, exact, fill, h, number, seconds, short, text, when } from "./dom.js";
+import { Plot, TIMES } from "./plot.js";
 import { PagedTable } from "./table.js";
 
 const batchLink = (id) => h("a", { href: `#batch/${encodeURIComponent(id)}`, class: "mono" }, id);
@@ -13,9 +13,9 @@ export class OverviewView {
   constructor() {
     this.minutes = 60;
     this.tiles = h("div", { class: "tiles" });
-    this.files = new Plot({ title: "Files per second", keys: ["files/s"], format: short });
-    this.rows = new Plot({ title: "Rows per second", keys: ["rows/s"], format: short });
-    this.freshness = new Plot({ title: "Freshness", keys: ["typical", "slowest"], format: duration, bridge: true });
+    this.files = new Plot({ title: "Files per second", keys: ["files/s"], format: exact });
+    this.rows = new Plot({ title: "Rows per second", keys: ["rows/s"], format: exact });
+    this.freshness = new Plot({ title: "Freshness", keys: ["typical", "slowest"], format: duration, bridge: true, steps: TIMES });
     this.ranges = h("div", { class: "segmented", role: "group", "aria-label": "Time range" }, RANGES.map(([minutes, label]) =>
       h("button", { type: "button", "aria-pressed": minutes === this.minutes, onclick: (event) => this.range(minutes, event.target) }, label)));
     this.running = runningTable({ title: "Running batches", page: 8, heading: "h2" });

@@ -226,14 +226,29 @@ def _parquet(schema: Schema, options: ExtractOptions) -> Encoder:
             values = [_as_text(item, value) for value in table.column(index).to_pylist()]
             table = table.set_column(index, item.name, pa.array(values, _text_type(item)))
         fields = [
-            pa.field(column.name, column.type, nullable=item.mode is not Mode.REQUIRED)
+            pa.field(column.name, _unadjusted(column.type), nullable=item.mode is not Mode.REQUIRED)
             for column, item in zip(table.schema, schema, strict=True)
         ]
+        codec = options.compression.lower()
         out = io.BytesIO()
-        pq.write_table(table.cast(pa.schema(fields)), out, compression=options.compression.lower())
+        # Documented under "Parquet export details": TIME is adjusted to UTC, TIMESTAMP and DATETIME are not.
+        pq.write_table(table.cast(pa.schema(fields)), out, compression=codec, write_time_adjusted_to_utc=True)
         return out.getvalue()
 
     return write
+
+
+def _unadjusted(kind: "pa.DataType") -> "pa.DataType":
+    """The type, with its timestamps as BigQuery writes them: without a zone."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(kind.unit)
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_unadjusted(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([member.with_type(_unadjusted(member.type)) for member in kind])
+    return kind
 
 
 def _needs_text(item: Field) -> bool:

@@ -3,14 +3,13 @@
 import asyncio
 import base64
 import binascii
-import gzip
 import re
-import zlib
 from collections.abc import Awaitable
 from email.utils import formatdate
 from typing import Any
 from urllib.parse import quote
 
+from ingestd.formats.textfiles import CorruptGzipError, gunzip
 from ingestd.localcloud.http import Request, Response
 from ingestd.localcloud.storage.core import StorageCore
 from ingestd.localcloud.storage.errors import StorageError, invalid, not_found, range_not_satisfiable, required
@@ -270,8 +269,8 @@ def _unzipped(content: ObjectContent, headers: dict[str, str]) -> Response:
     """Decompressive transcoding: ranges do not apply, and the stored hash is not that of what is sent."""
     data = content.read()
     try:
-        data = gzip.decompress(data)
-    except (OSError, EOFError, zlib.error):
+        data = gunzip(".gz", data)
+    except CorruptGzipError:
         headers["content-encoding"] = "gzip"
         return Response(200, data, headers)
     headers["warning"] = "214 UploadServer gunzipped"

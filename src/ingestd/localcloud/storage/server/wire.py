@@ -3,8 +3,6 @@
 Everything a client can get wrong on the wire is refused here, in Google's terms, before the core is asked.
 """
 
-import gzip
-import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +10,7 @@ from urllib.parse import unquote
 
 import orjson
 
+from ingestd.formats.textfiles import CorruptGzipError, gunzip
 from ingestd.localcloud.faults import FaultInjected
 from ingestd.localcloud.http import Request, Response
 from ingestd.localcloud.storage.errors import (
@@ -138,8 +137,8 @@ def body_of(request: Request) -> bytes:
     if request.headers.get("content-encoding") != "gzip" or not request.body:
         return request.body
     try:
-        return gzip.decompress(request.body)
-    except (OSError, EOFError, zlib.error) as error:
+        return gunzip(".gz", request.body)
+    except CorruptGzipError as error:
         raise invalid("The request body is not valid gzip data.") from error
 
 

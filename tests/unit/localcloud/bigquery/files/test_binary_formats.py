@@ -52,7 +52,8 @@ def avro(fields: list[dict[str, Any]], rows: list[dict[str, Any]], codec: str = 
         (pa.array([dt.time(1, 2, 3)], pa.time32("ms")), {}, "v TIME", dt.time(1, 2, 3)),
         (pa.array([NOON], pa.timestamp("us", "UTC")), {}, "v TIMESTAMP", NOON),
         (pa.array([NOON], pa.timestamp("us", "Asia/Tokyo")), {}, "v TIMESTAMP", NOON),
-        (pa.array([NOON.replace(tzinfo=None)], pa.timestamp("us")), {}, "v DATETIME", NOON.replace(tzinfo=None)),
+        (pa.array([NOON.replace(tzinfo=None)], pa.timestamp("us")), {}, "v TIMESTAMP", NOON),
+        (pa.array([{"at": NOON.replace(tzinfo=None)}]), {}, "v STRUCT(at TIMESTAMP)", {"at": NOON}),
         (pa.array([Decimal("1.25")], pa.decimal128(10, 2)), {}, "v NUMERIC", Decimal("1.25")),
         (
             pa.array([Decimal("1.0000000001")], pa.decimal128(20, 10)),
@@ -96,6 +97,14 @@ def test_parquet_types_map_as_documented(
     outcome = loads.load("gs://b/f.parquet", sourceFormat="PARQUET", **options)
     assert shape(outcome.schema) == [column]
     assert loads.rows() == [(value,)]
+
+
+def test_parquet_timestamps_that_say_no_zone_are_datetimes_where_the_schema_says_so(loads: Loads) -> None:
+    loads.put("gs://b/f.parquet", parquet(pa.table({"v": pa.array([NOON.replace(tzinfo=None)], pa.timestamp("us"))})))
+    loads.load("gs://b/f.parquet", schema("v DATETIME"), sourceFormat="PARQUET")
+    assert loads.rows() == [(NOON.replace(tzinfo=None),)]
+    loads.load("gs://b/f.parquet", schema("v TIMESTAMP"), sourceFormat="PARQUET")
+    assert loads.rows() == [(NOON,)]
 
 
 def test_int96_is_an_instant(loads: Loads) -> None:

@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.unit.localcloud.bigquery.files.support import Loads, schema
 
@@ -113,6 +115,23 @@ def test_avro_logical_types_are_written_when_asked(loads: Loads, logical: bool, 
     fields = {item["name"]: item["type"] for item in json.loads(reader.metadata["avro.schema"])["fields"]}
     assert fields["d"] == ["null", kind]
     assert fields["t"] == ["null", {"type": "long", "logicalType": "timestamp-micros"}]
+
+
+def test_parquet_times_are_written_as_documented(loads: Loads) -> None:
+    """TIMESTAMP and DATETIME alike say that they are not adjusted to UTC, TIME says that it is; all in microseconds."""
+    columns = schema("t TIMESTAMP", "dt DATETIME", "tm TIME", "r STRUCT(t TIMESTAMP)", "l TIMESTAMP REPEATED")
+    at = "TIMESTAMPTZ '2024-01-02 03:04:05.100Z'"
+    values = f"SELECT {at} t, TIMESTAMP '2024-01-02 03:04:05' dt, TIME '03:04:05' tm, {{'t': {at}}} r, [{at}] l"
+    run(loads, values, columns, ["gs://b/x.parquet"], destinationFormat="PARQUET")
+    written = pq.ParquetFile(pa.BufferReader(loads.objects.read("gs://b/x.parquet"))).schema
+    kinds = {item.path: json.loads(item.logical_type.to_json()) for item in map(written.column, range(len(written)))}
+    assert {path: (kind["Type"], kind["isAdjustedToUTC"], kind["timeUnit"]) for path, kind in kinds.items()} == {
+        "t": ("Timestamp", False, "microseconds"),
+        "dt": ("Timestamp", False, "microseconds"),
+        "tm": ("Time", True, "microseconds"),
+        "r.t": ("Timestamp", False, "microseconds"),
+        "l.list.element": ("Timestamp", False, "microseconds"),
+    }
 
 
 @pytest.mark.parametrize(

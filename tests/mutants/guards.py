@@ -1,0 +1,204 @@
+"""The guards: what each guarantee hangs on, and the test that notices when it is gone.
+
+A guard is a piece of source text, found exactly once, and what is left of it when it is taken out. `make mutants` takes
+out one at a time, in a copy of the source, and runs the guard's test over the copy: it has to fail, and soon.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    name: str
+    file: str  # below src/ingestd
+    text: str
+    without: str
+    test: str  # below tests/
+
+
+GUARDS = (
+    Guard(
+        "a lock is taken over by its generation",
+        "windows/store.py",
+        "            await self._write_lock(head, generation)\n        except (PreconditionFailed, NotFound):",
+        "            await self._write_lock(head, None)\n        except (PreconditionFailed, NotFound):",
+        "unit/windows/test_store.py::test_of_two_that_take_over_the_same_lock_one_gets_it",
+    ),
+    Guard(
+        "an end is written once",
+        "batch/journal.py",
+        "            await self._write(self.done(record), record, ABSENT)\n        except PreconditionFailed:",
+        "            await self._write(self.done(record), record, None)\n        except PreconditionFailed:",
+        "unit/batch/test_journal.py::test_the_first_end_of_a_batch_is_never_written_over",
+    ),
+    Guard(
+        "the number of an attempt is used once",
+        "batch/recovery.py",
+        "    return _put(replace(progress, jobs=progress.jobs + 1), chunk, again)",
+        "    return _put(progress, chunk, again)",
+        "unit/batch/test_recovery.py::test_a_repetition_keeps_the_files_and_takes_the_next_number",
+    ),
+    Guard(
+        "prepared rows are counted when they are loaded",
+        "batch/prepared.py",
+        "        if whole and (landed := pinned.landed(branch)) != output.rows:",
+        "        if False and (landed := pinned.landed(branch)) != output.rows:",
+        "unit/batch/test_prepared_rows.py::test_every_prepared_row_has_to_be_loaded",
+    ),
+    Guard(
+        "messages in flight keep their lease",
+        "intake/receipts.py",
+        "                await self._subscription.extend(list(self._open), self._lease)",
+        "                pass",
+        "unit/intake/test_receipts.py::test_messages_in_flight_keep_their_lease_until_they_are_settled",
+    ),
+    Guard(
+        "what a paused replica's job read counts as read",
+        "batch/attempts.py",
+        "    return replace(chunk, files=tuple(sorted({*chunk.files, *extra.values()})))",
+        "    return chunk",
+        "unit/warehouse/test_proof.py::test_files_that_a_paused_replicas_job_read_count_as_read",
+    ),
+    Guard(
+        "the number of files read is proven",
+        "warehouse/proof.py",
+        "    if read is not None and read != len(files):",
+        "    if False and read != len(files):",
+        "unit/warehouse/test_proof.py::test_a_job_must_have_read_as_many_files_as_it_was_given",
+    ),
+    Guard(
+        "the files of a job are proven",
+        "warehouse/proof.py",
+        "    if sources is not None and sorted(sources) != sorted(file.ref.url for file in files):",
+        "    if False and sorted(sources) != sorted(file.ref.url for file in files):",
+        "unit/warehouse/test_proof.py::test_a_job_must_have_been_given_these_files",
+    ),
+    Guard(
+        "a group waits for its running batches",
+        "windows/groups.py",
+        "            due.discard(entry.group)",
+        "            pass",
+        "unit/windows/test_store.py::test_a_group_is_not_done_while_a_batch_of_it_runs",
+    ),
+    Guard(
+        "a batch is opened again before its end goes",
+        "batch/journal.py",
+        "        held = Held(stamped, await self._write(self.running(stamped), stamped, ABSENT))\n"
+        "        await self._take_back(stamped)",
+        "        await self._take_back(stamped)\n"
+        "        held = Held(stamped, await self._write(self.running(stamped), stamped, ABSENT))",
+        "unit/batch/test_journal.py::test_a_batch_opened_again_is_in_a_place_however_long_its_opener_stands_still",
+    ),
+    Guard(
+        "an end is taken back by its generation",
+        "batch/journal.py",
+        "            await self._store.delete(self.done(record), if_generation=record.reopens)",
+        "            await self._store.delete(self.done(record))",
+        "unit/batch/test_journal.py::test_an_end_is_taken_back_only_in_the_generation_that_was_opened_again",
+    ),
+    Guard(
+        "a moved source is deleted by its generation",
+        "actions/move.py",
+        "delete_all([Deletion(one.source, one.generation) for one in copied])",
+        "delete_all([Deletion(one.source, None) for one in copied])",
+        "unit/actions/test_objects.py::test_an_upload_between_copy_and_delete_is_never_deleted",
+    ),
+    Guard(
+        "a newer upload is not moved",
+        "actions/move.py",
+        "        elif one.own is not None and live.generation != one.own.generation:",
+        "        elif False and one.own is not None:",
+        "unit/actions/test_objects.py::test_a_newer_upload_is_never_moved",
+    ),
+    Guard(
+        "a source is deleted by its generation",
+        "actions/delete.py",
+        "    return Deletion(ref, own.generation if own else None)",
+        "    return Deletion(ref, None)",
+        "unit/actions/test_objects.py::test_a_newer_upload_is_never_deleted",
+    ),
+    Guard(
+        "a record is saved by its generation",
+        "batch/journal.py",
+        "                held.generation = await self._write(self.running(stamped), stamped, held.generation)",
+        "                held.generation = await self._write(self.running(stamped), stamped, None)",
+        "unit/batch/test_journal.py::test_of_two_that_claim_the_same_record_one_gets_it",
+    ),
+    Guard(
+        "somebody else's lease is respected",
+        "batch/journal.py",
+        "        if held.record.leased(self._clock.now()) and held.record.owner != self._owner:",
+        "        if False:",
+        "unit/batch/test_journal.py::test_a_record_under_somebody_elses_lease_is_not_claimed",
+    ),
+    Guard(
+        "an end after the lease asks first",
+        "batch/journal.py",
+        "        if until <= self._clock.now():\n            await self.save(held)",
+        "        if False:\n            await self.save(held)",
+        "unit/batch/test_journal.py::test_an_end_that_comes_after_the_lease_does_not_undo_what_others_did_since",
+    ),
+    Guard(
+        "a window is closed before its shards are listed",
+        "windows/manager.py",
+        "        await self._store.close(name)\n        shards = await self._store.shards(name)",
+        "        shards = await self._store.shards(name)\n        await self._store.close(name)",
+        "unit/windows/test_large.py::test_a_window_is_closed_before_its_shards_are_listed",
+    ),
+    Guard(
+        "what an earlier sequence took is not taken again",
+        "windows/manager.py",
+        "    return sorted(one.file() for digest, one in arrivals.items() if digest not in known)",
+        "    return sorted(one.file() for digest, one in arrivals.items())",
+        "unit/windows/test_large.py::test_files_of_an_earlier_sequence_are_left_out",
+    ),
+    Guard(
+        "a failed job is a failure",
+        "batch/attempts.py",
+        "        problem = job_failure(job)\n        if problem is None:",
+        "        problem = None\n        if problem is None:",
+        "sim/test_trouble.py::test_a_job_that_fails_for_a_moment_is_tried_again_under_a_new_id",
+    ),
+    Guard(
+        "sources are looked at before their load",
+        "batch/sources.py",
+        "    if info.generation > file.generation:",
+        "    if False:",
+        "sim/test_trouble.py::test_a_file_overwritten_before_its_load_gives_way_to_the_newer_one",
+    ),
+    Guard(
+        "published rows are proven",
+        "warehouse/proof.py",
+        "    if rows is not None and int(moved) != rows:",
+        "    if False:",
+        "unit/warehouse/test_proof.py::test_as_many_rows_are_published_as_were_landed",
+    ),
+    Guard(
+        "a moved file does not start its rule again",
+        "batch/sources.py",
+        "        if verdict is None and info is not None and guarded(info.metadata):",
+        "        if False:",
+        "sim/test_trouble.py::test_a_move_into_the_watched_prefix_does_not_go_round_in_circles",
+    ),
+    Guard(
+        "the console asks for its token",
+        "ops/access.py",
+        '        elif path in self._open or self._allowed(request):',
+        "        elif True:",
+        "unit/ops/test_api.py::test_a_token_guards_everything_but_the_probes",
+    ),
+    Guard(
+        "what is inflated is bounded",
+        "formats/inflation.py",
+        "        if self.left < 0:",
+        "        if False:",
+        "unit/formats/test_inflation.py::test_a_compressed_bomb_is_refused_after_what_it_may_have",
+    ),
+    Guard(
+        "the address of a call is checked",
+        "gcp/http.py",
+        "    found = [address for address in addresses if reach(address)]",
+        "    found = addresses",
+        "unit/gcp/test_http.py::test_a_name_that_leads_inside_is_refused",
+    ),
+)  # fmt: skip

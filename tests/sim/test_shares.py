@@ -1,0 +1,40 @@
+"""A table whose loads are slow keeps its own files waiting, never those of another table."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.sim.world import World
+
+Simulate = Callable[..., None]
+SLOW = 3000.0
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("windowed", [False, True])
+def test_a_slow_table_does_not_keep_another_one_waiting(simulate: Simulate, asynchronous: bool, windowed: bool) -> None:
+    async def story(world: World) -> None:
+        for table in ("slow", "fast"):
+            world.create_table(table)
+            rule = {"When": {"Prefix": f"/{table}/"}, "Dest": {"Table": f"bqtail.{table}"}, "Async": asynchronous}
+            window = {"Batch": {"Window": {"DurationInSec": 10}}} if windowed else {}
+            world.rule(f"{table}.json", rule | window)
+        with world.daemon(jobs={"max_running": 4}, max_concurrent_load=4) as daemon:
+            for number in range(12):
+                # Files of one folder share a window: here, each has its own.
+                world.upload(f"slow/{number}/a.json", {"id": number, "name": "x"})
+            await world.until(lambda: len(submitted(world, "slow")) >= 3)
+            began = world.loop.time()
+            world.upload("fast/a.json", {"id": 1, "name": "x"})
+            await world.until(lambda: bool(submitted(world, "fast")))
+            assert world.loop.time() - began < 120
+            assert len(submitted(world, "slow")) < 12, "the slots were no limit: this shows nothing"
+            await world.settled(12 * SLOW)
+            await daemon.stopped()
+        assert (len(world.rows("slow")), len(world.rows("fast"))) == (12, 1)
+
+    simulate(story, job_latency=SLOW, plain=True)
+
+
+def submitted(world: World, table: str) -> list[str]:
+    assert world.plain is not None
+    return [name for name in world.plain.known if f"_{table}--" in name]
