@@ -1,6 +1,6 @@
 """Runs every benchmark, each in a process of its own so that none warms or burdens the next.
 
-Usage: python -m bench [NAME…]
+Usage: python -m bench [--tiny] [NAME…]     --tiny: only to see that they run
 
 Every benchmark prints a table and, last, one line of JSON; the last line here has all of those under their names.
 """
@@ -16,11 +16,13 @@ HERE = Path(__file__).parent
 def names() -> list[str]:
     """Every module here that can be run; `localcloud_storage` and the like are parts of another."""
     found = sorted(path.stem for path in HERE.glob("[a-z]*.py") if "__main__" in path.read_text())
+    found.remove("tiny")
     return [name for name in found if not any(name.startswith(f"{whole}_") for whole in found)]
 
 
-def main(chosen: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     known = names()
+    tiny, chosen = "--tiny" in arguments, [one for one in arguments if one != "--tiny"]
     if unknown := [name for name in chosen if name not in known]:
         print(f"no benchmark {unknown[0]!r}; there are: {', '.join(known)}", file=sys.stderr)
         return 2
@@ -29,8 +31,9 @@ def main(chosen: list[str]) -> int:
     for name in chosen or known:
         print(f"\n{name}\n{'-' * len(name)}", flush=True)
         last = ""
+        what = ["bench.tiny", name] if tiny else [f"bench.{name}"]
         with subprocess.Popen(
-            [sys.executable, "-m", f"bench.{name}"], cwd=HERE.parent, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", *what], cwd=HERE.parent, stdout=subprocess.PIPE, text=True
         ) as process:
             assert process.stdout is not None
             for line in process.stdout:

@@ -21,11 +21,13 @@ from google.pubsub_v1.types import PubsubMessage
 
 from bench.servers import pubsub_server
 from ingestd.gcp.pubsub import PubSubSubscription
+from ingestd.intake.deadletters import DeadLetters
 from ingestd.intake.notifications import ObjectEvent
 from ingestd.intake.puller import Puller, PullLimits
 from ingestd.intake.receipts import Receipt
 from ingestd.intake.router import Router
 from ingestd.model.clock import SystemClock
+from ingestd.model.objects import ObjectRef
 from ingestd.ports import Message
 from ingestd.retry import Retrier
 from ingestd.rules.loading import RuleBook
@@ -35,7 +37,7 @@ from ingestd.rules.schema import RuleSpec
 EVENTS = 50_000
 ROUNDS = 3
 PULLS = 4
-TARGET = 0.7
+TARGET = 0.9
 TOPIC, BARE, DAEMON = (
     "projects/bench/topics/files",
     "projects/bench/subscriptions/bare",
@@ -124,7 +126,10 @@ async def daemon(subscriber: SubscriberAsyncClient, book: RuleBook) -> float:
         matched += 1
         receipt.ack()
 
-    router = Router(subscription=DAEMON, route=book.index.route, deliver=deliver, dead_letters=unused, refusals=unused)
+    dead_letters = DeadLetters(unused, unused, clock, topic="", folder=ObjectRef("bench", "errors"))
+    router = Router(
+        subscription=DAEMON, route=book.index.route, deliver=deliver, dead_letters=dead_letters, refusals=unused
+    )
 
     def handle(message: Message, receipt: Receipt) -> Any:
         nonlocal seen

@@ -327,7 +327,8 @@ def show(name: str, corpus: Corpus, figures: Figures, target: float) -> dict[str
 
 def main(arguments: list[str]) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    share = 10 if "--quick" in arguments else 1
+    share = 200 if "--tiny" in arguments else 10 if "--quick" in arguments else 1
+    runs = (1, 1, 2) if "--tiny" in arguments else (5, 6, 60)
     folder = Path(tempfile.mkdtemp(prefix="ingestd-bench-"))
     settings = SparkSettings(scratch=folder / "scratch")
     where = master(settings)
@@ -343,13 +344,13 @@ def main(arguments: list[str]) -> None:
             print(f"session up in {opened:.1f} s, warm after {warm:.1f} s more, {where.cores} cores")
             report["start_s"], report["warm_up_s"] = round(opened, 1), round(warm, 1)
             # The large ones first: a daemon lives for weeks, and Java's compiler is done within its first minutes.
-            figures = compare(engine, where.cores, large, runs=5)
+            figures = compare(engine, where.cores, large, runs=runs[0])
             report["large"] = show("large files", large, figures, LARGE_TARGET)
             shutil.rmtree(large.folder)
             small = make(folder, "small", 2_000 // share, 50_000)
-            figures = compare(engine, where.cores, small, runs=6)
+            figures = compare(engine, where.cores, small, runs=runs[1])
             report["small"] = show("small files", small, figures, SMALL_TARGET)
-            overhead, trouble = asyncio.run(over_the_wire(engine, where, folder, runs=60))
+            overhead, trouble = asyncio.run(over_the_wire(engine, where, folder, runs=runs[2]))
             least = f"{overhead * 1000:.0f} ms (target ≤ {OVERHEAD_TARGET * 1000:.0f} ms)"
             print(f"\nbatch of one file on the warm session: {least}")
             report["one_file_s"] = round(overhead, 3)
