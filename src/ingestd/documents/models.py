@@ -6,6 +6,7 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from ingestd.documents.located import LocatedDict, LocatedList, PlainText, dotted, locate, native
@@ -26,6 +27,7 @@ class Document(BaseModel):
     model_config = ConfigDict(
         alias_generator=camel,
         coerce_numbers_to_str=True,
+        defer_build=True,  # most commands read few kinds of documents: a model is built when it is first used
         extra="forbid",
         frozen=True,
         validate_by_alias=True,
@@ -39,8 +41,15 @@ class Document(BaseModel):
     """Required keys that `complete` fills in where they are not given."""
 
     @classmethod
+    def whole_fields(cls) -> dict[str, FieldInfo]:
+        """`model_fields`, also of a model that names classes further down in its module."""
+        if not cls.__pydantic_fields_complete__:
+            cls.model_rebuild()
+        return cls.model_fields
+
+    @classmethod
     def known_keys(cls) -> tuple[str, ...]:
-        return tuple(info.alias or name for name, info in cls.model_fields.items())
+        return tuple(info.alias or name for name, info in cls.whole_fields().items())
 
     @model_validator(mode="before")
     @classmethod
@@ -75,7 +84,7 @@ class Document(BaseModel):
 @cache
 def spellings(model: type[Document]) -> dict[str, str]:
     """Lower-cased spelling → canonical key; field names count too, for values built in code."""
-    fields = {name: info.alias or name for name, info in model.model_fields.items()}
+    fields = {name: info.alias or name for name, info in model.whole_fields().items()}
     return {
         **fields,
         **{name.lower(): target for name, target in model.other_names.items()},

@@ -421,6 +421,3 @@ ACTIONS: dict[str, type[Action]] = {
 }
 """Every action by name."""
 
-Action.model_rebuild()
-for _action in ACTIONS.values():
-    _action.model_rebuild()

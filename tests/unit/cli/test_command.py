@@ -10,11 +10,13 @@ from typer.testing import CliRunner
 
 import ingestd
 from ingestd.cli import local, terminal
+from ingestd.cli.commands import COMMANDS as LATE
 from ingestd.cli.errors import CommandError
 from ingestd.cli.files import show_rows
 from ingestd.cli.main import app
 from ingestd.localcloud.statefolder import Endpoints, Ports
 
+PROJECT = Path(__file__).parents[3]
 COMMANDS = ["demo", "local", "cloud", "faults", "run", "rules", "doctor", "settings", "version"]
 COMMANDS += ["schema", "load", "cp", "query", "publish"]
 
@@ -38,20 +40,48 @@ def test_help_lists_every_command(runner: CliRunner) -> None:
 # What typer itself draws help with. Anything else is imported by the command that needs it, when it runs.
 FOR_HELP = {"annotated_doc", "attr", "ingestd", "markdown_it", "mdurl", "pygments", "rich", "shellingham", "typer"}
 FOR_ARGUMENTS = {"annotated_types", "pydantic", "pydantic_core", "typing_extensions", "typing_inspection"}
-OURS_FOR_HELP = re.compile(r"ingestd(\.__main__|\.cli(\.\w+)*|\.model(\.errors|\.unknown_keys)?)?")
+FOR_RULES = {"cython_runtime", "mypy_extensions", "orjson", "re2", "sqlglot", "yaml"}
+OURS_AT_ALL = (
+    r"ingestd(\.__main__|\.cli(\.(main|commands|bqtail_flags|errors|pipes|terminal|version))?|\.model(\.errors)?)?"
+)
+OURS_FOR_RULES = r"ingestd\.(cli\.(rules|where)|model\.unknown_keys)"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["rules", "lint", "--help"], ["--version"]])
-def test_help_imports_nothing_that_takes_its_time(arguments: list[str]) -> None:
+def imported(*arguments: str) -> set[str]:
+    """What the command imports, beside Python's own."""
     code = (
         "import sys\nfrom ingestd.__main__ import main\n"
         "try:\n    main()\nfinally:\n    sys.stderr.write(' '.join(sys.modules))"
     )
     ended = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
-    loaded = {name for name in ended.stderr.split() if name.partition(".")[0] not in sys.stdlib_module_names}
-    beside = {name.partition(".")[0] for name in loaded if not name.startswith(("_", "ingestd"))}
-    assert beside <= FOR_HELP | (FOR_ARGUMENTS if len(arguments) > 1 else set())
-    assert {name for name in loaded if name.startswith("ingestd") and not OURS_FOR_HELP.fullmatch(name)} == set()
+    return {name for name in ended.stderr.split() if name.partition(".")[0] not in sys.stdlib_module_names}
+
+
+def strangers(loaded: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in loaded if not name.startswith(("_", "ingestd"))}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["rules", "lint", "--help"], ["--version"]])
+def test_help_imports_nothing_that_takes_its_time(arguments: list[str]) -> None:
+    loaded = imported(*arguments)
+    below = len(arguments) > 1
+    assert strangers(loaded) <= FOR_HELP | (FOR_ARGUMENTS if below else set())
+    ours = re.compile(f"{OURS_AT_ALL}|{OURS_FOR_RULES}" if below else OURS_AT_ALL)
+    assert {name for name in loaded if name.startswith("ingestd") and not ours.fullmatch(name)} == set()
+
+
+def test_checking_rules_imports_no_client_and_no_engine() -> None:
+    loaded = imported("rules", "lint", str(PROJECT / "config/rules"))
+    assert strangers(loaded) <= FOR_HELP | FOR_ARGUMENTS | FOR_RULES
+    for room in ("gcp", "localcloud", "batch", "windows", "warehouse", "settings", "app", "cli.local", "cli.load"):
+        assert not {name for name in loaded if name.startswith(f"ingestd.{room}")}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_the_line_of_a_command_is_its_own(name: str) -> None:
+    command = LATE[name].load(name)
+    assert command.name == name
+    assert command.help.partition("\n")[0] == LATE[name].help
 
 
 @pytest.mark.parametrize("command", COMMANDS)
