@@ -96,7 +96,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator["LocalCloud"]:
     thread.start()
 
     def call(coroutine: Any) -> None:
-        asyncio.run_coroutine_threadsafe(coroutine, loop).result(30)
+        asyncio.run_coroutine_threadsafe(coroutine, loop).result(60)
 
     try:
         call(running.__aenter__())

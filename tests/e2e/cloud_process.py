@@ -31,7 +31,7 @@ class Command:
         for line in self.process.stdout:
             if "Ctrl-C" in line:
                 return time.monotonic() - self.started
-        pytest.fail(f"the cloud ended with {self.process.wait(10)}")
+        pytest.fail(f"the cloud ended with {self.process.wait(120)}")
 
 
 @contextmanager

@@ -39,7 +39,7 @@ class Local:
     def rows(self, sql: str) -> list[dict[str, object]]:
         return [json.loads(line) for line in self.ingestd("query", "--json", sql).splitlines()]
 
-    def wait_for(self, sql: str, expected: list[dict[str, object]], seconds: float = 40) -> None:
+    def wait_for(self, sql: str, expected: list[dict[str, object]], seconds: float = 150.0) -> None:
         deadline = time.monotonic() + seconds
         while (found := self.rows(sql)) != expected:
             assert time.monotonic() < deadline, f"{sql} still gives {found}"
@@ -47,7 +47,7 @@ class Local:
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         self.process.send_signal(number)
-        assert self.process.wait(40) == 0
+        assert self.process.wait(120) == 0
 
 
 def ingestd(*arguments: str, cwd: Path, environ: Mapping[str, str], fails: bool = False) -> str:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.newcomer
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.xdist_group("newcomer")
 def test_a_fresh_clone_shows_rows_with_one_command(tmp_path: Path) -> None:
     if shutil.which("git") is None or not (ROOT / ".git").exists():

@@ -18,7 +18,7 @@ async def test_one_key_never_holds_all_slots() -> None:
         held = sum(task.done() for task in waiting)
         assert capacity / 2 <= held < capacity, f"{held} of {capacity}"
         assert not slots.busy("fast")
-        async with asyncio.timeout(1), slots.slot("fast"):
+        async with asyncio.timeout(60), slots.slot("fast"):
             pass
         for task in waiting:
             task.cancel()
@@ -29,7 +29,7 @@ async def test_several_slow_keys_leave_room_for_one_that_has_none() -> None:
     waiting = [asyncio.create_task(slots.acquire(f"slow{number % 20}")) for number in range(400)]
     await _soon()
     assert 80 <= sum(task.done() for task in waiting) < 100
-    async with asyncio.timeout(1), slots.slot("fast"):
+    async with asyncio.timeout(60), slots.slot("fast"):
         pass
     for task in waiting:
         task.cancel()
@@ -70,7 +70,7 @@ async def test_whoever_gives_up_waiting_takes_no_slot_with_it() -> None:
     slots.release("a")  # granted to the first that still waits
     waiting[1].cancel()  # at the very moment it gets its turn, or before
     await _soon()
-    await asyncio.wait_for(waiting[2], 1)
+    await asyncio.wait_for(waiting[2], 60)
     slots.release("b")
-    async with asyncio.timeout(1), slots.slot("c"):
+    async with asyncio.timeout(60), slots.slot("c"):
         pass

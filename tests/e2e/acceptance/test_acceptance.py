@@ -22,7 +22,7 @@ from ingestd.cli.main import app
 from ingestd.localcloud.cloud import LocalCloud
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
 
-pytestmark = [pytest.mark.usefixtures("emulators"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.usefixtures("emulators"), pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +147,7 @@ def test_the_daemon_of_a_run_that_is_killed_ends_too_and_the_rest_is_removed_by_
     with under_way(bucket, unique) as (process, run):
         (daemon,) = children(process.pid, "ingestd")
         process.kill()
-        process.wait(30)
+        process.wait(120)
     eventually(lambda: not _alive(int(daemon)), lambda: f"{daemon} is still there", 60)
     assert left() != []
     assert acceptance(bucket, unique, "--clean", run).exit_code == 0

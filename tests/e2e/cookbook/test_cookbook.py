@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from ingestd.cli.main import app
 
-pytestmark = [pytest.mark.xdist_group("cookbook"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group("cookbook"), pytest.mark.timeout(1800)]
 
 RECIPES = read_page()[1]
 

@@ -21,10 +21,10 @@ import httpx
 from tests.e2e.daemon.driver import STRUCK, Order
 
 ROOT = Path(__file__).parents[3]
-START_SECONDS = 40.0
+START_SECONDS = 150.0
 
 
-def eventually(done: Callable[[], Any], what: str | Callable[[], Any], seconds: float = 30.0) -> Any:
+def eventually(done: Callable[[], Any], what: str | Callable[[], Any], seconds: float = 150.0) -> Any:
     """Look until it is so, and answer what was found; the deadline is only for what never happens."""
     deadline = time.monotonic() + seconds
     pause = 0.02
@@ -59,7 +59,7 @@ class ForkServer:
     def close(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(10)
+        self._process.wait(120)
         self._process.stdout.close()
 
 
@@ -80,7 +80,7 @@ class Daemon:
     def alive(self) -> bool:
         return not select.select([self._pidfd], [], [], 0)[0]
 
-    def wait(self, seconds: float = 30.0) -> None:
+    def wait(self, seconds: float = 150.0) -> None:
         assert select.select([self._pidfd], [], [], seconds)[0], f"still alive after {seconds} s: {self.said()}"
 
     def send(self, number: signal.Signals) -> None:

@@ -80,7 +80,7 @@ def test_sigterm_finishes_what_is_in_flight_and_exits_0(world: World, faults: Fa
     eventually(lambda: daemon.get("/readyz").status_code == 503, "draining is not ready")
     assert daemon.get("/healthz").status_code == 200
     assert daemon.command is not None
-    assert daemon.command.wait(20) == 0
+    assert daemon.command.wait(120) == 0
     assert world.statuses() == ["done"]
     assert world.rows() == LOADED
     assert not world.exists()
@@ -91,14 +91,13 @@ def test_sigterm_finishes_what_is_in_flight_and_exits_0(world: World, faults: Fa
 def test_sigterm_hands_over_what_does_not_finish_within_the_grace_period(world: World, faults: FaultPlan) -> None:
     world.table()
     world.rule(rule(asynchronous=False))
-    faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=6.0, resource=f"{world.project}/*"))
+    faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=15.0, resource=f"{world.project}/*"))
     first = world.start(drain="1s", recovery={"lease": "1h"})
     world.upload()
     world.until(lambda: world.jobs("load"))
-    begun = time.monotonic()
     first.send(signal.SIGTERM)
-    first.wait(20)
-    assert time.monotonic() - begun < 5
+    first.wait()
+    assert world.jobs("load")[0].state != "DONE", "it did not wait for the job"
     assert first.said()[-1]["message"] == "daemon.stopped"
     (record,) = world.records("Running")
     assert record["LeaseUntil"] is None, "the next one need not wait for the lease"
@@ -109,11 +108,9 @@ def test_sigterm_hands_over_what_does_not_finish_within_the_grace_period(world: 
 
 
 def test_an_idle_daemon_stops_at_once(world: World) -> None:
-    daemon = world.start()
-    begun = time.monotonic()
+    daemon = world.start(drain="2m")
     daemon.send(signal.SIGTERM)
-    daemon.wait(15)
-    assert time.monotonic() - begun < 4
+    daemon.wait(60)
     assert daemon.said()[-1]["message"] == "daemon.stopped"
 
 

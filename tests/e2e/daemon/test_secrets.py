@@ -105,7 +105,7 @@ def test_a_secret_is_in_nothing_the_daemon_writes_says_or_shows(world: World, we
     def called(path: str) -> bool:
         return any(one.path.startswith(path) for one in web.received)
 
-    world.until(lambda: all(map(called, ends)) and len(world.records()) == 7, 60)
+    world.until(lambda: all(map(called, ends)) and len(world.records()) == 7)
     world.settled()
 
     for path in ends:
@@ -155,7 +155,7 @@ def test_a_batch_under_way_gets_the_new_token_and_waits_for_an_action_that_is_go
     assert not web.of("/elsewhere"), "a secret never goes where the batch's own rule did not send it"
     web.answers["/hook"] = [200]
     world.rule(written(secret("new")))
-    world.until(lambda: world.statuses() == ["done"], 60)
+    world.until(lambda: world.statuses() == ["done"])
     assert web.of("/hook")[-1].headers["authorization"] == secret("new")
     assert leaks(everything(world)) == []
 
@@ -181,6 +181,6 @@ def test_a_record_of_an_older_version_keeps_the_secret_it_holds(world: World, we
     web.answers.clear()
     web.received.clear()
     world.start(**settings)
-    world.until(lambda: world.statuses() == ["done"], 60)
+    world.until(lambda: world.statuses() == ["done"])
     (received,) = web.received
     assert received.headers["authorization"] == "in clear"

@@ -195,7 +195,7 @@ class World:
     def statuses(self) -> list[str]:
         return sorted(record["Status"] for record in self.records())
 
-    def pulled(self, subscription: str, count: int = 1, seconds: float = 20) -> list[Any]:
+    def pulled(self, subscription: str, count: int = 1, seconds: float = 150.0) -> list[Any]:
         """At least so many messages of a subscription of the test's own."""
         messages: list[Any] = []
 
@@ -228,13 +228,13 @@ class World:
 
     # Waiting
 
-    def until(self, done: Callable[[], Any], seconds: float = 30.0) -> Any:
+    def until(self, done: Callable[[], Any], seconds: float = 150.0) -> Any:
         return eventually(done, self.describe, seconds)
 
     def loaded(self, rows: list[tuple[Any, ...]] = LOADED, table: str = "bqtail.dummy") -> None:
         self.until(lambda: self.rows(table) == rows)
 
-    def settled(self, seconds: float = 40.0) -> None:
+    def settled(self, seconds: float = 150.0) -> None:
         """Wait until nothing is pending anywhere: no record, no task, no message."""
         self.until(self.quiet, seconds)
 

@@ -26,7 +26,7 @@ from ingestd.cli.main import app
 from ingestd.cli.samples import read_samples
 from ingestd.localcloud.statefolder import Endpoints
 
-pytestmark = [pytest.mark.xdist_group("core-install"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.xdist_group("core-install"), pytest.mark.timeout(1800)]
 
 START_SECONDS = 120.0
 ROW_SECONDS = 240.0  # a cold JVM on a busy machine

@@ -21,7 +21,7 @@ SETTINGS: dict[str, Any] = {
     }
 }
 
-pytestmark = [pytest.mark.xdist_group("dest-spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group("dest-spark"), pytest.mark.timeout(1800)]
 
 
 @pytest.mark.parametrize("name", names(ENGINE))

@@ -11,7 +11,7 @@ from tests.e2e.daemon.world import World
 from tests.e2e.spark.orders import EXPECTED, TABLE, calls, java, set_up, upload
 from tests.e2e.windows.test_windows import settled
 
-pytestmark = [pytest.mark.xdist_group("e2e-spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group("e2e-spark"), pytest.mark.timeout(1800)]
 
 START = 120.0  # for a JVM on a busy machine
 SPARK = {

@@ -8,7 +8,7 @@ from tests.e2e.daemon.world import World
 from tests.e2e.spark.orders import set_up, upload
 from tests.e2e.spark.test_jvm import SPARK, START
 
-pytestmark = [pytest.mark.xdist_group("e2e-spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group("e2e-spark"), pytest.mark.timeout(1800)]
 
 
 @pytest.fixture

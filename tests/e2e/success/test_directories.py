@@ -213,7 +213,7 @@ def test_w12_ten_thousand_and_fifty_files_and_one_larger_than_a_job_may_read_com
         )
     first = world.start(**settings(world))
     put(world, "bqtail/many/x/_SUCCESS")
-    world.until(lambda: len(world.objects("journal/Done/")) == 1, 60)
+    world.until(lambda: len(world.objects("journal/Done/")) == 1)
     assert world.bigquery.get_table(f"{world.project}.bqtail.many").num_rows == count
     assert [len(job.source_uris) for job in world.jobs("load")] == [10_000, 50]
     assert len(world.jobs("copy")) == 1

@@ -34,7 +34,7 @@ def committed(world: World, table: str = "t") -> list[int]:
 
 
 def idle(world: World) -> None:
-    world.until(lambda: not any("/queue/" in name for name in world.objects("journal/ordered/")) and world.quiet(), 60)
+    world.until(lambda: not any("/queue/" in name for name in world.objects("journal/ordered/")) and world.quiet())
 
 
 def waiting(world: World) -> list[str]:

@@ -31,7 +31,7 @@ def expected(count: int) -> list[tuple[int, str]]:
     return [(number, "x") for number in range(count)]
 
 
-def settled(world: World, seconds: float = 40.0) -> None:
+def settled(world: World, seconds: float = 150.0) -> None:
     world.until(lambda: not world.objects("batch/") and world.quiet(), seconds)
 
 

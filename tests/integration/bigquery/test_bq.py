@@ -11,7 +11,6 @@ from tests.integration.bigquery.conftest import PROJECT, LocalBigQuery
 pytestmark = [
     pytest.mark.sdk,
     pytest.mark.skipif(shutil.which("bq") is None, reason="the Cloud SDK's bq is not installed"),
-    pytest.mark.timeout(150),
 ]
 
 

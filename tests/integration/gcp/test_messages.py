@@ -11,7 +11,7 @@ from ingestd.model.errors import NotFound, Transient
 
 async def pull_all(subscription, count: int) -> list:
     found = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(found) < count:
             found += await subscription.pull(1000)
     return found
@@ -31,7 +31,7 @@ async def test_what_is_published_is_pulled_with_its_attributes(ports, topic):
 
 
 async def test_an_empty_pull_is_empty_after_a_while(ports, topic):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await ports.subscription(topic).pull(10) == []
 
 

@@ -34,7 +34,7 @@ def load(name: str, uri: str, table: TableName) -> JobRequest:
 
 async def finished(warehouse, request: JobRequest):
     job = await warehouse.insert_job(request)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not job.done:
             await asyncio.sleep(0.02)
             job = await warehouse.get_job(job.ref)
@@ -258,7 +258,7 @@ async def test_a_cancelled_job_ends_stopped(ports, unique, cloud):
         job = await ports.warehouse.insert_job(query(f"job-{unique}", "SELECT 1"))
         assert not job.done
         await ports.warehouse.cancel_job(job.ref)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not job.done:
                 await asyncio.sleep(0.02)
                 job = await ports.warehouse.get_job(job.ref)

@@ -75,7 +75,7 @@ class LocalPubSub:
         self._loop.close()
 
     def run(self, coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(20)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
 
 
 @dataclass
@@ -131,7 +131,7 @@ class Target:
 
     def publish(self, topic: str, *texts: str, **attributes: str) -> list[str]:
         return [
-            future.result(10) for future in [self.publisher.publish(topic, t.encode(), **attributes) for t in texts]
+            future.result(60) for future in [self.publisher.publish(topic, t.encode(), **attributes) for t in texts]
         ]
 
     def pull(self, subscription: str, *, at_least: int = 1, seconds: float = 10) -> list[Any]:
@@ -143,7 +143,7 @@ class Target:
                 # Deprecated for good reasons, none of which concern a test that wants to see nothing quickly.
                 warnings.filterwarnings("ignore", "The return_immediately flag", DeprecationWarning)
                 response = self.subscriber.pull(
-                    request={"subscription": subscription, "max_messages": 100, "return_immediately": True}, timeout=10
+                    request={"subscription": subscription, "max_messages": 100, "return_immediately": True}, timeout=60
                 )
             got += response.received_messages
             if not response.received_messages:

@@ -101,7 +101,7 @@ async def work_until_killed(endpoint: str, kill: Any, first: bool) -> tuple[set[
         tasks += [asyncio.create_task(acknowledge()) for _ in range(2)]
         await asyncio.sleep(0.4)
         kill()
-        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
         for result in results:
             assert isinstance(result, grpc.RpcError), repr(result)
     return published, acked, unsure
@@ -118,7 +118,6 @@ async def drain(endpoint: str) -> set[str]:
             found.update(one.message.message_id for one in response.received_messages)
 
 
-@pytest.mark.timeout(90)
 async def test_nothing_acknowledged_is_lost_or_undone_by_sigkill(tmp_path: Path) -> None:
     published: set[str] = set()
     acked: set[str] = set()

@@ -49,10 +49,10 @@ class LocalStorage:
         self._thread = threading.Thread(target=self._loop.run_forever, name="local-storage")
         self._thread.start()
         self._server = HttpServer(make_handler(self.core))
-        asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result(60)
 
     def stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()

@@ -78,7 +78,7 @@ def test_object_retention_is_refused_at_creation(client: storage.Client) -> None
 
 def test_the_service_account_and_the_layout(client: storage.Client, bucket: storage.Bucket, service) -> None:
     assert client.get_service_account_email().endswith("@gs-project-accounts.iam.gserviceaccount.com")
-    layout = requests.get(f"{service.url}/storage/v1/b/{bucket.name}/storageLayout", timeout=10).json()
+    layout = requests.get(f"{service.url}/storage/v1/b/{bucket.name}/storageLayout", timeout=60).json()
     assert layout == {
         "kind": "storage#storageLayout",
         "bucket": bucket.name,
@@ -134,7 +134,7 @@ def test_a_lost_answer_still_notifies(bucket: storage.Bucket, service) -> None:
     service.fault("objects.insert", FaultKind.DROP_RESPONSE, times=1)
     url = f"{service.url}/upload/storage/v1/b/{bucket.name}/o?uploadType=media&name=n"
     with pytest.raises(requests.exceptions.RequestException):
-        requests.post(url, data=b"x", timeout=10)
+        requests.post(url, data=b"x", timeout=60)
     assert [message.attributes["objectId"] for message in service.published] == ["n"]
 
 

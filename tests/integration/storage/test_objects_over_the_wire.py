@@ -89,7 +89,7 @@ def test_range_headers_answer_as_http_says(bucket: storage.Bucket, service) -> N
     url = f"{service.url}/storage/v1/b/{bucket.name}/o/n?alt=media"
 
     def fetch(header: str) -> tuple[int, bytes, str | None]:
-        answer = requests.get(url, headers={"Range": header}, timeout=10)
+        answer = requests.get(url, headers={"Range": header}, timeout=60)
         return answer.status_code, answer.content, answer.headers.get("content-range")
 
     assert fetch("bytes=2-4") == (206, b"234", "bytes 2-4/10")
@@ -154,7 +154,7 @@ def test_etags_guard_reads(bucket: storage.Bucket) -> None:
 
 
 def test_a_name_that_is_not_utf8_is_refused(bucket: storage.Bucket, service) -> None:
-    assert requests.get(f"{service.url}/storage/v1/b/{bucket.name}/o/%ff", timeout=10).status_code == 400
+    assert requests.get(f"{service.url}/storage/v1/b/{bucket.name}/o/%ff", timeout=60).status_code == 400
 
 
 def test_sixteen_clients_racing_to_create_have_one_winner_per_name(service, bucket: storage.Bucket) -> None:
@@ -169,7 +169,7 @@ def test_sixteen_clients_racing_to_create_have_one_winner_per_name(service, buck
                     f"{service.url}/upload/storage/v1/b/{bucket.name}/o",
                     params={"uploadType": "media", "name": name, "ifGenerationMatch": "0"},
                     data=threading.current_thread().name.encode(),
-                    timeout=30,
+                    timeout=60,
                 )
                 if answer.status_code == 200:
                     wins.append(name)
@@ -300,13 +300,13 @@ def test_gzip_is_served_as_stored_or_unpacked(bucket: storage.Bucket, service) -
     assert blob.download_as_bytes() == b"plain text"
     assert gzip.decompress(blob.download_as_bytes(raw_download=True)) == b"plain text"
     url = f"{service.url}/storage/v1/b/{bucket.name}/o/z.txt?alt=media"
-    unpacked = requests.get(url, headers={"Accept-Encoding": "identity", "Range": "bytes=0-1"}, timeout=10)
+    unpacked = requests.get(url, headers={"Accept-Encoding": "identity", "Range": "bytes=0-1"}, timeout=60)
     assert (unpacked.status_code, unpacked.content) == (200, b"plain text")
     assert "content-encoding" not in unpacked.headers
     assert unpacked.headers["x-goog-stored-content-encoding"] == "gzip"
     blob.cache_control = "no-transform"
     blob.patch()
-    kept = requests.get(url, headers={"Accept-Encoding": "identity"}, timeout=10, stream=True)
+    kept = requests.get(url, headers={"Accept-Encoding": "identity"}, timeout=60, stream=True)
     assert gzip.decompress(kept.raw.read(decode_content=False)) == b"plain text"
 
 
@@ -323,7 +323,7 @@ def test_holds_refuse_and_release(bucket: storage.Bucket) -> None:
 
 
 def test_errors_look_like_googles(bucket: storage.Bucket, service) -> None:
-    answer = requests.get(f"{service.url}/storage/v1/b/{bucket.name}/o/absent", timeout=10)
+    answer = requests.get(f"{service.url}/storage/v1/b/{bucket.name}/o/absent", timeout=60)
     message = f"No such object: {bucket.name}/absent"
     assert answer.status_code == 404
     assert answer.json() == {
@@ -335,7 +335,7 @@ def test_errors_look_like_googles(bucket: storage.Bucket, service) -> None:
     }
     bucket.blob("n").upload_from_string("x")
     url = f"{service.url}/storage/v1/b/{bucket.name}/o/n"
-    stale = requests.get(url, params={"ifGenerationMatch": "1"}, timeout=10).json()["error"]
+    stale = requests.get(url, params={"ifGenerationMatch": "1"}, timeout=60).json()["error"]
     assert stale["errors"][0] == {
         "message": "At least one of the pre-conditions you specified did not hold.",
         "domain": "global",
@@ -343,9 +343,9 @@ def test_errors_look_like_googles(bucket: storage.Bucket, service) -> None:
         "locationType": "header",
         "location": "If-Match",
     }
-    bad = requests.get(url, params={"ifGenerationMatch": "x"}, timeout=10)
+    bad = requests.get(url, params={"ifGenerationMatch": "x"}, timeout=60)
     assert (bad.status_code, bad.json()["error"]["errors"][0]["reason"]) == (400, "invalid")
-    broken = requests.patch(url, data=b"{not json", timeout=10)
+    broken = requests.patch(url, data=b"{not json", timeout=60)
     assert (broken.status_code, broken.json()["error"]["errors"][0]["reason"]) == (400, "parseError")
 
 
@@ -365,18 +365,18 @@ def test_errors_look_like_googles(bucket: storage.Bucket, service) -> None:
 )
 def test_what_is_not_there_says_so(bucket: storage.Bucket, service, verb: str, path: str, feature: str) -> None:
     bucket.blob("n").upload_from_string("x")
-    answer = requests.request(verb, f"{service.url}/storage/v1{path.format(b=bucket.name)}", timeout=10)
+    answer = requests.request(verb, f"{service.url}/storage/v1{path.format(b=bucket.name)}", timeout=60)
     assert answer.status_code == 501
     assert feature in answer.json()["error"]["message"]
 
 
 def test_objects_are_readable_by_plain_path(bucket: storage.Bucket, service) -> None:
     bucket.blob("d/a b.txt").upload_from_string("x", content_type="text/plain")
-    answer = requests.get(f"{service.url}/{bucket.name}/d/a%20b.txt", timeout=10)
+    answer = requests.get(f"{service.url}/{bucket.name}/d/a%20b.txt", timeout=60)
     assert (answer.content, answer.headers["content-type"]) == (b"x", "text/plain")
-    head = requests.head(f"{service.url}/{bucket.name}/d/a%20b.txt", timeout=10)
+    head = requests.head(f"{service.url}/{bucket.name}/d/a%20b.txt", timeout=60)
     assert (head.headers["x-goog-stored-content-length"], head.headers["content-length"]) == ("1", "1")
-    missing = requests.get(f"{service.url}/{bucket.name}/none", timeout=10)
+    missing = requests.get(f"{service.url}/{bucket.name}/none", timeout=60)
     assert (missing.status_code, b"<Code>NoSuchKey</Code>" in missing.content) == (404, True)
 
 
@@ -398,6 +398,6 @@ def test_a_lost_answer_was_still_done(bucket: storage.Bucket, service) -> None:
     service.fault("objects.insert", FaultKind.DROP_RESPONSE, resource="*/n", times=1)
     url = f"{service.url}/upload/storage/v1/b/{bucket.name}/o?uploadType=media&name=n&ifGenerationMatch=0"
     with pytest.raises(requests.exceptions.RequestException):
-        requests.post(url, data=b"x", timeout=10)
+        requests.post(url, data=b"x", timeout=60)
     assert bucket.blob("n").download_as_bytes() == b"x"
-    assert requests.post(url, data=b"x", timeout=10).status_code == 412
+    assert requests.post(url, data=b"x", timeout=60).status_code == 412

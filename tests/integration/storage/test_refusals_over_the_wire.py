@@ -76,7 +76,7 @@ def test_a_wrong_request_is_told_why(service, bucket: storage.Bucket, verb, path
     data = body if isinstance(body, bytes) or body is None else json.dumps(body)
     headers = {"Content-Type": "multipart/related; boundary=b"}
     answer = requests.request(
-        verb, service.url + path.replace("{b}", bucket.name), data=data, headers=headers, timeout=10
+        verb, service.url + path.replace("{b}", bucket.name), data=data, headers=headers, timeout=60
     )
     assert (answer.status_code, said in answer.text) == (status, True), answer.text
     assert bucket.blob("n").download_as_bytes() == b"kept"
@@ -93,13 +93,13 @@ def test_a_wrong_request_is_told_why(service, bucket: storage.Bucket, verb, path
 )
 def test_a_wrong_piece_of_an_upload_is_told_why(service, bucket: storage.Bucket, headers, status, said) -> None:
     url = f"{service.url}/upload/storage/v1/b/{bucket.name}/o?uploadType=resumable&name=n"
-    refused = requests.post(url, headers={"X-Upload-Content-Length": "many"}, timeout=10)
+    refused = requests.post(url, headers={"X-Upload-Content-Length": "many"}, timeout=60)
     assert refused.status_code == 400
-    session = requests.post(url, headers={"X-Upload-Content-Length": "3"}, timeout=10).headers["location"]
-    assert requests.get(session, timeout=10).status_code == 404
-    answer = requests.put(session, data=b"abc", headers=headers, timeout=10)
+    session = requests.post(url, headers={"X-Upload-Content-Length": "3"}, timeout=60).headers["location"]
+    assert requests.get(session, timeout=60).status_code == 404
+    answer = requests.put(session, data=b"abc", headers=headers, timeout=60)
     assert (answer.status_code, said in answer.text) == (status, True)
-    assert requests.put(session, data=b"abc", timeout=10).json()["size"] == "3"
+    assert requests.put(session, data=b"abc", timeout=60).json()["size"] == "3"
 
 
 def test_compressed_requests_are_unpacked(service, bucket: storage.Bucket) -> None:
@@ -107,14 +107,14 @@ def test_compressed_requests_are_unpacked(service, bucket: storage.Bucket) -> No
     url = f"{service.url}/storage/v1/b/{bucket.name}/o/n"
     headers = {"Content-Encoding": "gzip"}
     patch = gzip.compress(json.dumps({"cacheControl": "no-store"}).encode())
-    assert requests.patch(url, data=patch, headers=headers, timeout=10).json()["cacheControl"] == "no-store"
-    broken = requests.patch(url, data=b"not gzip", headers=headers, timeout=10)
+    assert requests.patch(url, data=patch, headers=headers, timeout=60).json()["cacheControl"] == "no-store"
+    broken = requests.patch(url, data=b"not gzip", headers=headers, timeout=60)
     assert (broken.status_code, "gzip" in broken.text) == (400, True)
 
 
 def test_customer_keys_are_refused(service, bucket: storage.Bucket) -> None:
     url = f"{service.url}/upload/storage/v1/b/{bucket.name}/o?uploadType=media&name=n"
-    answer = requests.post(url, data=b"x", headers={"x-goog-encryption-algorithm": "AES256"}, timeout=10)
+    answer = requests.post(url, data=b"x", headers={"x-goog-encryption-algorithm": "AES256"}, timeout=60)
     assert (answer.status_code, "encryption keys" in answer.text) == (501, True)
 
 
@@ -124,7 +124,7 @@ def test_a_method_override_is_followed(service, bucket: storage.Bucket) -> None:
         f"{service.url}/storage/v1/b/{bucket.name}/o/n",
         json={"contentType": "a/b"},
         headers={"X-HTTP-Method-Override": "PATCH"},
-        timeout=10,
+        timeout=60,
     )
     assert answer.json()["contentType"] == "a/b"
 
@@ -134,7 +134,7 @@ def test_what_claims_to_be_gzip_and_is_not_is_served_as_it_is(service, bucket: s
     blob.content_encoding = "gzip"
     blob.upload_from_string("plainly not")
     url = f"{service.url}/{bucket.name}/n"
-    answer = requests.get(url, headers={"Accept-Encoding": "identity"}, timeout=10, stream=True)
+    answer = requests.get(url, headers={"Accept-Encoding": "identity"}, timeout=60, stream=True)
     assert answer.raw.read(decode_content=False) == b"plainly not"
 
 
@@ -144,13 +144,13 @@ def test_reads_by_plain_path_have_conditions_and_xml_errors(service, bucket: sto
     url = f"{service.url}/{bucket.name}/n"
 
     def fetch(where: str, **headers: str) -> tuple[int, bool]:
-        answer = requests.get(where, headers={k.replace("_", "-"): v for k, v in headers.items()}, timeout=10)
+        answer = requests.get(where, headers={k.replace("_", "-"): v for k, v in headers.items()}, timeout=60)
         return answer.status_code, answer.headers.get("content-type", "").startswith("application/xml")
 
     assert fetch(url, x_goog_if_generation_match=str(blob.generation)) == (200, False)
     assert fetch(url, x_goog_if_generation_match="1") == (412, True)
     assert fetch(url, If_None_Match=blob.etag) == (304, False)
-    assert b"NoSuchBucket" in requests.get(f"{service.url}/no-such-bucket/n", timeout=10).content
+    assert b"NoSuchBucket" in requests.get(f"{service.url}/no-such-bucket/n", timeout=60).content
 
 
 def batch(service, *calls: str) -> requests.Response:
@@ -162,7 +162,7 @@ def batch(service, *calls: str) -> requests.Response:
         f"{service.url}/batch/storage/v1",
         data=f"{parts}--b--",
         headers={"Content-Type": "multipart/mixed; boundary=b"},
-        timeout=10,
+        timeout=60,
     )
 
 

@@ -55,10 +55,10 @@ class Writer(threading.Thread):
                 try:
                     if deleting:
                         path = f"{self.url}/storage/v1/b/{BUCKET}/o/{quote(name, safe='')}"
-                        answer = session.delete(path, timeout=30)
+                        answer = session.delete(path, timeout=60)
                     else:
                         path = f"{self.url}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={quote(name, safe='')}"
-                        answer = session.post(path, data=data, timeout=30)
+                        answer = session.post(path, data=data, timeout=60)
                         self.generations.append(answer.json()["generation"])
                 except (requests.RequestException, ValueError):
                     return
@@ -71,10 +71,10 @@ class Writer(threading.Thread):
 def test_every_acknowledged_write_and_its_notification_survive_sigkill(tmp_path: Path, writes: int) -> None:
     root, log = tmp_path / "state", tmp_path / "notifications"
     with server(root, log) as (process, url):
-        requests.post(f"{url}/storage/v1/b?project=p", json={"name": BUCKET}, timeout=10).raise_for_status()
+        requests.post(f"{url}/storage/v1/b?project=p", json={"name": BUCKET}, timeout=60).raise_for_status()
         config = {"topic": "//pubsub.googleapis.com/projects/p/topics/t", "payload_format": "JSON_API_V1"}
         notify = f"{url}/storage/v1/b/{BUCKET}/notificationConfigs"
-        requests.post(notify, json=config, timeout=10).raise_for_status()
+        requests.post(notify, json=config, timeout=60).raise_for_status()
         writers = [Writer(url, number) for number in range(6)]
         for writer in writers:
             writer.start()
@@ -90,7 +90,7 @@ def test_every_acknowledged_write_and_its_notification_survive_sigkill(tmp_path:
         listed: dict[str, dict[str, str]] = {}
         token = ""
         while True:
-            page = requests.get(f"{url}/storage/v1/b/{BUCKET}/o?pageToken={token}", timeout=10).json()
+            page = requests.get(f"{url}/storage/v1/b/{BUCKET}/o?pageToken={token}", timeout=60).json()
             listed.update((item["name"], item) for item in page.get("items", ()))
             token = page.get("nextPageToken", "")
             if not token:
@@ -102,7 +102,7 @@ def test_every_acknowledged_write_and_its_notification_survive_sigkill(tmp_path:
             assert found == md5 or (name in unsure and found == unsure[name]), name
         for name, item in listed.items():
             assert name in expected or name in unsure
-            media = requests.get(f"{url}/storage/v1/b/{BUCKET}/o/{quote(name, safe='')}?alt=media", timeout=10)
+            media = requests.get(f"{url}/storage/v1/b/{BUCKET}/o/{quote(name, safe='')}?alt=media", timeout=60)
             assert base64.b64encode(hashlib.md5(media.content).digest()).decode() == item["md5Hash"], "half-written"
 
     events = [json.loads(line) for line in log.read_text().splitlines()]

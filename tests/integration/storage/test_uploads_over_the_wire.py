@@ -22,7 +22,7 @@ def upload_url(service, bucket: storage.Bucket) -> str:
 
 def start(service, bucket: storage.Bucket, name: str, **params: str) -> str:
     answer = requests.post(
-        upload_url(service, bucket), params={"uploadType": "resumable", "name": name, **params}, timeout=10
+        upload_url(service, bucket), params={"uploadType": "resumable", "name": name, **params}, timeout=60
     )
     assert answer.status_code == 200, answer.text
     return answer.headers["location"]
@@ -30,7 +30,7 @@ def start(service, bucket: storage.Bucket, name: str, **params: str) -> str:
 
 def put(session: str, data: bytes = b"", content_range: str = "", **headers: str) -> requests.Response:
     return requests.put(
-        session, data=data, headers={"Content-Range": content_range, **headers}, timeout=10, allow_redirects=False
+        session, data=data, headers={"Content-Range": content_range, **headers}, timeout=60, allow_redirects=False
     )
 
 
@@ -122,7 +122,7 @@ def test_the_session_protocol_step_by_step(bucket: storage.Bucket, service) -> N
 def test_a_session_can_be_cancelled(bucket: storage.Bucket, service) -> None:
     session = start(service, bucket, "n")
     put(session, DATA[:GRANULE], f"bytes 0-{GRANULE - 1}/*")
-    assert requests.delete(session, timeout=10).status_code == 499
+    assert requests.delete(session, timeout=60).status_code == 499
     assert put(session, content_range="bytes */*").status_code == 499
     assert not bucket.blob("n").exists()
 
@@ -181,7 +181,7 @@ def multipart(
     head = f"--b\r\nContent-Type: application/json\r\n\r\n{json.dumps(resource)}\r\n--b\r\n".encode()
     body = head + b"Content-Type: text/plain\r\n\r\n" + media + b"\r\n--b--"
     headers = {"Content-Type": 'multipart/related; boundary="b"', **headers}
-    return requests.post(f"{upload_url(service, bucket)}?uploadType=multipart", data=body, headers=headers, timeout=10)
+    return requests.post(f"{upload_url(service, bucket)}?uploadType=multipart", data=body, headers=headers, timeout=60)
 
 
 def test_gclouds_multipart_dialect_is_understood(bucket: storage.Bucket, service) -> None:
@@ -194,7 +194,7 @@ def test_gclouds_multipart_dialect_is_understood(bucket: storage.Bucket, service
         f"{upload_url(service, bucket)}?uploadType=multipart",
         data=body,
         headers={"Content-Type": "multipart/related; boundary='===============1=='"},
-        timeout=10,
+        timeout=60,
     )
     assert answer.status_code == 200
     assert bucket.blob("n").download_as_bytes() == b"a,b\r\n1,2\n"
@@ -207,14 +207,14 @@ def test_a_base64_part_is_decoded(bucket: storage.Bucket, service) -> None:
     )
     headers = {"Content-Type": "multipart/related; boundary=b"}
     url = f"{upload_url(service, bucket)}?uploadType=multipart"
-    assert requests.post(url, data=body, headers=headers, timeout=10).status_code == 200
+    assert requests.post(url, data=body, headers=headers, timeout=60).status_code == 200
     assert bucket.blob("n").download_as_bytes() == b"\x00\xff"
 
 
 def test_uploads_without_a_name_or_a_bucket_are_refused(bucket: storage.Bucket, service, client) -> None:
-    nameless = requests.post(f"{upload_url(service, bucket)}?uploadType=media", data=b"x", timeout=10)
+    nameless = requests.post(f"{upload_url(service, bucket)}?uploadType=media", data=b"x", timeout=60)
     assert (nameless.status_code, nameless.json()["error"]["errors"][0]["reason"]) == (400, "required")
-    unknown = requests.post(f"{upload_url(service, bucket)}?uploadType=smoke&name=n", data=b"x", timeout=10)
+    unknown = requests.post(f"{upload_url(service, bucket)}?uploadType=smoke&name=n", data=b"x", timeout=60)
     assert unknown.status_code == 400
     with pytest.raises(exceptions.NotFound):
         client.bucket("no-such-bucket").blob("n").upload_from_string("x")

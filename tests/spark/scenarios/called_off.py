@@ -19,7 +19,7 @@ from ingestd.prepare.gateway import Jvm
 from ingestd.prepare.session import Spark
 from ingestd.prepare.start import spark_for
 
-AT_ONCE = 3.0  # seconds, on a busy machine; coming up takes longer, and it has only just begun
+AT_ONCE = 15.0  # seconds, on a busy machine; coming up takes longer there, and it has only just begun
 
 
 async def stopped(folder: Path, begun: "asyncio.Event", stop: Callable[[Spark, "asyncio.Task[None]"], Any]) -> float:

@@ -171,7 +171,7 @@ async def cancelled_batch(batches: Batches, spark: Spark) -> None:
     work.cancel()
     await asyncio.wait({work})
     assert work.cancelled()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     print(f"a batch cancelled after {time.monotonic() - began:.1f} s")
     assert await batches.names(request.folder.name) == []
 
@@ -228,7 +228,7 @@ async def main(folder: Path) -> None:
                 await asyncio.wait({work})
                 assert work.cancelled()
                 print(f"cancelled after {time.monotonic() - began:.1f} s")
-                assert time.monotonic() - began < 5
+                assert time.monotonic() - began < 60
 
                 work = await begun(spark)
                 kill_group(server)
