@@ -420,4 +420,3 @@ ACTIONS: dict[str, type[Action]] = {
     "notify": NotifyAction,
 }
 """Every action by name."""
-

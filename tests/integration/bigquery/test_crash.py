@@ -13,7 +13,6 @@ from typing import Any
 
 import httpx
 import orjson
-import pytest
 
 PROJECT = "test-project"
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 from google.pubsub_v1.types import pubsub as types
 
 TOPIC = "projects/p/topics/events"
