@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.sim.test_individual_loads import LOADED, ROWS, Simulate, modes, rule
 from tests.sim.test_windows import pushed
-from tests.sim.world import OPS, Fate, World
+from tests.sim.world import DATASET, OPS, PROJECT, SCHEMA, Fate, World
 
 FILE = "data/case002/dummy1.json"
 QUICK = {"lease": "20s", "sweep_every": "5s", "retry_first": "5s", "retry_longest": "20s", "give_up_after": "10m"}
@@ -88,5 +88,44 @@ def test_a_crash_around_the_telling_neither_forgets_nor_repeats_it(simulate: Sim
             await world.settled()
         assert world.rows() == LOADED
         assert len(told(world)) == 1
+
+    simulate(story)
+
+
+ENGINES: dict[str, dict[str, Any]] = {
+    "copied": {},
+    "by BigQuery": {"Engine": "bigquery", "Dest": {"UniqueColumns": ["id"]}},
+    "by Spark": {"Engine": "spark", "Dest": {"UniqueColumns": ["id"]}},
+}
+WIDE = {"fields": [*SCHEMA["fields"], {"name": "more", "type": "STRING"}]}
+
+
+@modes
+@pytest.mark.parametrize("way", ENGINES)
+def test_a_column_that_the_destination_lacks_is_told_and_waited_for(
+    simulate: Simulate, asynchronous: bool, way: str
+) -> None:
+    """19: where bqtail's copy fails, nothing is dropped in silence; the same words from either engine."""
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        world.create_table("wide", WIDE)
+        transient = {"Dataset": "temp", "Template": f"{DATASET}.wide"}
+        dest = {"Table": f"{DATASET}.dummy", "Transient": transient, **ENGINES[way].get("Dest", {})}
+        topic = world.names.topic(world.names.dead_letter_topic)
+        push = {"Action": "push", "Request": {"Topic": topic, "Message": "$Error"}}
+        world.rule("rule.json", {**rule(asynchronous, OnFailure=[push]), **ENGINES[way], "Dest": dest})
+        with world.daemon(recovery=QUICK):
+            world.upload(FILE, {"id": 1, "name": "a", "more": "m"})
+            await world.until(lambda: told(world) != [], limit=120)
+            said = told(world)[0].decode()
+            assert "dummy has no column more, which Transient.Template" in said
+            assert "wide has: add it to the table, or say what becomes of it: Schema.Drift: evolve" in said
+            assert world.exists(FILE) and world.rows() == []
+            world.bigquery.metadata.update_table(PROJECT, DATASET, "dummy", {"schema": WIDE}, patch=True, etag=None)
+            await world.settled()
+        assert world.rows() == [("1", "a", "m")]
+        assert [one["Status"] for one in world.record()] == ["done"]
+        assert not world.exists(FILE)
 
     simulate(story)

@@ -13,15 +13,16 @@ import structlog
 
 from ingestd.batch.record import Kind, Phase, Record
 from ingestd.model.clock import Clock
-from ingestd.model.errors import BadInput, NotFound
+from ingestd.model.errors import BadInput, Fatal, NotFound
 from ingestd.model.objects import FileVersion, Generation
+from ingestd.model.preparation import DRIFT_REMEDY
 from ingestd.model.tables import TableName, parse_table
 from ingestd.ports import TableInfo, Warehouse
 from ingestd.rules.destination import Destination
 from ingestd.rules.rule import Rule, pinned, stored_spec
 from ingestd.rules.schema import Dest
 from ingestd.warehouse.columns import fields_of
-from ingestd.warehouse.schemas import SELF_DESCRIBING, patched
+from ingestd.warehouse.schemas import SELF_DESCRIBING, lost_columns, patched
 
 log = structlog.get_logger(__name__)
 
@@ -116,7 +117,7 @@ class Destinations:
         self._partitioned: dict[TableName, bool] = {}
 
     async def prepare(self, record: Record) -> Record:
-        """The record with its job location; raises `NotFound` while dataset, table or template are missing."""
+        """The record with its job location; raises `Fatal` while dataset, table, template or columns are missing."""
         spec = stored_spec(record.rule)
         table = _whole_table(record)
         assert table.project is not None
@@ -125,6 +126,8 @@ class Destinations:
             raise NotFound(f"dataset {table.project}.{table.dataset} does not exist; create it")
         if not self._trusted(table):
             await self._ensure(spec.dest, table, record.load)
+        if spec.dest.staging is not None and spec.dest.staging.template:
+            await self._refuse_loss(spec.dest, parse_table(spec.dest.staging.template), table)
         return replace(record, location=location)
 
     def partitioned(self, record: Record) -> bool:
@@ -150,24 +153,34 @@ class Destinations:
         if found is not None:
             self._partitioned[table] = bool({"timePartitioning", "rangePartitioning"} & found.resource.keys())
 
+    async def _refuse_loss(self, dest: Dest, template: TableName, table: TableName) -> None:
+        """A column that the landing template has and the table has not: its values are not dropped unasked."""
+        found = await self._warehouse.table(table)
+        if found is None:
+            return
+        info = await self._template(template, self._warehouse.project, "Transient.Template")
+        if lost := lost_columns(dest, fields_of(info.resource), fields_of(found.resource)):
+            names = ", ".join(lost)
+            raise Fatal(f"{table} has no column {names}, which Transient.Template {info.name} has: {DRIFT_REMEDY}")
+
     async def _create_like(self, template: TableName, table: TableName) -> None:
-        info = await self._template(template, table)
+        info = await self._template(template, table.project)
         await self._warehouse.create_table(table, shape(info))
         log.info("table.created", table=str(table), template=str(info.name))
 
     async def _widen(self, template: TableName, found: TableInfo) -> None:
         """A table that exists gets the columns its template has besides, where the two do not contradict."""
-        info = await self._template(template, found.name)
+        info = await self._template(template, found.name.project)
         wide = patched(fields_of(found.resource), fields_of(info.resource))
         if wide is not None and wide.changes:
             await self._warehouse.patch_table(found.name, {"schema": {"fields": [dict(one) for one in wide.fields]}})
             log.info("table.widened", table=str(found.name), template=str(info.name), added=wide.added)
 
-    async def _template(self, template: TableName, table: TableName) -> TableInfo:
-        name = template.in_project(table.project or self._warehouse.project)
+    async def _template(self, template: TableName, project: str | None, key: str = "Schema.Template") -> TableInfo:
+        name = template.in_project(project or self._warehouse.project)
         info = await self._warehouse.table(name)
         if info is None:
-            raise NotFound(f"template table {name} does not exist; create it or correct Schema.Template")
+            raise NotFound(f"template table {name} does not exist; create it or correct {key}")
         return info
 
     def _trusted(self, table: TableName) -> bool:

@@ -32,6 +32,12 @@ class Drift(StrEnum):
     DISCARD_ROW = "discard_row"  # the row is left out
 
 
+DRIFT_REMEDY = (
+    "add it to the table, or say what becomes of it: Schema.Drift: evolve adds it, discard_value leaves it out"
+)
+"""For messages about columns that the table has not."""
+
+
 class Unmatched(StrEnum):
     """What becomes of rows that no mapping of a split takes."""
 

@@ -25,7 +25,7 @@ import structlog
 
 from ingestd.formats.types import Mode, Schema
 from ingestd.model.errors import BadInput, Fatal, Transient
-from ingestd.model.preparation import BadData, Drift, FileLayout, Shaping, named_in
+from ingestd.model.preparation import DRIFT_REMEDY, BadData, Drift, FileLayout, Shaping, named_in
 from ingestd.prepare import bucket, distinct, output
 from ingestd.prepare.quarantine import Verdict, judge, refusal
 from ingestd.prepare.readers import ReadPlan
@@ -150,7 +150,7 @@ def _refuse(strange: Schema, shaping: Shaping) -> None:
     carried = named_in(shaping.conditions, [item.name for item in strange])
     if unused := [item for item in strange if item.name.lower() not in used and item.name not in carried]:
         names = ", ".join(sorted(leaves(tuple(unused))))
-        raise BadInput(f"the destination has no column {names}, and the rule's Drift is freeze")
+        raise BadInput(f"the destination has no column {names}, and the rule's Drift is freeze: {DRIFT_REMEDY}")
 
 
 def _unsettled(work: Work, verdict: Verdict) -> bool:

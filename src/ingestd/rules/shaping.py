@@ -91,12 +91,16 @@ def upsert_conditions(dest: Dest, values: Mapping[str, Any] | Scope, parameters:
 def absent_policy(dest: Dest) -> Drift:
     """What becomes of columns that a transient table has and the destination has not.
 
-    Where the rule does not say, columns of a landing template or ones that expressions may use are input: they are
-    dropped, as in bqtail. Otherwise they are drift, and refused.
+    As in bqtail, where the rule does not say: with `Schema.Template` beside a landing template the author has written
+    down both sides, and columns of the latter alone are dropped. A landing template by itself promises that its
+    columns arrive: what the table has not is refused, unless an expression uses it. Without one, data that is
+    transformed may have columns for the expressions only.
     """
-    explicit = dest.schema_options.drift is not None or dest.allow_field_addition or dest.ignore_unknown_values
-    declared = dest.transforms or (dest.staging is not None and dest.staging.template is not None)
-    return Drift.DISCARD_VALUE if declared and not explicit else dest.drift
+    if dest.schema_options.drift is not None or dest.allow_field_addition or dest.ignore_unknown_values:
+        return dest.drift
+    templated = dest.staging is not None and dest.staging.template is not None
+    input_only = dest.schema_options.template is not None if templated else dest.transforms
+    return Drift.DISCARD_VALUE if input_only else dest.drift
 
 
 def mentioned(shaping: Shaping, names: Collection[str], conditions: Sequence[str] = ()) -> set[str]:

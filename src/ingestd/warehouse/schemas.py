@@ -11,8 +11,9 @@ from enum import StrEnum
 from typing import Any
 
 from ingestd.model.errors import BadInput
-from ingestd.model.preparation import Drift
+from ingestd.model.preparation import Drift, named_in
 from ingestd.rules.schema import Dest
+from ingestd.rules.shaping import absent_policy, expressions_of
 from ingestd.warehouse.columns import Field, by_name, kind, members, repeated, required
 
 SELF_DESCRIBING = frozenset({"AVRO", "PARQUET", "ORC"})
@@ -123,6 +124,16 @@ def _optional(column: Field) -> Field:
     if members(column):
         kept["fields"] = [dict(_optional(one)) for one in members(column)]
     return kept
+
+
+def lost_columns(dest: Dest, declared: Sequence[Field], table: Sequence[Field]) -> list[str]:
+    """Columns (dotted names) of a landing template that would get lost on their way to the table, against the rule."""
+    if absent_policy(dest) is not Drift.FREEZE or dest.schema_options.split is not None:
+        return []
+    absent = {name: name.partition(".")[0] for name in with_new_columns(table, declared).added}
+    used = named_in((text for _, text in expressions_of(dest)), absent.values())
+    computed = {name.lower() for name in dest.transform}
+    return [name for name, column in absent.items() if column not in used and column.lower() not in computed]
 
 
 def _covers(wide: Sequence[Field], narrow: Sequence[Field]) -> bool:

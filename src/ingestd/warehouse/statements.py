@@ -12,7 +12,7 @@ from typing import Any
 
 from ingestd.model.errors import BadInput
 from ingestd.model.jobs import JobKind
-from ingestd.model.preparation import Drift, Shaping, SideInput, Unmatched, named_in
+from ingestd.model.preparation import DRIFT_REMEDY, Drift, Shaping, SideInput, Unmatched, named_in
 from ingestd.model.tables import TableName
 from ingestd.rules.schema import DESTINATION_ALIAS, CopyMethod, Upsert, UpsertMode
 from ingestd.rules.shaping import mentioned
@@ -352,7 +352,8 @@ class _Rows:
         absent = [str(one["name"]) for key, one in self._landed.items() if key not in known]
         unused = set(absent) - mentioned(self._shaping, absent, self._conditions())
         if unused:
-            raise BadInput(f"{target.name} has no column {', '.join(sorted(unused))}, and the rule's Drift is freeze")
+            names = ", ".join(sorted(unused))
+            raise BadInput(f"{target.name} has no column {names}, and the rule's Drift is freeze: {DRIFT_REMEDY}")
 
     def _is_input(self, computed: Sequence[str]) -> bool:
         """Whether these computed columns serve the rows' fate (keys, order, split), not the table."""

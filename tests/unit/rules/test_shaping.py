@@ -122,7 +122,10 @@ def test_the_last_name_of_a_nested_cluster_column_stands_for_the_whole() -> None
     [
         ("", Drift.FREEZE),
         ("  Transform: {a: b}", Drift.DISCARD_VALUE),
-        ("  Transient: {Dataset: x, Template: ds.wide}", Drift.DISCARD_VALUE),
+        ("  Transient: {Dataset: x, Template: ds.wide}", Drift.FREEZE),
+        ("  Transient: {Dataset: x, Template: ds.wide}\n  Transform: {a: b}", Drift.FREEZE),
+        ("  Transient: {Dataset: x, Template: ds.wide}\n  Schema: {Template: ds.narrow}", Drift.DISCARD_VALUE),
+        ("  Transient: {Dataset: x, Template: ds.wide}\n  Schema: {Drift: discard_value}", Drift.DISCARD_VALUE),
         ("  Transient: {Dataset: x}", Drift.FREEZE),
         ("  AllowFieldAddition: true\n  Transform: {a: b}", Drift.EVOLVE),
         ("  Schema: {Drift: freeze}\n  Transform: {a: b}", Drift.FREEZE),
