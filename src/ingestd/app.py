@@ -533,6 +533,9 @@ async def serve(config: Path | None) -> None:
     for variable, why in settings.idle_variables.items():
         if os.environ.get(variable) and settings.success.conventions:
             log.warning("settings.variable_without_effect", variable=variable, why=why)
+    for variable, why in settings.bqtail_variables.items():
+        if os.environ.get(variable):
+            log.info("settings.variable_without_effect", variable=variable, why=why)
     if settings.tracing.endpoint:
         tracing.start(
             settings.tracing.endpoint,

@@ -375,6 +375,14 @@ class Settings(_Section):
     }
     """Variables of gcs_ocn_bq_ingest that mean nothing here, and why: whoever sets one is told."""
 
+    bqtail_variables: ClassVar[Mapping[str, str]] = {
+        "CONFIG": "`ingestd settings --from-bqtail` makes settings of it",
+        "MAX_RETRIES": "jobs.max_attempts says it",
+        "GS_MAX_RETRIES": "jobs.max_attempts says it",
+        "LOGGING": "logging.level says it",
+    }
+    """bqtail's variables without effect. Others may mean something else by such names: it is told, and no warning."""
+
     project: str = Field(
         min_length=1,
         validation_alias=_bqtail("project", "ProjectID"),

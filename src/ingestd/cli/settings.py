@@ -1,12 +1,18 @@
 """`ingestd settings`: everything the daemon can be told, from the model itself, so that it is never out of date."""
 
+import asyncio
+import os
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
-from ingestd.cli.terminal import Json, print_json
+from ingestd.cli import where
+from ingestd.cli.terminal import Json, errors, print_json
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -21,12 +27,54 @@ sizes `64MiB`. This page is what `ingestd settings` prints.
 """
 
 
-def settings(as_json: Json = False) -> None:
+def settings(
+    from_bqtail: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from-bqtail",
+            metavar="FILE",
+            help="Print settings made from bqtail's configuration instead: a file, gs://…, or - for standard input; "
+            "BqTail's and BqDispatch's together when given twice.",
+        ),
+    ] = None,
+    state: where.State = None,
+    as_json: Json = False,
+) -> None:
     """Print every setting with its default and its reason, as Markdown."""
-    if as_json:
+    if from_bqtail:
+        _convert(from_bqtail, state, as_json=as_json)
+    elif as_json:
         print_json(_documents())
     else:
         typer.echo(reference(), nl=False)
+
+
+def _convert(files: list[str], state: Path | None, *, as_json: bool) -> None:
+    """Settings on standard output, what needs a person on standard error."""
+    from ingestd.cli.bqtail_settings import convert
+
+    found = convert([(name, _content(name, state)) for name in files], os.environ)
+    if as_json:
+        print_json({"settings": found.nested(), "notes": found.notes, "left": found.left})
+    else:
+        typer.echo(found.yaml(", ".join(files)), nl=False)
+    for line in found.warnings:
+        errors.print(f"[yellow]note:[/] {escape(line)}")
+
+
+def _content(name: str, state: Path | None) -> bytes:
+    if name == "-":
+        return sys.stdin.buffer.read()
+    return asyncio.run(_object(where.enter(state), name)) if name.startswith("gs://") else Path(name).read_bytes()
+
+
+async def _object(project: str, url: str) -> bytes:
+    from ingestd.gcp.connect import connect
+    from ingestd.model.objects import ObjectRef
+
+    async with connect(project) as clients:
+        data, _ = await clients.store.read(ObjectRef.parse(url))
+        return data
 
 
 def _documents() -> list[dict[str, Any]]:
