@@ -49,6 +49,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("DoneProcessURL", "journal of the batch once done", _ACTION),
     Variable("FailedURL", "where the journal goes when the batch is given up", _ACTION),
     Variable("Params", "all parameters as a mapping", _ACTION),
+    Variable("Async", "whether the rule is asynchronous", _ACTION),
     Variable("Error", "message of the error that led to OnFailure", (Context.FAILURE,)),
     Variable("StatusCode", "status of the call before", (Context.CHAINED,)),
     Variable("Headers", "headers of the answer to the call before", (Context.CHAINED,)),

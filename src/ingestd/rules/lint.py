@@ -22,6 +22,11 @@ _CSV_ONLY = ("field_delimiter", "quote", "skip_leading_rows", "allow_jagged_rows
 _DAY_SECONDS = 86_400
 _LOADS_PER_DAY = 1_500  # BigQuery: modifications per table and day, failed ones included
 _COMPARED = 1_000  # rules that a running daemon compares with each other
+_WITHOUT_EFFECT = {
+    "RollOver": "bqtail's window reaches back for files that it has not listed, and may load some twice; here each "
+    "file is in the window of its own time, a late one in a late window",
+    "MaxDelayInSec": "it keeps bqtail's batches from starting all at once; here they take turns by themselves",
+}
 _DISCARDED = {
     "on_load": "OnLoad is accepted for compatibility and never runs; use OnSuccess",
     "counter_url": "CounterURL is accepted for compatibility and does nothing",
@@ -137,8 +142,9 @@ def _batch_warnings(rule: Rule) -> Iterator[tuple[tuple[str | int, ...], str]]:
     if loads > _LOADS_PER_DAY:
         arithmetic = f"{_DAY_SECONDS:,} / {seconds:g} = {loads:,} loads a day and destination"
         yield ("Batch", "Window"), f"{arithmetic}; BigQuery allows {_LOADS_PER_DAY:,} per table (58 s always fit)"
-    if batch.roll_over:
-        yield ("Batch", "RollOver"), "RollOver is accepted for compatibility; late files load in late windows anyway"
+    for key, given in (("RollOver", batch.roll_over), ("MaxDelayInSec", batch.max_delay_in_sec)):
+        if given:
+            yield ("Batch", key), f"{key} has no effect here: {_WITHOUT_EFFECT[key]}"
     group = batch.group
     if group and group.duration_in_sec and group.duration_in_sec < seconds:
         yield ("Batch", "Group"), f"a group of {group.duration_in_sec} s is shorter than its windows of {seconds:g} s"

@@ -29,6 +29,15 @@ from ingestd.rules.schema import RuleSpec
 _NEAR = 0.7
 """How alike two words are that are one word and its misspelling."""
 
+_OURS = frozenset({"destinationtable", "sourceuris"})
+"""Options of a load job that bqtail overwrites with the rule's own table and files."""
+_UNAVAILABLE = {
+    "schemainline": "write 'schema' with fields",
+    "schemainlineformat": "write 'schema' with fields",
+    "connectionproperties": "loads run in no session",
+    "createsession": "loads run in no session",
+}
+"""Options of a load job that bqtail hands on: passing over them would change what happens to data."""
 
 M = TypeVar("M", bound=Document)
 
@@ -56,12 +65,14 @@ def _pass_over(extras: list[ErrorDetails], item: LocatedDict, url: str, policy: 
         place, path, container = locate(item, details["loc"], Place(url, 1, 1))
         if not isinstance(container, LocatedDict) or key not in container or _repeats(key, container):
             continue
-        belongs = _belongs(key, container)
-        if policy is UnknownKeys.TYPOS and not belongs and _near(key, container):
+        belongs, ours = _belongs(key, container), _is_dest(container) and key.lower() in _OURS
+        if policy is UnknownKeys.TYPOS and not (belongs or ours) and (_near(key, container) or _lost(key, container)):
             continue
         del container[key]
         message = f"{key!r} has no effect here (nor in bqtail); it belongs to {belongs}"
-        if not belongs:
+        if ours:
+            message = f"{key!r} has no effect here (nor in bqtail): the rule's own table and files count"
+        elif not belongs:
             message = f"unknown key {key!r} has no effect (nor in bqtail)"
         yield Problem.at(place, dotted(path), message, Severity.WARNING)
 
@@ -74,7 +85,9 @@ def _explained(problems: list[Problem], extras: list[ErrorDetails], item: Locate
         key = str(details["loc"][-1])
         if not isinstance(container, LocatedDict) or _repeats(key, container):
             continue
-        if belongs := _belongs(key, container):
+        if lost := _lost(key, container):
+            where[place, dotted(path)] = f"{key!r} is an option that loads do not have here: {lost}"
+        elif belongs := _belongs(key, container):
             where[place, dotted(path)] = f"unknown key {key!r}; it belongs to {belongs}"
     return [
         Problem.at(one.place, one.path, where[one.place, one.path]) if (one.place, one.path) in where else one
@@ -84,6 +97,15 @@ def _explained(problems: list[Problem], extras: list[ErrorDetails], item: Locate
 
 def _repeats(key: str, container: LocatedDict) -> bool:
     return any(written.lower() == key.lower() for written in container.names.values())
+
+
+def _is_dest(container: LocatedDict) -> bool:
+    return "WriteDisposition" in container.known
+
+
+def _lost(key: str, container: LocatedDict) -> str:
+    """Why an option of a load job is refused, or nothing."""
+    return _UNAVAILABLE.get(key.lower(), "") if _is_dest(container) else ""
 
 
 def _near(key: str, container: LocatedDict) -> bool:

@@ -70,6 +70,10 @@ async def parsed(text: str, file: str = "r.yaml", unknown: UnknownKeys = Unknown
             HIGH,
             "r.yaml:2:1: warning: Transient: 'Transient' has no effect here (nor in bqtail); it belongs to Dest",
         ),
+        (
+            "Dest: {Table: d.t, DestinationTable: {tableId: x}}\n",
+            "r.yaml:1:20: warning: Dest.DestinationTable: 'DestinationTable' has no effect here (nor in bqtail)",
+        ),
         ("Dest: {Table: d.t}\nContact: me\n", "r.yaml:2:1: warning: Contact: unknown key 'Contact' has no effect"),
         (
             "Dest: {Table: d.t}\nOnSuccess: [{Action: move, Request: {DestURL: gs://b/x, Team: us}}]\n",
@@ -85,6 +89,12 @@ async def test_a_key_that_bqtail_passes_over_does_not_take_the_rule_out(text: st
     file = await parsed(text)
     assert str(file.ignored[0]).startswith(warning)
     assert len(file.rules) == 1
+
+
+@pytest.mark.parametrize("key", ["SchemaInline", "SchemaInlineFormat", "ConnectionProperties", "CreateSession"])
+async def test_an_option_that_bqtail_hands_on_is_not_passed_over(key: str) -> None:
+    with pytest.raises(DocumentError, match=rf"Dest\.{key}: '{key}' is an option that loads do not have here: "):
+        await parsed(f"Dest: {{Table: d.t, {key}: x}}\n")
 
 
 async def test_the_rule_means_what_it_would_without_the_key() -> None:
