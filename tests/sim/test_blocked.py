@@ -105,7 +105,7 @@ WIDE = {"fields": [*SCHEMA["fields"], {"name": "more", "type": "STRING"}]}
 def test_a_column_that_the_destination_lacks_is_told_and_waited_for(
     simulate: Simulate, asynchronous: bool, way: str
 ) -> None:
-    """19: where bqtail's copy fails, nothing is dropped in silence; the same words from either engine."""
+    """Where bqtail's copy fails, nothing is dropped in silence; the same words from either engine."""
 
     async def story(world: World) -> None:
         world.create_table("dummy")

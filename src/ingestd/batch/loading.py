@@ -22,7 +22,7 @@ from ingestd.rules.destination import Destination
 from ingestd.rules.rule import Rule, pinned, stored_spec
 from ingestd.rules.schema import Dest
 from ingestd.warehouse.columns import fields_of
-from ingestd.warehouse.schemas import SELF_DESCRIBING, lost_columns, patched
+from ingestd.warehouse.schemas import SELF_DESCRIBING, keeps_columns, lost_columns, patched
 
 log = structlog.get_logger(__name__)
 
@@ -126,7 +126,7 @@ class Destinations:
             raise NotFound(f"dataset {table.project}.{table.dataset} does not exist; create it")
         if not self._trusted(table):
             await self._ensure(spec.dest, table, record.load)
-        if spec.dest.staging is not None and spec.dest.staging.template:
+        if spec.dest.staging is not None and spec.dest.staging.template and keeps_columns(spec.dest):
             await self._refuse_loss(spec.dest, parse_table(spec.dest.staging.template), table)
         return replace(record, location=location)
 

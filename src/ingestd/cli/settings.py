@@ -23,7 +23,8 @@ _INTRODUCTION = """\
 `ingestd run --config FILE` reads a YAML file; each setting can also come from the environment, which wins: the variable
 of `section.key` is `INGESTD_SECTION__KEY`, and no file is needed. Unknown keys are refused; what Kubernetes injects for
 a Service called `ingestd` (`INGESTD_SERVICE_HOST` and so on) is ignored. Durations are written `90s`, `5m`, `1h30m`,
-sizes `64MiB`. This page is what `ingestd settings` prints.
+sizes `64MiB`. This page is what `ingestd settings` prints; `ingestd settings --from-bqtail FILE` prints bqtail's
+configuration as settings ([coming from bqtail](migration-from-bqtail.md#configuration)).
 """
 
 

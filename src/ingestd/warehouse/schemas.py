@@ -126,9 +126,14 @@ def _optional(column: Field) -> Field:
     return kept
 
 
+def keeps_columns(dest: Dest) -> bool:
+    """Whether every column that lands is to reach the table; of a split, each target says for itself."""
+    return absent_policy(dest) is Drift.FREEZE and dest.schema_options.split is None
+
+
 def lost_columns(dest: Dest, declared: Sequence[Field], table: Sequence[Field]) -> list[str]:
     """Columns (dotted names) of a landing template that would get lost on their way to the table, against the rule."""
-    if absent_policy(dest) is not Drift.FREEZE or dest.schema_options.split is not None:
+    if not keeps_columns(dest):
         return []
     absent = {name: name.partition(".")[0] for name in with_new_columns(table, declared).added}
     used = named_in((text for _, text in expressions_of(dest)), absent.values())

@@ -1,4 +1,4 @@
-"""20: bqtail's configuration files become settings that load, and nothing of them is passed over in silence."""
+"""bqtail's configuration files become settings that load, and nothing of them is passed over in silence."""
 
 import json
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""23: docs/migration-from-bqtail.md answers for everything that bqtail reads or writes, and what it says is so.
+"""docs/migration-from-bqtail.md answers for everything that bqtail reads or writes, and what it says is so.
 
 What is cheap to run is run here: every field, request, variable, function, flag and key. What `better` promises beyond
 that is proven by the tests that `PROOFS` names.
@@ -289,7 +289,6 @@ FORMS: dict[str, Any] = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_forms_found_in_bqtails_repository_are_accepted(form: str, tmp_path: Path) -> None:
-    """22"""
     assert errors(problems(FORMS[form], tmp_path)) == []
 
 
@@ -308,7 +307,6 @@ def test_forms_found_in_bqtails_repository_are_accepted(form: str, tmp_path: Pat
 def test_mistakes_found_in_bqtails_repository_are_refused_as_the_page_says(
     text: str, words: str, tmp_path: Path
 ) -> None:
-    """22"""
     (tmp_path / ("rule.json" if text.startswith("{") else "rule.yaml")).write_text(text)
     assert any(words in one for one in errors(lint_path(tmp_path)))
     assert "`tAlias`" in PAGE and "`Exits`" in PAGE and "dynamic_dest.json" in PAGE and "usage/batch/rule.yaml" in PAGE

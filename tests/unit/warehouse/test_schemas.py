@@ -102,7 +102,7 @@ def test_a_transient_table_is_made_like_what_knows_the_rows_best(
     ],
 )
 def test_columns_of_a_landing_template_get_lost_only_where_the_rule_says_so(more: str, lost: list[str]) -> None:
-    """19: bqtail's copy fails there; columns that an expression uses are input."""
+    """There bqtail's copy fails; columns that an expression uses are input."""
     dest = spec(f"Dest: {{Table: d.t, Transient: {{Dataset: x, Template: d.wide}}{',' if more else ''} {more}}}").dest
     declared = columns("id INTEGER, info {a STRING, b STRING}, extra STRING, Note STRING, name STRING")
     assert lost_columns(dest, declared, columns("ID INTEGER, name STRING, info {a STRING}")) == lost
