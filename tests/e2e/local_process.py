@@ -52,7 +52,7 @@ class Local:
 
 def ingestd(*arguments: str, cwd: Path, environ: Mapping[str, str], fails: bool = False) -> str:
     ended = subprocess.run(
-        [BIN / "ingestd", *arguments], cwd=cwd, env=environ, capture_output=True, text=True, timeout=60, check=False
+        [BIN / "ingestd", *arguments], cwd=cwd, env=environ, capture_output=True, text=True, timeout=500, check=False
     )
     assert (ended.returncode != 0) == fails, ended.stdout + ended.stderr
     return ended.stderr if fails else ended.stdout

@@ -132,7 +132,7 @@ def test_a_second_cloud_on_the_same_folder_is_refused(command: Command) -> None:
         [sys.executable, "-m", "ingestd", "cloud", "--state", str(command.state)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=500,
         check=False,
     )
     assert second.returncode == 1
@@ -150,7 +150,7 @@ def test_a_busy_port_is_one_readable_line(tmp_path: Path) -> None:
                 [sys.executable, "-m", "ingestd", "cloud", "--state", str(tmp_path), option, port],
                 capture_output=True,
                 text=True,
-                timeout=30,
+                timeout=500,
                 check=False,
             )
             assert ended.returncode == 1, option

@@ -33,7 +33,7 @@ def shell(folder: Path, script: str) -> str:
         env=environ,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=500,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr

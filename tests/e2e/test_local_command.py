@@ -141,7 +141,7 @@ def test_the_documented_commands_work(local: Local) -> None:
             env=environ,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=500,
             check=False,
         )
         assert ended.returncode == 0, f"{block}\n{ended.stdout}{ended.stderr}"

@@ -18,7 +18,7 @@ def test_a_fresh_clone_shows_rows_with_one_command(tmp_path: Path) -> None:
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         pytest.skip("this is not a git checkout, so there is nothing to clone")
     clone = tmp_path / "a new folder" / "project"
-    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True, timeout=60)
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
     started = time.monotonic()
     ended = subprocess.run(
         ["make", "demo"],
@@ -26,7 +26,7 @@ def test_a_fresh_clone_shows_rows_with_one_command(tmp_path: Path) -> None:
         env=newcomers_environment(),
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1500,
         check=False,
     )
     print(f"make demo took {time.monotonic() - started:.0f} s")

@@ -34,7 +34,7 @@ def project(tmp_path: Path) -> Path:
 def setup(project: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHON")}
     return subprocess.run(
-        ["tools/setup"], cwd=project, env={**kept, **environ}, capture_output=True, text=True, timeout=60, check=False
+        ["tools/setup"], cwd=project, env={**kept, **environ}, capture_output=True, text=True, timeout=500, check=False
     )
 
 
@@ -104,7 +104,7 @@ def no_browser(tmp_path: Path) -> dict[str, str]:
 def test_where_no_browser_can_be_had_one_line_says_so(no_browser: dict[str, str]) -> None:
     venv = Path(sys.executable).parents[1]
     command = [ROOT / "tools/browser", venv]
-    ended = subprocess.run(command, env=no_browser, capture_output=True, text=True, timeout=150, check=False)
+    ended = subprocess.run(command, env=no_browser, capture_output=True, text=True, timeout=500, check=False)
     assert ended.returncode == 1
     assert len(ended.stderr.splitlines()) == 1
     assert "tests of the console's page are skipped" in ended.stderr
@@ -112,7 +112,7 @@ def test_where_no_browser_can_be_had_one_line_says_so(no_browser: dict[str, str]
 
 def test_tests_that_were_skipped_are_told_at_the_end_in_a_line(no_browser: dict[str, str]) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "tests/e2e/console/test_page.py"]
-    ended = subprocess.run(command, cwd=ROOT, env=no_browser, capture_output=True, text=True, timeout=150, check=False)
+    ended = subprocess.run(command, cwd=ROOT, env=no_browser, capture_output=True, text=True, timeout=500, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     lines = [line for line in ended.stdout.splitlines() if line.startswith("skipped ")]
     assert len(lines) == 1, ended.stdout

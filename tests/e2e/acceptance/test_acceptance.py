@@ -136,7 +136,7 @@ def under_way(bucket: str, dataset: str) -> Iterator[tuple[subprocess.Popen[str]
 def test_a_run_that_is_stopped_removes_what_it_made(bucket: str, unique: str, left: Left) -> None:
     with under_way(bucket, unique) as (process, _):
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=120)
+        process.communicate(timeout=500)
         assert process.returncode == 130
     assert left() == []
 

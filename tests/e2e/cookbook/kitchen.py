@@ -19,7 +19,7 @@ from tests.e2e.environment import newcomers_environment
 from tests.e2e.local_process import BIN, Local, local_command
 from tests.e2e.windows.test_windows import early_in_a_window
 
-PATIENCE = 40.0  # since the daemon last said anything: it has nothing left to do
+PATIENCE = 120.0  # since the daemon last said anything: it has nothing left to do
 _AT_ONCE = 4
 _WINDOW = 15  # seconds instead of the page's minute; its files are to be uploaded within one, on a busy machine too
 _ENVIRON = {

@@ -58,7 +58,7 @@ def test_the_publish_command_announces_like_storage_does_and_doubles_nothing(wor
     world.until(lambda: world.statuses() == ["done"])
     command = [Path(sys.executable).parent / "ingestd", "publish", f"gs://{world.trigger}/{FILE}"]
     environ = {**os.environ, **world.cloud.endpoints.environ(), "GOOGLE_CLOUD_PROJECT": world.project}
-    said = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60).stdout
+    said = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=500).stdout
     assert world.topic in said.replace("\n", "")
     world.until(lambda: daemon.metric("ingestd_events_total", outcome="duplicate") == 1)
     world.settled()

@@ -173,7 +173,7 @@ def test_settings_that_are_wrong_stop_it_before_it_starts(world: World) -> None:
     config = world.folder / "wrong.yaml"
     config.write_text(f"project: {world.project}\njobs:\n  pol_every: 5s\n")
     command = [Path(sys.executable).parent / "ingestd", "run", "--config", config]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
     assert ended.returncode == 1
     assert "pol_every" in ended.stderr
     assert "poll_every" in ended.stderr
@@ -192,7 +192,7 @@ def ingestd(world: World, *arguments: str) -> str:
     """A command as an operator runs it, beside the daemon and with its settings."""
     environ = {**os.environ, **world.cloud.endpoints.environ(), "COLUMNS": "300"}
     command = [Path(sys.executable).parent / "ingestd", *arguments, "--config", world.settings()]
-    ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=500)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 

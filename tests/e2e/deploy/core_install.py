@@ -53,7 +53,7 @@ class CoreInstall:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=150,
+            timeout=600,
             check=False,
         )
 

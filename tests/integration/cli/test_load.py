@@ -127,7 +127,7 @@ def test_a_stream_takes_what_comes_and_tells_what_it_loaded_when_it_is_ended(
         eventually(lambda: count(bigquery_client, local) == 6, "a later file of the folder", both[1])
         for process in both:
             process.send_signal(signal.SIGINT)
-        ends = [(process.communicate(timeout=60), process.returncode) for process in both]
+        ends = [(process.communicate(timeout=500), process.returncode) for process in both]
     finally:
         for process in both:
             process.kill()
