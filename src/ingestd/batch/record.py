@@ -77,6 +77,9 @@ class Phase(StrEnum):
     def final(self) -> bool:
         return not _NEXT[self]
 
+    def may_become(self, phase: "Phase") -> bool:
+        return phase in _NEXT[self]
+
 
 _NEXT: dict[Phase, frozenset[Phase]] = {
     Phase.ACCEPTED: frozenset({Phase.LOADED, Phase.FAILING, Phase.SUPERSEDED, Phase.MISSING, Phase.IGNORED}),
@@ -219,7 +222,7 @@ class Record:
 
     def enter(self, phase: Phase, **changes: Any) -> Self:
         """This record in its next phase; an illegal move is a bug and raises."""
-        if phase not in _NEXT[self.phase]:
+        if not self.phase.may_become(phase):
             raise IllegalTransition(self.phase, phase)
         return replace(self, phase=phase, waits=0, retry_at=None, **changes)
 
