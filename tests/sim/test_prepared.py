@@ -25,7 +25,7 @@ def one_of_three_fails(world: World, reason: str, message: str = "rehearsed", ot
     assert world.plain is not None
     latencies = iter([1.0])
     world.plain._latency = lambda: next(latencies, others)
-    first = "*_00001_load--*"
+    first = "*_00001_load_part1of3--*"
     world.faults.add(Fault("bigquery", "job.load", FaultKind.FAIL, first, reason=reason, message=message, times=1))
 
 

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
-from tests.sim.world import DATASET, OPS, TRIGGER, Fate, World
+from tests.sim.world import DATASET, OPS, PROJECT, SCHEMA, TRIGGER, Fate, World
 
+from ingestd.batch.content import Progress
 from ingestd.localcloud.faults import Fault, FaultKind, Hooks
 
 Simulate = Callable[..., None]
@@ -108,6 +110,123 @@ def test_w12_a_crash_after_any_effect_leaves_a_staged_directory_one_commit(simul
 
     some = {**convention(), "jobs": {"max_files": 2}}
     assert crash_everywhere(simulate, lambda world: batch(world, "dummy/b", 1, 2, 3, 4, 5) and None, check, **some) >= 9
+
+
+def loads(world: World) -> list[str]:
+    """The load jobs that were run, by the end of their ids."""
+    assert world.plain is not None
+    return sorted(name.rpartition("_00001_")[2] for name in world.plain.known if "_00001_load" in name)
+
+
+def test_w12_parts_of_a_split_load_are_called_parts(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        world.faults.add(Fault("bigquery", "job.load", FaultKind.FAIL, times=1))
+        with world.daemon(**convention(), jobs={"max_files": 2, "poll_every": "30s"}):
+            batch(world, "dummy/b", 1, 2, 3)
+            await world.until(lambda: idle(world), 60_000)
+        assert rows(world) == [1, 2, 3]
+        assert loads(world) == [
+            "load_part1of2--tail", "load_part1of2_try2--tail", "load_part2of2--tail",
+        ]  # fmt: skip
+
+    simulate(story, plain=True)
+
+
+def test_parts_that_the_version_before_submitted_are_adopted_and_not_loaded_again(
+    simulate: Simulate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        some = {**convention(), "jobs": {"max_files": 2, "poll_every": "30s"}}
+        batch(world, "dummy/b", 1, 2, 3, 4, 5)
+        with monkeypatch.context() as before:
+            before.setattr(Progress, "give_out", lambda self, parts: replace(self, jobs=self.jobs + len([*parts])))
+            with world.daemon(**some) as older:
+                await world.until(lambda: len(loads(world)) == 3)
+                older.kill()
+        (record,) = world.record("Running")
+        assert record["schema_version"] == 3
+        assert "Parts" not in record["Progress"]
+        with world.daemon(**some):
+            await world.until(lambda: idle(world), 900)
+        assert rows(world) == [1, 2, 3, 4, 5]
+        assert loads(world) == ["load--tail", "load_try2--tail", "load_try3--tail"]
+
+    simulate(story, plain=True, job_latency=60.0)
+
+
+def configure(world: World, **load: Any) -> None:
+    world.storage.write(TRIGGER, f"{DATASET}/dummy/_config/load.json", orjson.dumps(load), "application/json")
+
+
+def waiting(world: World) -> list[dict[str, Any]]:
+    return [one for one in world.record("Running") if one["RetryAt"]]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (
+            {"writeDisposition": "WRITE_TRUNCATE", "schemaUpdateOptions": ["ALLOW_FIELD_ADDITION"]},
+            f"{DATASET}/dummy/_config/load.json: BigQuery takes schemaUpdateOptions with WRITE_APPEND",
+        ),
+        ({"sourceFormat": "CSV", "fieldDelimiter": '"'}, "BigQuery takes no such job: "),  # its own words follow
+    ],
+)
+def test_a_wrong_configuration_waits_visibly_and_goes_on_when_it_is_mended(
+    simulate: Simulate, wrong: dict[str, Any], told: str
+) -> None:
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        configure(world, **wrong)
+        with world.daemon(**convention()):
+            batch(world, "dummy/b", 1, 2)
+            await world.until(lambda: bool(waiting(world)))
+            assert told in waiting(world)[0]["Error"]
+            assert "_config/load.json" in waiting(world)[0]["Error"]
+            assert rows(world) == []
+            configure(world, sourceFormat="NEWLINE_DELIMITED_JSON", writeDisposition="WRITE_TRUNCATE")
+            await world.until(lambda: idle(world), 30)  # at once, and not after a pause
+        assert rows(world) == [1, 2]
+        (record,) = world.record()
+        assert (record["Status"], record["Attempt"]) == ("done", 1)
+
+    simulate(story)
+
+
+def test_schema_updates_go_with_an_overwritten_partition(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        world.bigquery.metadata.insert_table(
+            PROJECT, DATASET, {
+                "tableReference": {"datasetId": DATASET, "tableId": "daily"}, "schema": SCHEMA,
+                "timePartitioning": {"type": "DAY"},
+            },
+        )  # fmt: skip
+        update = {"writeDisposition": "WRITE_TRUNCATE", "schemaUpdateOptions": ["ALLOW_FIELD_ADDITION"]}
+        world.storage.write(TRIGGER, "_config/load.json", orjson.dumps(update), "application/json")
+        with world.daemon(**convention()):
+            batch(world, "daily/20240501", 1)
+            await world.until(lambda: idle(world))
+        assert rows(world, "daily") == [1]
+
+    simulate(story)
+
+
+def test_a_missing_table_is_answered_in_the_words_of_the_convention(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        with world.daemon(**convention()):
+            batch(world, "dummy/b", 1)
+            await world.until(lambda: bool(waiting(world)))
+            error = waiting(world)[0]["Error"]
+            assert "dummy does not exist; create it, or let the load do so: with schema or autodetect in a" in error
+            assert "rule" not in error
+            configure(world, createDisposition="CREATE_NEVER")
+            await world.until(lambda: "CREATE_NEVER" in waiting(world)[0]["Error"])
+            world.create_table("dummy")
+            await world.until(lambda: idle(world))
+
+    simulate(story, plain=True)
 
 
 def test_w06_a_crash_after_any_effect_of_an_ordered_table_loses_no_batch(simulate: Simulate) -> None:

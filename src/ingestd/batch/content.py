@@ -5,7 +5,7 @@ aside; `recovery` moves them, and a record that is read back says the same.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -109,11 +109,24 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """What one of several jobs that load a batch together is called: which of them it is, and the attempt at it."""
+
+    number: int
+    of: int
+    attempt: int = 1
+
+    def __str__(self) -> str:
+        return f"part{self.number}of{self.of}"
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     chunks: tuple[Chunk, ...] = ()
     loads: tuple[Load, ...] = ()
     aside: Mapping[int, SetAside] = field(default_factory=dict)
     jobs: int = 0  # the highest job number given out
+    parts: Mapping[int, Part] = field(default_factory=dict)  # by job number; others are attempts at all of the batch
     reloads: int = 0  # loads that were needed because others were refused
     publishing: int = 1  # the attempt at publishing what was landed, over all targets: no number is used twice
     published: tuple[Published, ...] = ()  # targets that have their rows
@@ -166,6 +179,26 @@ class Progress:
         """The number of the job that loaded the file."""
         return next((load.job for load in self.loads if index in load.files), None)
 
+    def give_out(self, parts: Iterable[tuple[int, int]]) -> "Progress":
+        """With the next job numbers given to these parts (which, of how many); no name is given twice."""
+        named, number = dict(self.parts), self.jobs
+        for part, of in parts:
+            number += 1
+            if of > 1:
+                before = [one.attempt for one in named.values() if (one.number, one.of) == (part, of)]
+                named[number] = Part(part, of, max(before, default=0) + 1)
+        return replace(self, jobs=number, parts=named)
+
+    def give_out_again(self, job: int) -> "Progress":
+        """With the next job number given to another attempt at what this job was for."""
+        part = self.parts.get(job)
+        return self.give_out([(part.number, part.of) if part else (1, 1)])
+
+    def take_back(self, first: int) -> "Progress":
+        """Without the job numbers from this one on, none of which BigQuery ever heard of."""
+        named = {number: part for number, part in self.parts.items() if number < first}
+        return replace(self, chunks=(), pinned=None, jobs=first - 1, parts=named)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "Chunks": [
@@ -185,6 +218,11 @@ class Progress:
             ],
             "Aside": {str(index): one.to_json() for index, one in sorted(self.aside.items())},
             "Jobs": self.jobs,
+            **(
+                {"Parts": {str(job): [one.number, one.of, one.attempt] for job, one in self.parts.items()}}
+                if self.parts
+                else {}
+            ),
             "Reloads": self.reloads,
             "Publishing": self.publishing,
             **({"Published": [one.to_json() for one in self.published]} if self.published else {}),
@@ -211,6 +249,7 @@ class Progress:
             ),
             aside={int(index): SetAside.from_json(item) for index, item in document["Aside"].items()},
             jobs=document["Jobs"],
+            parts={int(job): Part(*item) for job, item in document.get("Parts", {}).items()},
             reloads=document["Reloads"],
             publishing=document["Publishing"],
             published=tuple(Published.from_json(item) for item in document.get("Published", ())),

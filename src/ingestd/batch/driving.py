@@ -25,7 +25,7 @@ from ingestd.batch.register import batch_name
 from ingestd.batch.rule import rule_of
 from ingestd.batch.settling import recount, settle
 from ingestd.batch.sources import Looked, look
-from ingestd.model.errors import BadInput, Throttled, Transient
+from ingestd.model.errors import BadInput, Fatal, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobRef, JobRequest, JobState
 from ingestd.model.tables import TableName
 from ingestd.ops import tracing
@@ -180,11 +180,30 @@ class Drive:
         except Throttled as problem:
             self._feed_back(problem, target)
             raise
+        except BadInput as problem:
+            if not self._take_back(request):
+                raise
+            config = ", ".join(one.rpartition("#")[0] for one in record.success.config) if record.success else ""
+            raise Fatal(f"BigQuery takes no such job: {problem}; mend {config or '_config/load.json'}") from None
         log.info("batch.submitted", event_id=record.event_id, job=name, dest=record.dest, kind=request.kind)
         # The record of a window or directory has its files and its jobs already; a note beside it doubles its cost.
         if record.window is None and record.success is None:
             await parts.journal.note(parts.journal.beside(record, "tail-job.json", name), job_document(job))
         return job
+
+    def _take_back(self, request: JobRequest) -> bool:
+        """Undo the decision for the jobs of a directory, the first of which BigQuery refused to take.
+
+        That is about how it was asked to load, and not about what is in the files: the batch waits, and is pinned anew
+        with the configuration as it is then. False where a job exists already, or there is no configuration to mend.
+        """
+        record, progress = self._record, self._record.progress
+        given = [chunk.job for chunk in progress.chunks]
+        given += [pour.job for pour in progress.pinned.pours] if progress.pinned else []
+        if record.success is None or progress.loads or not given or request.ref != record.load_job(min(given)):
+            return False
+        self._held.record = replace(record, progress=progress.take_back(min(given)), staged=False)
+        return True
 
     async def _ends(self, jobs: Mapping[K, JobState]) -> dict[K, JobState] | None:
         """The jobs that are done, after waiting for all of them; None when they run on without us."""

@@ -123,9 +123,9 @@ class Destinations:
         assert table.project is not None
         location = await self._warehouse.dataset_location(table.project, table.dataset)
         if location is None:
-            raise NotFound(f"dataset {table.project}.{table.dataset} does not exist; create it")
+            raise NotFound(missing_dataset(record, table))
         if not self._trusted(table):
-            await self._ensure(spec.dest, table, record.load)
+            await self._ensure(spec.dest, table, record)
         if spec.dest.staging is not None and spec.dest.staging.template and keeps_columns(spec.dest):
             await self._refuse_loss(spec.dest, parse_table(spec.dest.staging.template), table)
         return replace(record, location=location)
@@ -135,16 +135,13 @@ class Destinations:
             return True
         return self._partitioned.get(_whole_table(record), False)
 
-    async def _ensure(self, dest: Dest, table: TableName, load: dict[str, Any]) -> None:
+    async def _ensure(self, dest: Dest, table: TableName, record: Record) -> None:
         found = await self._warehouse.table(table)
         if found is None:
             if dest.schema_options.template:
                 await self._create_like(parse_table(dest.schema_options.template), table)
-            elif not creatable(load):
-                raise NotFound(
-                    f"table {table} does not exist; create it, or let the rule do so with Schema.Template or "
-                    "Schema.Autodetect"
-                )
+            elif not creatable(record.load):
+                raise NotFound(_missing_table(record, table))
             else:
                 return  # the load itself creates it
         elif dest.schema_options.template:
@@ -186,6 +183,25 @@ class Destinations:
     def _trusted(self, table: TableName) -> bool:
         seen = self._seen.get(table)
         return seen is not None and self._clock.monotonic() - seen < _TRUST.total_seconds()
+
+
+def missing_dataset(record: Record, table: TableName) -> str:
+    name = f"dataset {table.project}.{table.dataset} does not exist; create it"
+    return f"{name}, or name another in _config/load.json (destinationTable)" if record.success else name
+
+
+def _missing_table(record: Record, table: TableName) -> str:
+    """What helps, in the words of those who asked for the load."""
+    if record.success is None:
+        return (
+            f"table {table} does not exist; create it, or let the rule do so with Schema.Template or Schema.Autodetect"
+        )
+    if record.load.get("createDisposition") == "CREATE_NEVER":
+        return f"table {table} does not exist, and load.json says CREATE_NEVER; create it"
+    return (
+        f"table {table} does not exist; create it, or let the load do so: with schema or autodetect in a "
+        "_config/load.json above the batch, or with files that carry their schema (Avro, Parquet, ORC)"
+    )
 
 
 def _whole_table(record: Record) -> TableName:

@@ -167,7 +167,8 @@ class PreparedLoading(Publishing):
                 last = min(first + limit, len(output.uris))
                 pours.append(Pour(place, first, last, record.progress.jobs + len(pours) + 1))
         pinned = Pinned(replace(made, outputs=outputs), tuple(pours))
-        progress = replace(record.progress, pinned=pinned, jobs=record.progress.jobs + len(pours))
+        given = record.progress.give_out((part, len(pours)) for part in range(1, len(pours) + 1))
+        progress = replace(given, pinned=pinned)
         staged = transient_of(record) is None and self._needs_staging(pinned)
         self._held.record = replace(record, progress=progress, staged=staged)
         await self._save()
@@ -306,8 +307,9 @@ class PreparedLoading(Publishing):
         assert isinstance(problem, Throttled | Transient | Fatal)
         if isinstance(problem, Throttled):
             self._feed_back(problem, self._target(self._pinned.branch(pour)))
-        again = replace(pour, job=self._record.progress.jobs + 1, failures=failures)
-        progress = replace(self._record.progress, jobs=again.job, pinned=self._pinned.with_pour(again))
+        given = self._record.progress.give_out_again(pour.job)
+        again = replace(pour, job=given.jobs, failures=failures)
+        progress = replace(given, pinned=self._pinned.with_pour(again))
         self._held.record = replace(self._record, progress=progress, error=str(problem))
         return problem
 

@@ -16,6 +16,7 @@ from ingestd.batch import recovery
 from ingestd.batch.content import Chunk, Fate, Load, SetAside
 from ingestd.batch.driving import IN_PLACE, Drive, concluded_phase, request, stopped
 from ingestd.batch.landing import destination
+from ingestd.batch.loading import missing_dataset
 from ingestd.model.errors import BadInput, Fatal, IngestError, NotFound, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobState
 from ingestd.model.objects import EPOCH
@@ -76,7 +77,7 @@ class Querying(Drive):
         table = destination(self._record)
         location = await self._parts.warehouse.dataset_location(table.project or "", table.dataset)
         if location is None:
-            raise NotFound(f"dataset {table.project}.{table.dataset} does not exist; create it")
+            raise NotFound(missing_dataset(self._record, table))
         self._held.record = replace(self._record, location=location)
 
     async def _submit(self, chunk: Chunk) -> JobState:

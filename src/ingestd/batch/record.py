@@ -6,7 +6,8 @@ stands is in `progress`.
 
 Version 1 of the stored form has one file. Several files make it version 2, which a daemon that knows only single files
 refuses rather than misreads; a batch of a success file's directory makes it version 3, and a rule whose secrets were
-left out (see `rules.secrets`) version 4: an older daemon would send the stars.
+left out (see `rules.secrets`) version 4: an older daemon would send the stars. Several jobs that are named as parts of
+one load make it version 5: an older daemon would look for them by other names, and load their files once more.
 """
 
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,8 @@ from ingestd.model.objects import ABSENT, FileVersion, Generation, ObjectRef, ge
 from ingestd.model.stored import document as read_document
 from ingestd.rules.secrets import is_sealed
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
+UNRESOLVED = "unresolved"  # stands for the destination of a directory until its path and `_config/` have told it
 
 
 class Kind(StrEnum):
@@ -111,7 +113,7 @@ class Record:
     event_id: str
     kind: Kind
     phase: Phase
-    dest: str  # the destination as users write and read it, `dataset.table`
+    dest: str  # the destination as users write and read it, `dataset.table`; or `UNRESOLVED`
     files: tuple[FileVersion, ...]
     rule: dict[str, Any]  # the pinned rule (or route) in full
     rule_url: str
@@ -173,6 +175,11 @@ class Record:
         return f"_success.{ObjectRef.parse(self.success.url).bucket}" if self.success else self.dest
 
     @property
+    def unresolved(self) -> bool:
+        """Whether it is not known yet which table it is for."""
+        return self.success is not None and not self.success.resolved
+
+    @property
     def day(self) -> str:
         """Part of the record's path, so it derives from the identity alone: redelivery finds the same record."""
         if self.window:
@@ -199,7 +206,9 @@ class Record:
 
     def load_job(self, number: int | None = None) -> JobRef:
         step = "query" if self.success and self.success.sql and not self.success.spark else "load"
-        return self._job(step, number or self.attempt)
+        number = number or self.attempt
+        part = self.progress.parts.get(number)
+        return self._job(step, part.attempt if part else number, str(part or ""))
 
     def publish_job(self, branch: int = HOME, attempt: int | None = None) -> JobRef:
         """The job that brings landed rows to the destination, or to the table of a split's branch."""
@@ -209,9 +218,9 @@ class Record:
     def own_job(self, job_id: str) -> JobRef:
         return JobRef(self.project, self.location, job_id)
 
-    def _job(self, step: str, attempt: int) -> JobRef:
+    def _job(self, step: str, attempt: int, part: str = "") -> JobRef:
         prefix = self.success.job_prefix if self.success else ""
-        return self.own_job(job_id(f"{prefix}{self.dest}", self.event_id, 1, step, self.mode, attempt))
+        return self.own_job(job_id(f"{prefix}{self.dest}", self.event_id, 1, step, self.mode, attempt, part))
 
     def leased(self, now: datetime) -> bool:
         return self.lease_until is not None and self.lease_until > now
@@ -245,6 +254,7 @@ class Record:
         progress = Progress(
             aside=kept | before,
             jobs=progress.jobs,
+            parts=progress.parts,
             publishing=progress.publishing + 1,
             # A target that got its rows before another one failed must not get them again.
             published=() if before else progress.published,
@@ -256,8 +266,10 @@ class Record:
     @property
     def version(self) -> int:
         """Of the stored form: the oldest that can tell what this record says."""
-        if is_sealed(self.rule):
+        if self.progress.parts:
             return SCHEMA_VERSION
+        if is_sealed(self.rule):
+            return 4
         if self.success:
             return 3
         return 1 if len(self.files) <= 1 else 2
@@ -277,7 +289,7 @@ class Record:
             "RuleHash": self.rule_hash,
             "Rule": self.rule,
             "Async": self.asynchronous,
-            "JobID": self.load_job().job_id if self.kind is Kind.LOAD else "",
+            "JobID": self.load_job().job_id if self.kind is Kind.LOAD and not self.unresolved else "",
             "ProjectID": self.project,
             "Region": self.location,
             "Load": self.load if len(self.files) <= 1 else {**self.load, "sourceUris": []},  # `Files` has them
@@ -314,11 +326,12 @@ class Record:
         document = read_document(data, version=SCHEMA_VERSION)
         files = tuple(file_from_json(item, document.get("Overwrote")) for item in document["Files"])
         progress = document.get("Progress")
+        success = _success_from_json(document.get("Success"))
         return cls(
             event_id=document["EventID"],
             kind=Kind(document["Kind"]),
             phase=Phase(document["Status"]),
-            dest=document["DestTable"],
+            dest=UNRESOLVED if success and not success.resolved else document["DestTable"],
             files=files,
             born=str(document.get("Born") or ""),
             files_url=document.get("FilesURL", ""),
@@ -335,7 +348,7 @@ class Record:
             values=document["Params"],
             trigger_job=_job_from_json(document["TriggerJob"]),
             window=_window_from_json(document.get("Window")),
-            success=_success_from_json(document.get("Success")),
+            success=success,
             progress=Progress.from_json(progress) if progress else _progress_of(document, len(files)),
             staged=document.get("Staged", False),
             engine=document.get("Engine", ""),

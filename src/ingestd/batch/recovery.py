@@ -37,7 +37,8 @@ def begin(progress: Progress, sizes: Sequence[int], limits: JobLimits) -> Progre
         chunks[-1].append(index)
         size += own
     jobs = tuple(Chunk(number, tuple(chunk)) for number, chunk in enumerate(chunks, progress.jobs + 1))
-    return replace(progress, chunks=jobs, jobs=progress.jobs + len(jobs))
+    given = progress.give_out((part, len(chunks)) for part in range(1, len(chunks) + 1))
+    return replace(given, chunks=jobs)
 
 
 def loaded(
@@ -79,7 +80,7 @@ def suspected(progress: Progress, chunk: Chunk, blame: SetAside, max_reload: int
 def repeated(progress: Progress, chunk: Chunk, *, failures: int) -> Progress:
     """The same files again, under the next number: a failed job's id is used up."""
     again = replace(chunk, job=progress.jobs + 1, failures=failures)
-    return _put(replace(progress, jobs=progress.jobs + 1), chunk, again)
+    return _put(progress.give_out_again(chunk.job), chunk, again)
 
 
 def given_up(progress: Progress, chunk: Chunk, why: SetAside) -> Progress:
@@ -127,7 +128,8 @@ def _go_on(
         job_id = blame.job_id if blame else ""
         why = f"still refused after {max_reload} reloads: {reason}".rstrip(": ")
         return given_up(progress, replace(following, job=chunk.job), SetAside(Fate.FAILED, why, job_id))
-    return _put(replace(progress, jobs=progress.jobs + 1, reloads=progress.reloads + 1), chunk, following)
+    given = progress.give_out_again(chunk.job)
+    return _put(replace(given, reloads=progress.reloads + 1), chunk, following)
 
 
 def _without(progress: Progress, chunk: Chunk, found: Mapping[int, SetAside]) -> tuple[Progress, Members]:

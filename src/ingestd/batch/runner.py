@@ -376,7 +376,9 @@ class BatchRunner:
 
 
 def _table(record: Record) -> str:
-    """Who shares slots: the destination, whatever its partition."""
+    """Who shares slots: the destination, whatever its partition; while that is not known, the folder."""
+    if record.unresolved and record.success is not None:
+        return record.success.url.rpartition("/")[0]
     return record.dest.partition("$")[0]
 
 

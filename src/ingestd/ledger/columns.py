@@ -52,7 +52,7 @@ COLUMNS = (
     Column("rule_url", "STRING", "Where the rule is from."),
     Column("rule_hash", "STRING", "The rule's content, as pinned with the batch."),
     Column("source_prefix", "STRING", "The folder that all files of the batch share."),
-    Column("destination", "STRING", "project.dataset.table"),
+    Column("destination", "STRING", "project.dataset.table; NULL while it is not known which."),
     Column("partition_id", "STRING", "The partition, where the batch names one."),
     Column("window_name", "STRING", "The batch window."),
     Column("files", "INTEGER", "Files of the batch."),
@@ -117,7 +117,7 @@ def tables_sql(table: TableName, where: str = "TRUE") -> str:
         "ARRAY_AGG(state ORDER BY updated_at DESC LIMIT 1)[OFFSET(0)] AS last_state, "
         "ARRAY_AGG(COALESCE(error, '') ORDER BY updated_at DESC LIMIT 1)[OFFSET(0)] AS last_error, "
         "MAX(updated_at) AS updated_at "
-        f"FROM ({latest_sql(table, where)}) GROUP BY destination"
+        f"FROM ({latest_sql(table, where)}) WHERE destination IS NOT NULL GROUP BY destination"
     )
 
 
@@ -208,10 +208,10 @@ def _source(record: Record) -> str:
     return f"{record.success.url.rpartition('/')[0]}/" if record.success else common_folder(record.files)
 
 
-def _destination(record: Record) -> str:
+def _destination(record: Record) -> str | None:
     reference = record.load.get("destinationTable")
     if not reference:
-        return record.dest
+        return None if record.unresolved else record.dest
     table = str(reference["tableId"]).partition("$")[0]
     return f"{reference.get('projectId') or record.project}.{reference['datasetId']}.{table}"
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from ingestd.batch.record import UNRESOLVED
 from ingestd.ledger.columns import latest_sql, tables_sql
 from ingestd.model.clock import Clock
 from ingestd.model.errors import NotFound
@@ -181,7 +182,8 @@ class LoadStateReader:
 
 def _batch(row: Mapping[str, Any]) -> BatchState:
     values = {name: _text_if_none(name, row[name]) for name in BatchState.__slots__}
-    return BatchState(**{**values, "job_ids": tuple(row["job_ids"])})
+    destination = row["destination"] or UNRESOLVED
+    return BatchState(**{**values, "destination": destination, "job_ids": tuple(row["job_ids"])})
 
 
 _NOT_TEXT = frozenset({

@@ -17,12 +17,13 @@ class Mode(StrEnum):
     DISPATCH = "dispatch"
 
 
-def job_id(dest: str, event: str, step: int, action: str, mode: Mode, attempt: int = 1) -> str:
+def job_id(dest: str, event: str, step: int, action: str, mode: Mode, attempt: int = 1, part: str = "") -> str:
     """The deterministic job id of one attempt at one step: submitting twice is adopting once.
 
-    `proj:ds.table`, event 117, step 2 → `proj_ds_table--117_00002_copy--dispatch`; a second attempt adds `_try2`.
+    `proj:ds.table`, event 117, step 2 → `proj_ds_table--117_00002_copy--dispatch`; a second attempt adds `_try2`. A
+    step of several jobs names each (`part2of3`), before the attempt.
     """
-    suffix = f"_try{attempt}" if attempt > 1 else ""
+    suffix = (f"_{part}" if part else "") + (f"_try{attempt}" if attempt > 1 else "")
     tail = f"--{event}_{step:05d}_{action}{suffix}--{mode}"
     return _UNSAFE.sub("_", dest)[: MAX_JOB_ID - len(tail)] + tail
 

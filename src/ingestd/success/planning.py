@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ingestd.batch.loading import refuse_wildcard, source_format
-from ingestd.batch.record import Kind, Phase, Record, SuccessMark
+from ingestd.batch.record import UNRESOLVED, Kind, Phase, Record, SuccessMark
 from ingestd.model.aside import aside
 from ingestd.model.clock import Clock
 from ingestd.model.errors import BadInput
@@ -26,6 +26,8 @@ from ingestd.success.transform import external_definition, filled, hive_prefix, 
 
 RULE_NAME = "_SUCCESS"
 _MANY_FILES = 20_000  # of a directory: pinning them takes a while
+_TRUNCATE = "WRITE_TRUNCATE"
+_REPLACES = frozenset({_TRUNCATE, "WRITE_EMPTY"})
 _OF_THE_TABLE = frozenset(
     {
         "writeDisposition",
@@ -49,7 +51,7 @@ def unresolved(success: FileVersion, *, project: str, clock: Clock, order: str =
         event_id="",
         kind=Kind.LOAD,
         phase=Phase.ACCEPTED,
-        dest=label_value(success.ref.name.rpartition("/")[0].replace("/", ".")) or "unknown",
+        dest=UNRESOLVED,
         files=(),
         rule={},
         rule_url=success.ref.url,
@@ -196,6 +198,8 @@ def load_configuration(
         options["sourceFormat"] = _format(files, success)
     if hive := options.get("hivePartitioningOptions"):
         options["hivePartitioningOptions"] = _hive(hive, files)
+    if configured.transform is None or configured.transform.spark:
+        _refuse_lost_columns(options, configured, table)
     return {**options, "sourceUris": [file.ref.url for file in files], "destinationTable": table.rest}
 
 
@@ -208,6 +212,19 @@ def _format(files: tuple[FileVersion, ...], success: ObjectRef) -> str:
             "sourceFormat is meant, and keep the others apart"
         )
     return formats.pop()
+
+
+def _refuse_lost_columns(options: Mapping[str, Any], configured: Configured, table: TableName) -> None:
+    """BigQuery lets a load widen the schema of a table that stays; one that is replaced gets the load's own."""
+    how = options.get("writeDisposition")
+    if not options.get("schemaUpdateOptions") or how not in _REPLACES or (how == _TRUNCATE and table.decorator):
+        return
+    files = dict.fromkeys(configured.origins.get(key, "") for key in ("schemaUpdateOptions", "writeDisposition"))
+    raise BadConfig(
+        f"{' and '.join(filter(None, files))}: BigQuery takes schemaUpdateOptions with WRITE_APPEND, or with "
+        f"WRITE_TRUNCATE of one partition, and this is {how} of all of {table}: name the partition in the path, or "
+        'set "schemaUpdateOptions": [] for this table'
+    )
 
 
 def _temp_ext(

@@ -72,7 +72,7 @@ def from_status(code: int, message: str, *, reason: str = "", until: datetime | 
         case 429:
             return Throttled(message, until)
         case 404:
-            return NotFound(f"{message}; create it, or correct its name in the rule or settings")
+            return NotFound(f"{message}; create it, or correct its name in the rule, _config/load.json or settings")
         case 409 | 412:
             return PreconditionFailed(message)
         case 403:

@@ -9,7 +9,8 @@ import pytest
 
 from ingestd.batch.content import Chunk, Fate, Load, Progress, SetAside
 from ingestd.batch.manifest import from_manifest, to_manifest
-from ingestd.batch.record import Kind, Phase, Record
+from ingestd.batch.record import Kind, Phase, Record, SuccessMark
+from ingestd.batch.recovery import JobLimits, begin, repeated
 from ingestd.model.errors import NewerVersion
 from ingestd.model.objects import FileVersion, Generation, ObjectRef
 
@@ -64,6 +65,57 @@ def test_a_single_file_keeps_the_version_that_older_daemons_read() -> None:
     assert orjson.loads(record(2).to_json())["schema_version"] == 2
 
 
+def split(count: int = 3) -> Progress:
+    return begin(Progress(), [1] * count, JobLimits(files=1))
+
+
+def test_jobs_of_a_split_load_are_named_as_parts_and_their_repetitions_as_tries() -> None:
+    progress = repeated(split(), split().chunks[1], failures=1)
+    names = [record(3, progress=progress).load_job(number).job_id for number in range(1, 5)]
+    assert names == [f"ds_t--17_00001_load_part{part}--tail" for part in ("1of3", "2of3", "3of3", "2of3_try2")]
+    again = begin(replace(progress, chunks=()), [1, 1, 1], JobLimits(files=1))  # the directory was pinned once more
+    names += [record(3, progress=again).load_job(chunk.job).job_id for chunk in again.chunks]
+    assert len(set(names)) == len(names), "no id is used twice"
+    assert Record.from_json(record(3, progress=again).to_json()).progress == again
+
+
+def test_the_repetitions_of_one_load_for_all_files_are_tries() -> None:
+    progress = begin(Progress(), [1] * 3, JobLimits())
+    progress = repeated(progress, progress.chunks[0], failures=1)
+    one = record(3, progress=progress)
+    names = [one.load_job(number).job_id for number in (1, 2)]
+    assert names == ["ds_t--17_00001_load--tail", "ds_t--17_00001_load_try2--tail"]
+    assert orjson.loads(one.to_json())["schema_version"] == 2, "older replicas go on with it"
+
+
+def test_an_older_daemon_leaves_a_split_load_alone_and_what_it_split_itself_keeps_its_names() -> None:
+    """It would look for the parts by other names, and load their files once more."""
+    document = orjson.loads(record(3, progress=split()).to_json())
+    assert document["schema_version"] == 5
+    del document["Progress"]["Parts"]  # as the version before wrote it
+    older = Record.from_json(orjson.dumps(document | {"schema_version": 2}))
+    names = [older.load_job(chunk.job).job_id for chunk in older.progress.chunks]
+    assert names == [f"ds_t--17_00001_load{which}--tail" for which in ("", "_try2", "_try3")]
+    more = repeated(older.progress, older.progress.chunks[1], failures=1)
+    assert replace(older, progress=more).load_job().job_id.endswith("_load_try4--tail")
+    assert replace(older, progress=more).version == 2
+
+
+def test_job_numbers_that_bigquery_never_heard_of_are_given_again() -> None:
+    back = split().take_back(1)
+    assert back == Progress()
+    used = repeated(split(), split().chunks[2], failures=0)
+    assert used.take_back(4) == replace(split(), chunks=())
+
+
+def test_a_directory_is_unresolved_until_its_table_is_known_whatever_older_daemons_called_it() -> None:
+    mark = SuccessMark("gs://b/ds/t/_SUCCESS", Generation(7))
+    document = orjson.loads(record(0, success=mark).to_json())
+    assert Record.from_json(orjson.dumps({**document, "DestTable": "ds.t.made_up"})).dest == "unresolved"
+    known = record(1, success=replace(mark, resolved=True))
+    assert Record.from_json(known.to_json()).dest == "ds.t"
+
+
 def test_the_files_of_a_large_batch_are_not_written_twice() -> None:
     many = record(3)
     stored = orjson.loads(replace(many, load={**many.load, "sourceUris": many.sources}).to_json())
@@ -72,8 +124,8 @@ def test_the_files_of_a_large_batch_are_not_written_twice() -> None:
 
 
 def test_a_record_from_the_future_is_refused() -> None:
-    document = orjson.loads(record(1).to_json()) | {"schema_version": 5}
-    with pytest.raises(NewerVersion, match="schema_version 5"):
+    document = orjson.loads(record(1).to_json()) | {"schema_version": 6}
+    with pytest.raises(NewerVersion, match="schema_version 6"):
         Record.from_json(orjson.dumps(document))
 
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 from tests.unit.ledger.records import START, done, failed, file, record
 
-from ingestd.batch.record import SuccessMark
-from ingestd.ledger.columns import COLUMNS, common_folder, latest_sql, row_id, row_of, table_resource
+from ingestd.batch.record import UNRESOLVED, Phase, SuccessMark
+from ingestd.ledger.columns import COLUMNS, common_folder, latest_sql, row_id, row_of, table_resource, tables_sql
 from ingestd.model.objects import Generation
 from ingestd.model.tables import parse_table
 
@@ -55,6 +55,16 @@ def test_a_batch_of_a_success_file_is_known_by_it() -> None:
     assert ended["batch_key"] == "success:gs://b/d/t/run1/_SUCCESS#5"
     assert ended["source_prefix"] == "gs://b/d/t/run1/"
     assert ended["uris"] == ["gs://b/d/t/run1/_SUCCESS#5", "gs://b/d/t/run1/a.csv#3"]
+
+
+def test_a_batch_whose_table_is_not_known_names_none() -> None:
+    mark = SuccessMark("gs://b/d/2024-05-01/_SUCCESS", Generation(5))
+    ended = row(record(success=mark, phase=Phase.FAILED, dest=UNRESOLVED, files=(), load={}, error="a date?"))
+    assert (ended["destination"], ended["partition_id"], ended["job_ids"]) == (None, None, [])
+    assert ended["source_prefix"] == "gs://b/d/2024-05-01/"
+    older = row(record(success=mark, dest="d.2024-05-01", files=(), load={}))  # as the version before called it
+    assert older["destination"] is None
+    assert "WHERE destination IS NOT NULL GROUP BY destination" in tables_sql(parse_table("p.d.t"))
 
 
 def test_a_repeated_row_has_the_same_id_and_a_later_one_another() -> None:
