@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ingestd.batch.journal import Journal
-from ingestd.batch.loading import new_record
+from ingestd.batch.landing import destination
+from ingestd.batch.loading import Destinations, missing_dataset, new_record
 from ingestd.batch.record import Record
 from ingestd.intake.refusals import Refusals
 from ingestd.ledger.explain_success import Directory, SuccessExplainer
@@ -18,7 +19,7 @@ from ingestd.ledger.reading import BatchState, LoadStateReader
 from ingestd.ledger.replay import ReplayNote, replays
 from ingestd.ledger.unloaded import Unloaded, Whereabouts
 from ingestd.model.clock import Clock
-from ingestd.model.errors import BadInput, IngestError, Transient, UnreadableObject
+from ingestd.model.errors import BadInput, IngestError, NotFound, Transient, UnreadableObject
 from ingestd.model.objects import EPOCH, FileVersion, Generation, ObjectInfo, ObjectRef, digest
 from ingestd.model.tables import TableName
 from ingestd.ports import ObjectStore, Warehouse
@@ -75,6 +76,7 @@ class Explanation:
     plan: list[str] = field(default_factory=list)
     history: list[Incident] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what could not be asked, and why
+    directory: Directory | None = None  # of a success file
 
     def to_json(self) -> dict[str, Any]:
         found = self.found
@@ -88,6 +90,7 @@ class Explanation:
             "plan": self.plan,
             "history": [one.to_json() for one in self.history],
             "notes": self.notes,
+            **({"directory": self.directory.to_json()} if self.directory else {}),
         }
 
 
@@ -121,12 +124,14 @@ class Explainer:
         self._success = success
         self._load_state = load_state
         self._replay_notes = replay_notes
+        self._destinations = Destinations(warehouse, clock)
 
     async def explain(self, ref: ObjectRef, routing: Routing) -> Explanation:
         found = await self._store.stat(ref)
         explanation = Explanation(ref, found, _verdict(routing))
         remembered = await self._remembers(explanation)
-        if isinstance(routing, Match):
+        meant = self._success is not None and self._success.wants(ref)
+        if isinstance(routing, Match) and not meant:
             explanation.rule = routing.rule
             await self._explain_match(explanation, routing.rule, remembered)
         elif self._success is not None:
@@ -168,6 +173,9 @@ class Explainer:
 
     async def _explain_directory(self, explanation: Explanation, directory: Directory) -> None:
         explanation.verdict, explanation.plan = directory.verdict, directory.plan
+        explanation.directory = directory if directory.success else None
+        if directory.planned is not None and directory.record is None:
+            await self._look_at_table(directory, directory.planned)
         record, place = directory.record, directory.place
         if record is None or place is None or record.success is None:
             return
@@ -176,6 +184,28 @@ class Explainer:
             explanation.history = [await self._incident(place, record, record.success.generation)]
         if not explanation.history and record.phase.final:
             explanation.plan.append("the directory was loaded without it: upload the success file again")
+
+    async def _look_at_table(self, directory: Directory, planned: Record) -> None:
+        """Whether the batch would have to wait for its table: the last thing that is looked at before a job."""
+        try:
+            missing = await self._missing(planned)
+        except NotFound as error:
+            missing = str(error)
+        except IngestError as error:
+            directory.plan.append(f"whether its table is there cannot be told: {error}")
+            return
+        if missing:
+            directory.why_not = missing
+            directory.plan.append(f"it would wait: {missing}")
+
+    async def _missing(self, planned: Record) -> str:
+        """What has to be made first; also raised."""
+        table, mark = destination(planned), planned.success
+        if mark is None or not mark.sql or mark.spark:
+            await self._destinations.prepare(planned)
+            return ""
+        found = await self._warehouse.dataset_location(table.project or "", table.dataset)
+        return "" if found else missing_dataset(planned, table)  # the table is the query's to make
 
     async def _remembers(self, explanation: Explanation) -> Remembered | None:
         """What the load-state table knows of the object; None when it is not kept, or cannot be read."""
@@ -247,7 +277,7 @@ class Explainer:
             phase=record.phase,
             event_id=record.event_id,
             record_url=place.url,
-            job_id=record.load_job().job_id,
+            job_id="" if record.unresolved else record.load_job().job_id,
             job=("failed" if job.failed else job.state.lower()) if job else "not submitted, or not known any more",
             rows=record.rows,
             error=record.error,

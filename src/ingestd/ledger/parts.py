@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from ingestd.batch.journal import Journal
+from ingestd.batch.recovery import JobLimits
 from ingestd.batch.register import Register
 from ingestd.intake.refusals import Refusals
 from ingestd.ledger.backfill import Select, by_rules
@@ -82,7 +83,8 @@ def wanted(settings: Settings, route: Callable[[str], Routing]) -> Select:
 
 def success_explainer(settings: Settings, store: ObjectStore, journal: Journal, clock: Clock) -> SuccessExplainer:
     conventions, queues = Conventions(settings.success.effective()), Queues(store, settings.journal / "ordered")
-    return SuccessExplainer(store, journal, conventions, queues, clock, project=settings.project)
+    limits = JobLimits(settings.jobs.max_files, settings.jobs.max_bytes)
+    return SuccessExplainer(store, journal, conventions, queues, clock, project=settings.project, limits=limits)
 
 
 def explainer(

@@ -23,6 +23,7 @@ CONFIG = "_config"
 LOAD, EXTERNAL, ORDERME = "load.json", "external.json", "ORDERME"
 SPARK_SQL = "spark_transform.sql"
 
+DEFAULT = "default"
 _DEFAULTS: Mapping[str, Any] = {"writeDisposition": "WRITE_APPEND"}
 _EXTERNAL_DEFAULT: Mapping[str, Any] = {"sourceFormat": "PARQUET"}
 _OURS = frozenset({"destinationTable", "destinationRegex", "dataSourceName", "labels", "sourceUris"})
@@ -76,6 +77,7 @@ class Configured:
     ordered: bool = False
     files: tuple[str, ...] = ()  # what it was made of
     origins: Mapping[str, str] = field(default_factory=dict)  # key of `load` → the file that has the last word on it
+    traced: Mapping[str, str] = field(default_factory=dict)  # the same for all keys; `a.b` where several files say `a`
     size: int = 0  # bytes of all these files
 
 
@@ -113,9 +115,10 @@ def ordered(levels: Levels) -> bool:
 
 def configured(levels: Levels, contents: Mapping[ConfigFile, bytes]) -> Configured:
     """What the files say together; raises `BadConfig`."""
-    merged, origins = merge(
-        [(file.ref.url, read_object(contents[file], file.ref.url)) for file in wanted(levels) if file.name == LOAD]
-    )
+    documents = [
+        (file.ref.url, read_object(contents[file], file.ref.url)) for file in wanted(levels) if file.name == LOAD
+    ]
+    merged, origins = merge(documents)
     regex = merged.get("destinationRegex") or ""
     try:
         table = reference_parts(merged["destinationTable"]) if merged.get("destinationTable") else {}
@@ -136,6 +139,7 @@ def configured(levels: Levels, contents: Mapping[ConfigFile, bytes]) -> Configur
         ordered=ordered(levels),
         files=tuple(file.key for file in wanted(levels)),
         origins=origins,
+        traced=traced([(DEFAULT, _DEFAULTS), *documents]),
         size=sum(file.size for file in wanted(levels)),
     )
 
@@ -148,6 +152,19 @@ def merge(documents: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[dict[str,
         merged = _over(merged, document)
         origins |= dict.fromkeys(document, origin)
     return merged, origins
+
+
+def traced(layers: Sequence[tuple[str, Any]], path: str = "") -> dict[str, str]:
+    """Which of the layers, from the first to the closest, each key of their merge is from."""
+    last = max((index for index, (_, value) in enumerate(layers) if not isinstance(value, dict)), default=-1)
+    if last == len(layers) - 1 or (path and len(layers) - last == 2):
+        return {path: layers[-1][0]}  # a plain value, or an object that is of one file alone
+    merged = layers[last + 1 :]
+    found: dict[str, str] = {}
+    for key in dict.fromkeys(key for _, value in merged for key in value):
+        said = [(origin, value[key]) for origin, value in merged if key in value]
+        found |= traced(said, f"{path}.{key}" if path else str(key))
+    return found
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from ingestd.model.objects import ObjectRef
 from ingestd.settings import Convention
 from ingestd.success.configuration import CONFIG
-from ingestd.success.listing import BACKFILL, LOCK, hidden
+from ingestd.success.listing import BACKFILL, BACKLOG, LOCK, hidden
 
 
 class Meaning(StrEnum):
@@ -61,12 +61,20 @@ class Conventions:
             return None
         below = folder.removeprefix(convention.root.rstrip("/")).strip("/")
         if base == convention.success_filename:
-            return None if _apart(below) else Sign(Meaning.SUCCESS, convention)
+            return None if _apart(below) is not None else Sign(Meaning.SUCCESS, convention)
         if base == convention.start_backfill_filename:
             return Sign(Meaning.START, convention)
         if base in (BACKFILL, LOCK):
             return Sign(Meaning.GO_ON if base == BACKFILL else Meaning.UNLOCK, convention)
         return None
+
+    def passed_over(self, ref: ObjectRef) -> str | None:
+        """The folder for which a success file of the convention means nothing; None where it means something."""
+        convention = self.of(ref)
+        folder, _, base = ref.name.rpartition("/")
+        if convention is None or base != convention.success_filename:
+            return None
+        return _apart(folder.removeprefix(convention.root.rstrip("/")).strip("/"))
 
     def _configured_by(self, bucket: str, name: str) -> Convention | None:
         for one in self._all:
@@ -79,8 +87,10 @@ class Conventions:
         return None
 
 
-def _apart(folder: str) -> bool:
+def _apart(folder: str) -> str | None:
     """Success files inside of what is never data (`_config`, `_backlog`, `_temporary`, `.staging`) say nothing."""
-    parts = folder.split("/") if folder else []
-    # A dataset's own name may start with an underscore.
-    return any(map(hidden, parts[1:])) or (bool(parts) and parts[0] in (CONFIG, "_backlog", "_temporary"))
+    for depth, part in enumerate(folder.split("/") if folder else ()):
+        # A dataset's own name may start with an underscore.
+        if hidden(part) if depth else part in (CONFIG, BACKLOG, "_temporary"):
+            return part
+    return None
