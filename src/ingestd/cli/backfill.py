@@ -37,15 +37,24 @@ class Mode(StrEnum):
 
 
 def backfill(
-    url: Annotated[str, typer.Argument(metavar="gs://BUCKET/PREFIX", help="Where to look.")],
+    url: Annotated[str, typer.Argument(metavar="gs://BUCKET/PREFIX", help="Where to look.")] = "",
     mode: Annotated[
-        Mode, typer.Option(help="Load in this process, or publish notifications for the daemon.", case_sensitive=False)
+        Mode,
+        typer.Option(
+            "--mode", "-m", help="Load in this process, or publish notifications for the daemon.", case_sensitive=False
+        ),
     ] = Mode.NOTIFICATIONS,
     topic: Annotated[
-        str, typer.Option(help="Topic for notifications. [dim]Default: the bucket's own notification topics.[/]")
+        str,
+        typer.Option(
+            "--topic",
+            "--pubsub-topic",
+            "-t",
+            help="Topic for notifications. [dim]Default: the bucket's own notification topics.[/]",
+        ),
     ] = "",
     success_filename: Annotated[
-        str, typer.Option("--success-filename", help="Only directories with a success file of this name.")
+        str, typer.Option("--success-filename", "-f", help="Only directories with a success file of this name.")
     ] = "",
     since: Annotated[str, typer.Option(help="Only objects created after this: 2024-05-01, or 7d ago.")] = "",
     until: Annotated[str, typer.Option(help="Only objects created before this.")] = "",
@@ -54,6 +63,9 @@ def backfill(
         bool, typer.Option(help="In local mode: wait for windows and batches to end, instead of leaving them.")
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="The account as one JSON object.")] = False,
+    gcs_path: Annotated[
+        str, typer.Option("--gcs-path", "-p", hidden=True, help="Where to look, as gcs_ocn_bq_ingest writes it.")
+    ] = "",
     config: Config = None,
     rules: RulesOption = "",
     state: where.State = None,
@@ -64,8 +76,10 @@ def backfill(
     """
     from ingestd.ledger.backfill import Period
 
+    if bool(url) == bool(gcs_path):
+        raise CommandError("say once where to look: ingestd backfill gs://bucket/prefix")
     settings = settings_for(config, rules, state)
-    prefix = _prefix(url)
+    prefix = _prefix(url or gcs_path)
     period = Period(moment(since), moment(until))
     account = asyncio.run(_run(settings, prefix, period, mode, topic, success_filename, dry_run=dry_run, wait=wait))
     if as_json:

@@ -156,8 +156,8 @@ def test_complete_directories_are_found_by_backfill_and_by_the_sweep(world: Worl
     directories(world, bucket, 0, 3)
     success = {"success": {"conventions": [{"bucket": bucket}]}}
     ingestd = Ingestd(world, **ON)  # knows of no convention: the command says it
-    named = ("--success-filename", "_SUCCESS")
-    first = ingestd.json("backfill", f"gs://{bucket}/bqtail", "--mode", "local", *named)
+    old_flags = ("-p", f"gs://{bucket}/bqtail", "-m", "LOCAL", "-f", "_SUCCESS")  # as gcs_ocn_bq_ingest writes them
+    first = ingestd.json("backfill", *old_flags)
     assert (first["missing"], first["announced"]) == (3, 3)
     assert ids(world) == [0, 0, 1, 1, 2, 2]
 
@@ -183,4 +183,7 @@ def test_complete_directories_are_found_by_backfill_and_by_the_sweep(world: Worl
     for told_so in ("a success file", "_config/load.json", "into", "NEWLINE_DELIMITED_JSON", "2 files", "done"):
         assert told_so in whole
     world.upload("bqtail/dummy/run009/a.json", bucket=bucket)
+    dry_run = ingestd("explain", f"gs://{bucket}/bqtail/dummy/run009/_SUCCESS", width=200)
+    for told_so in ("a dry run", 'sourceFormat: "NEWLINE_DELIMITED_JSON"', "sources: gs://", "history  none"):
+        assert told_so in dry_run
     assert "not complete" in ingestd("explain", f"gs://{bucket}/bqtail/dummy/run009/a.json")

@@ -7,12 +7,23 @@ from typing import Any
 import pytest
 from tests.sim.memory_store import MemoryStore
 
+from ingestd.localcloud.storage.globs import glob_matcher
 from ingestd.model.clock import ManualClock
 from ingestd.model.errors import NotFound, TooWide, Transient
 from ingestd.model.objects import ObjectInfo, ObjectRef
 from ingestd.settings import Convention
 from ingestd.success.configuration import LARGEST, BadConfig, configured
 from ingestd.success.lookup import ConfigLookup
+
+
+class GlobStore(MemoryStore):
+    """A bucket that answers patterns, as Cloud Storage does."""
+
+    async def list(self, prefix: ObjectRef, *, glob: str = "", **options: Any) -> AsyncIterator[ObjectInfo]:
+        matches = glob_matcher(glob or "**")
+        async for info in super().list(prefix, **options):
+            if matches.fullmatch(info.ref.name):
+                yield info
 
 
 class WideStore(MemoryStore):
@@ -56,6 +67,16 @@ async def test_a_bucket_that_is_too_wide_for_one_call_is_asked_folder_by_folder_
     assert (await found(lookup, convention)) | {"skipLeadingRows": 0} == {
         "writeDisposition": "WRITE_APPEND", "skipLeadingRows": 0, "quote": "z", "ordered": True,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [GlobStore, WideStore], ids=["one call", "folder by folder"])
+async def test_only_what_lies_directly_in_config_counts(kind: type[MemoryStore]) -> None:
+    clock = ManualClock()
+    others = {"ds/t/_config_old/x.sql": "SELECT 1", "ds/t/_config/archive/x.sql": "SELECT 2", "ds/t/x/_config": "x"}
+    lookup = ConfigLookup(filled(kind(clock), **others, **{"ds/t/_config/y.sql": "SELECT 4"}), clock)
+    read = await lookup.read(await lookup.levels("ds/t/x/_SUCCESS", "b", Convention(bucket="b")))
+    assert read.transform is not None
+    assert read.transform.sql == "SELECT 4"
 
 
 async def test_configuration_can_be_kept_where_producers_cannot_write() -> None:

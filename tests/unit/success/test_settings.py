@@ -1,6 +1,5 @@
 """Turning the convention on, for one bucket or several, and the variables of the tool it comes from."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -77,18 +76,6 @@ def test_the_platforms_own_variables_count_where_nobody_says_otherwise(tmp_path:
     assert load_settings(Settings, None, bare | {"INGESTD_PROJECT": "ours"}).project == "ours"
     (tmp_path / "bqtail.yaml").write_text("ProjectID: theirs\n")
     assert load_settings(Settings, tmp_path / "bqtail.yaml", bare).project == "theirs"
-
-
-def test_the_migration_page_names_every_variable_of_the_old_tool_and_its_setting() -> None:
-    page = (Path(__file__).parents[3] / "docs/migration-from-gcs_ocn_bq_ingest.md").read_text()
-    table = page.partition("| variable | setting |")[2].partition("\n\n")[0]
-    rows = [line.split("|")[1:3] for line in table.splitlines() if re.match(r"\| `[A-Z_]+`", line)]
-    told = {name: meaning for names, meaning in rows for name in re.findall(r"[A-Z][A-Z_]+", names)}
-    assert told.keys() == {*Settings.other_variables, *Settings.idle_variables}
-    for name, setting in Settings.other_variables.items():
-        assert setting in told[name] or f".{setting.partition('.')[2]}" in told[name], name
-    for name in Settings.idle_variables:
-        assert "no effect" in told[name]
 
 
 def test_a_pattern_that_re2_does_not_take_is_refused_at_the_start(tmp_path: Path) -> None:
