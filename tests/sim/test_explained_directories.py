@@ -51,7 +51,7 @@ def test_a_success_file_below_backlog_is_ignored_and_explained_as_ignored(simula
 def test_a_dry_run_is_what_the_upload_then_does(simulate: Simulate) -> None:
     async def story(world: World) -> None:
         world.create_table("dummy")
-        root = put(world, "_config/load.json", {"maxBadRecords": 5, "labels": {"team": "data", "level": "root"}})
+        root = put(world, "_config/load.json", {"maxBadRecords": 5, "labels": {"my.team": "data", "level": "root"}})
         own = put(world, f"{DATASET}/dummy/_config/load.json", {"maxBadRecords": 0, "labels": {"level": "table"}})
         batch(world, "dummy/b", 1, 2, 3, success=False)
         world.upload(f"{DATASET}/dummy/b/_metadata", {"id": 666, "name": "x"})
@@ -70,9 +70,11 @@ def test_a_dry_run_is_what_the_upload_then_does(simulate: Simulate) -> None:
             "destinationTable.projectId": "settings",
             "destinationTable.datasetId": "the path",
             "destinationTable.tableId": "the path",
+            "labels.my.team": root,
+            "labels.level": own,
         }
         assert f"configured by {root}#" in "\n".join(told.plan)
-        assert f"  maxBadRecords: 0  ({own})" in told.plan
+        assert {f"  maxBadRecords: 0  ({own})", f'  labels.my.team: "data"  ({root})'} < set(told.plan)
         assert any("left out (hidden" in step for step in told.plan)
         with world.daemon(**convention()):
             put(world, SUCCESS)

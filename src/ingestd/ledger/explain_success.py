@@ -4,11 +4,10 @@ The same functions that resolve a batch are asked, so what is shown is what happ
 yet is a dry run: what its upload would do now.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-import orjson
 
 from ingestd.batch.content import Progress
 from ingestd.batch.journal import Journal
@@ -161,8 +160,9 @@ class SuccessExplainer:
             found.plan.append(f"it cannot be loaded as it is: {error}{waits}")
             return found
         home = convention.storage_project or convention.job_project or self._project
-        found.origins = dict(_origins(load, configured, home))
-        found.plan += _merged(load, found.origins)
+        merged = {**load, **_beyond_the_load(configured)}
+        found.origins = dict(_origins(merged, configured, home))
+        found.plan += _merged(merged, found.origins)
         if found.planned is None:
             found.why_not = "there are no files to load beside it"
             found.plan.append(f"it would not load: {found.why_not}")
@@ -211,6 +211,16 @@ def _contents(listed: Listed, success: ObjectRef) -> Iterator[str]:
             yield f"left out ({why}): {_some(names)}"
 
 
+def _beyond_the_load(configured: Configured) -> dict[str, Any]:
+    """What load.json may say that is not a part of the load itself."""
+    said = {
+        "labels": dict(configured.labels),
+        "dataSourceName": configured.source_name,
+        "destinationRegex": configured.overrides.regex,
+    }
+    return {key: value for key, value in said.items() if value}
+
+
 def _origins(load: Mapping[str, Any], configured: Configured, home: str) -> Iterator[tuple[str, str]]:
     """Every key of the load, and where it is from."""
     said = configured.traced
@@ -236,10 +246,14 @@ def _merged(load: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[str
     for path, origin in origins.items():
         if path == "sourceUris":
             continue
-        value: Any = load
-        for part in path.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
-        yield f"  {path}: {_short(value)}  ({origin})"
+        yield f"  {path}: {_short(_at(load, path))}  ({origin})"
+
+
+def _at(value: Any, path: str) -> Any:
+    """What is at `a.b`; a key may have dots of its own."""
+    if not isinstance(value, Mapping) or path in value:
+        return value[path] if isinstance(value, Mapping) else None
+    return next((_at(value[key], path[len(key) + 1 :]) for key in value if path.startswith(f"{key}.")), None)
 
 
 def _table(load: Mapping[str, Any]) -> str:
@@ -248,7 +262,7 @@ def _table(load: Mapping[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    text = orjson.dumps(value).decode()
+    text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
