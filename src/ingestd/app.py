@@ -51,7 +51,7 @@ from ingestd.ledger.sweep import LostFiles
 from ingestd.ledger.writer import LoadStateWriter
 from ingestd.model.clock import Clock, SystemClock
 from ingestd.model.objects import ObjectRef
-from ingestd.ops import process, tracing
+from ingestd.ops import collector, process, tracing
 from ingestd.ops.http import OpsServer
 from ingestd.ops.logging import configure
 from ingestd.ops.strangers import Strangers
@@ -549,5 +549,6 @@ async def serve(config: Path | None) -> None:
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, app.stop)
         loop.add_signal_handler(signal.SIGHUP, app.reload_rules)
+        collector.settle()
         await app.run()
     await asyncio.to_thread(tracing.stop)

@@ -234,6 +234,7 @@ class Message:
     attributes: Mapping[str, str]
     message_id: str = ""
     delivery_attempt: int = 0
+    published: int = 0  # Unix seconds; 0: not known
 
 
 class Subscription(Protocol):

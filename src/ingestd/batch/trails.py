@@ -142,10 +142,13 @@ class Trails:
 
     async def of(self, record: Record, refs: Iterable[ObjectRef]) -> dict[ObjectRef, Trail]:
         """The trails of these names at the batch's destination; most have none."""
-        places = {self._place(record, ref): ref for ref in refs}
-        there: Iterable[ObjectRef] = places
-        if len(places) > _FEW:
-            there = [info.ref async for info in self._store.list(self._folder(record) / "") if info.ref in places]
+        names, folder = list(refs), self._folder(record)
+        there: set[ObjectRef] | None = None
+        if len(names) > _FEW:
+            there = {info.ref async for info in self._store.list(folder / "")}
+            if not there:
+                return {}  # nearly always, and what a name's place would be is not worked out
+        places = {_place(folder, ref): ref for ref in names}
         found: dict[ObjectRef, Trail] = {}
 
         async def read(place: ObjectRef) -> None:
@@ -153,7 +156,7 @@ class Trails:
             if generation != ABSENT:
                 found[places[place]] = trail
 
-        await bounded(list(there), read, _AT_ONCE)
+        await bounded([place for place in places if there is None or place in there], read, _AT_ONCE)
         return found
 
     async def note(self, record: Record, notes: Mapping[ObjectRef, Trail]) -> None:
@@ -165,7 +168,7 @@ class Trails:
         await bounded(list(notes.items()), add, _AT_ONCE)
 
     async def _add(self, record: Record, ref: ObjectRef, notes: Trail) -> None:
-        place = self._place(record, ref)
+        place = _place(self._folder(record), ref)
         for _ in range(_TRIES):
             before, generation = await self._read(place)
             after = before.with_notes(notes)
@@ -186,13 +189,13 @@ class Trails:
         with reading(place):
             return Trail.from_json(data), info.generation
 
-    def _place(self, record: Record, ref: ObjectRef) -> ObjectRef:
-        name = sha256(ref.url.encode()).hexdigest()[:32]
-        return self._folder(record) / f"{name}.json"
-
     def _folder(self, record: Record) -> ObjectRef:
         """That of the table as BigQuery names it, whatever the rule calls it."""
         return self._journal.folder(f"{FOLDER}/{quote(str(destination(record).partition(None)), safe='.:-_')}")
+
+
+def _place(folder: ObjectRef, ref: ObjectRef) -> ObjectRef:
+    return folder / f"{sha256(ref.url.encode()).hexdigest()[:32]}.json"
 
 
 def versions_trail(files: Iterable[FileVersion]) -> dict[ObjectRef, Trail]:

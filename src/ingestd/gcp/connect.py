@@ -16,18 +16,17 @@ import google.auth
 import grpc.aio
 import httpx
 from google.auth.credentials import AnonymousCredentials, Credentials
-from google.auth.transport.requests import AuthorizedSession
 from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient
 from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
-from requests.adapters import HTTPAdapter
 
 from ingestd.gcp.bigquery import BigQueryWarehouse
 from ingestd.gcp.errors import translated
 from ingestd.gcp.http import HttpxClient
 from ingestd.gcp.pubsub import PubSubPublisher, PubSubSubscription
+from ingestd.gcp.session import Session
 from ingestd.gcp.storage import GcsStore
 from ingestd.gcp.tables import BigQueryTables
 from ingestd.gcp.threads import Threads
@@ -136,22 +135,11 @@ def _credentials(endpoint: str) -> Credentials:
     return credentials
 
 
-def _session(credentials: Credentials, size: int) -> AuthorizedSession:
-    """A session that keeps enough connections for its threads: the default of ten makes busy pools reconnect.
-
-    Two per thread, since one whose answer was not read to its end stays out until it is collected.
-    """
-    session: AuthorizedSession = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
-    session.mount("https://", HTTPAdapter(pool_connections=2, pool_maxsize=2 * size))
-    session.mount("http://", HTTPAdapter(pool_connections=2, pool_maxsize=2 * size))
-    return session
-
-
 def _storage_client(project: str, endpoint: str, threads: int) -> StorageClient:
     credentials = _credentials(endpoint)
     options = {"api_endpoint": _with_scheme(endpoint)} if endpoint else None
     return StorageClient(
-        project=project, credentials=credentials, _http=_session(credentials, threads), client_options=options
+        project=project, credentials=credentials, _http=Session(credentials, threads), client_options=options
     )
 
 
@@ -159,7 +147,7 @@ def _bigquery_client(project: str, endpoint: str, threads: int) -> bigquery.Clie
     credentials = _credentials(endpoint)
     options = {"api_endpoint": _with_scheme(endpoint)} if endpoint else None
     return bigquery.Client(
-        project=project, credentials=credentials, _http=_session(credentials, threads), client_options=options
+        project=project, credentials=credentials, _http=Session(credentials, threads), client_options=options
     )
 
 

@@ -115,4 +115,11 @@ def _batches(ack_ids: Sequence[str]) -> list[Sequence[str]]:
 def _message(received: Any) -> Message:
     message = received.message
     # The attributes stay protobuf's own mapping: copying them costs more than the few look-ups they get.
-    return Message(received.ack_id, message.data, message.attributes, message.message_id, received.delivery_attempt)
+    return Message(
+        received.ack_id,
+        message.data,
+        message.attributes,
+        message.message_id,
+        received.delivery_attempt,
+        message.publish_time.seconds,
+    )

@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
 
 from google.api_core import exceptions as api
 from google.cloud.storage import Blob, Client
@@ -18,8 +19,10 @@ from google.cloud.storage import Blob, Client
 from ingestd.formats.textfiles import CorruptGzipError, gunzip
 from ingestd.gcp.bulk import Asked, Bulk, Rewrite, missing_bucket
 from ingestd.gcp.errors import translated
-from ingestd.gcp.multicall import Multicall
+from ingestd.gcp.multicall import Multicall, object_path
+from ingestd.gcp.rest import Rest
 from ingestd.gcp.threads import Threads
+from ingestd.gcp.upload import upload_body, upload_path
 from ingestd.model.errors import BadInput, IngestError, NotFound, PreconditionFailed, TooWide, Transient
 from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef
 from ingestd.model.stored import refuse_larger
@@ -50,11 +53,13 @@ class GcsStore:
         self._transfers = transfers or threads
         self._retrier = retrier
         self._timeout = timeout
+        self._endpoint = client.api_endpoint.rstrip("/")
+        self._rest = Rest(client._http, timeout=timeout)
         self._bulk = Bulk(Multicall(client._http, client.api_endpoint, timeout=timeout), threads, retrier)
 
     async def stat(self, ref: ObjectRef, *, generation: Generation | None = None) -> ObjectInfo | None:
-        blob = await self._call("stat", ref, lambda: self._describe(ref, generation))
-        return None if blob is None else _info(ref, blob)
+        found = await self._call("stat", ref, lambda: self._describe(ref, generation))
+        return None if found is None else _described(ref, found)
 
     async def read(
         self, ref: ObjectRef, *, generation: Generation | None = None, largest: int | None = None
@@ -84,19 +89,11 @@ class GcsStore:
         labels = {**(metadata or {}), **({WRITE_MARK: mark} if mark else {})}
         tries = 0
 
+        url = self._endpoint + upload_path(ref.bucket, if_generation)
+
         def upload() -> Generation:
-            blob = self._blob(ref)
-            if labels:
-                blob.metadata = labels
-            blob.upload_from_string(
-                data,
-                content_type=content_type,
-                if_generation_match=if_generation,
-                timeout=self._timeout,
-                checksum="crc32c",
-                retry=None,
-            )
-            return Generation(int(blob.generation))
+            kind, body = upload_body(ref.name, data, content_type, labels)
+            return Generation(int(self._rest.post(url, body, kind)["generation"]))
 
         async def attempt() -> Generation:
             nonlocal tries
@@ -107,9 +104,9 @@ class GcsStore:
                 if tries == 1 or not mark:
                     raise
                 found = await self._threads.run(_translating, "stat", ref, lambda: self._describe(ref, None))
-                if found is None or (found.metadata or {}).get(WRITE_MARK) != mark:
+                if found is None or (found.get("metadata") or {}).get(WRITE_MARK) != mark:
                     raise
-                return Generation(int(found.generation))
+                return Generation(int(found["generation"]))
 
         return await self._retrier.call(attempt, "storage.create", resource=ref.url)
 
@@ -148,7 +145,7 @@ class GcsStore:
     async def delete(self, ref: ObjectRef, *, if_generation: Generation | None = None) -> bool:
         def remove() -> bool:
             try:
-                self._blob(ref).delete(if_generation_match=if_generation, timeout=self._timeout, retry=None)
+                self._rest.delete(self._endpoint + object_path(ref, ifGenerationMatch=if_generation))
             except api.NotFound as error:
                 _refuse_missing_bucket(error)
                 return False
@@ -185,8 +182,8 @@ class GcsStore:
         original = await self._call("stat", source, lambda: self._describe(source, source_generation))
         if original is None:
             raise NotFound(f"copy {_versioned(source, source_generation)}: no such object")
-        resource = _copied(original._properties, metadata)
-        pinned = self._blob(source, Generation(int(original.generation)))
+        resource = _copied(original, metadata)
+        pinned = self._blob(source, Generation(int(original["generation"])))
         token: str | None = None
         tries = 1 if tried else 0
 
@@ -207,9 +204,9 @@ class GcsStore:
                 if tries == 1:
                     raise
                 found = await self._threads.run(_translating, "stat", target, lambda: self._describe(target, None))
-                if found is None or found.crc32c != original.crc32c or found.size != original.size:
+                if found is None or any(found.get(key) != original.get(key) for key in ("crc32c", "size")):
                     raise
-                return None, Generation(int(found.generation))
+                return None, Generation(int(found["generation"]))
 
         while True:
             token, generation = await self._retrier.call(attempt, "storage.copy", resource=target.url)
@@ -251,37 +248,30 @@ class GcsStore:
         return outcomes
 
     async def _described(self, asked: Asked, _again: bool) -> dict[str, Any] | None:
-        blob = await self._call("stat", asked.ref, lambda: self._describe(asked.ref, asked.generation))
-        return None if blob is None else blob._properties
+        return await self._call("stat", asked.ref, lambda: self._describe(asked.ref, asked.generation))
 
     async def list(
         self, prefix: ObjectRef, *, delimiter: str = "", start: str = "", end: str = "", glob: str = ""
     ) -> AsyncIterator[ObjectInfo]:
         """One page is fetched at a time, and only when the caller gets there."""
-        token: str | None = None
-
-        def page(after: str | None) -> tuple[list[Blob], str | None]:
-            found = self._client.list_blobs(
-                prefix.bucket,
-                prefix=prefix.name or None,
-                delimiter=delimiter or None,
-                start_offset=start or None,
-                end_offset=end or None,
-                match_glob=glob or None,
-                page_token=after,
-                fields=_PAGE_FIELDS if not delimiter else f"prefixes,{_PAGE_FIELDS}",
-                timeout=self._timeout,
-                retry=None,
-            )
-            blobs = list(next(found.pages, ()))
-            return blobs, found.next_page_token
-
+        token = ""
+        asked = {
+            "prefix": prefix.name,
+            "delimiter": delimiter,
+            "startOffset": start,
+            "endOffset": end,
+            "matchGlob": glob,
+            "fields": _PAGE_FIELDS if not delimiter else f"prefixes,{_PAGE_FIELDS}",
+        }
+        path = f"{self._endpoint}/storage/v1/b/{quote(prefix.bucket, safe='')}/o"
         while True:
-            blobs, token = await self._call("list", prefix, partial(page, token))
+            query = urlencode({key: value for key, value in (*asked.items(), ("pageToken", token)) if value})
+            page = await self._call("list", prefix, partial(self._rest.get, f"{path}?{query}"))
+            token = page.get("nextPageToken") or ""
             if glob and token:
                 raise TooWide(f"listing {prefix} by pattern takes several calls")
-            for blob in blobs:
-                yield _info(ObjectRef(prefix.bucket, blob.name), blob)
+            for item in page.get("items", ()):
+                yield _described(ObjectRef(prefix.bucket, item["name"]), item)
             if not token:
                 return
 
@@ -294,14 +284,12 @@ class GcsStore:
     def _blob(self, ref: ObjectRef, generation: Generation | None = None) -> Blob:
         return self._client.bucket(ref.bucket).blob(ref.name, generation=generation)
 
-    def _describe(self, ref: ObjectRef, generation: Generation | None) -> Blob | None:
-        blob = self._blob(ref, generation)
+    def _describe(self, ref: ObjectRef, generation: Generation | None) -> dict[str, Any] | None:
         try:
-            blob.reload(timeout=self._timeout, retry=None)
+            return self._rest.get(self._endpoint + object_path(ref, generation=generation))
         except api.NotFound as error:
             _refuse_missing_bucket(error)
             return None
-        return blob
 
     def _download(self, ref: ObjectRef, generation: Generation) -> bytes | None:
         blob = self._blob(ref, generation)
@@ -363,19 +351,6 @@ def _set_resource(blob: Blob, resource: Mapping[str, Any]) -> None:
     blob.content_language = resource.get("contentLanguage")
     blob.cache_control = resource.get("cacheControl")
     blob.metadata = resource["metadata"]
-
-
-def _info(ref: ObjectRef, blob: Blob) -> ObjectInfo:
-    return ObjectInfo(
-        ref=ref,
-        generation=Generation(int(blob.generation)),
-        size=int(blob.size or 0),
-        created=blob.time_created,
-        crc32c=blob.crc32c or "",
-        content_type=blob.content_type or "",
-        metadata={key: value for key, value in (blob.metadata or {}).items() if key != WRITE_MARK},
-        metageneration=int(blob.metageneration or 1),
-    )
 
 
 def _versioned(ref: ObjectRef, generation: Generation | None) -> str:

@@ -84,3 +84,59 @@ def test_a_missing_subscription_is_told_of_once_then_rarely_and_pulled_from_when
     assert again["failures"] > 100
     assert PULL_ERRORS.labels(NAME)._value.get() >= 4 * again["failures"]
     assert received == [b"hello"]
+
+
+class Stream:
+    """A message every few milliseconds; a pull waits for the first and takes what has come by then."""
+
+    name = "stream"
+
+    def __init__(self, clock: VirtualClock, loop: VirtualLoop, *, age: int, messages: int) -> None:
+        self.pulls = 0
+        self._clock, self._loop, self._age, self._left = clock, loop, age, messages
+        self._began = loop.time()
+        self._given = 0
+
+    async def pull(self, limit: int) -> list[Message]:
+        await asyncio.sleep(0.005)
+        come = min(self._left, int((self._loop.time() - self._began) * 1_000)) - self._given
+        if self._given == self._left:
+            await asyncio.sleep(20)
+            return []
+        self.pulls += 1
+        self._given += come
+        published = int(self._clock.now().timestamp()) - self._age
+        return [Message(f"{self.pulls}-{number}", b"", {}, published=published) for number in range(come)]
+
+    async def ack(self, ack_ids: Sequence[str]) -> None: ...
+
+    async def extend(self, ack_ids: Sequence[str], deadline: timedelta) -> None: ...
+
+
+def pulls_of_a_stream(*, age: int) -> int:
+    loop = VirtualLoop()
+    clock = VirtualClock(loop)
+    seen = 0
+
+    def handle(message: Message, receipt: Receipt) -> None:
+        nonlocal seen
+        seen += 1
+        receipt.ack()
+
+    async def story() -> int:
+        subscription = Stream(clock, loop, age=age, messages=2_000)
+        puller = Puller(subscription, handle, clock, PullLimits(concurrent_pulls=4))
+        pulling = asyncio.create_task(puller.run())
+        await asyncio.sleep(60)
+        puller.stop()
+        await pulling
+        return subscription.pulls
+
+    pulls = run(story(), loop)
+    assert seen == 2_000
+    return pulls
+
+
+def test_messages_of_a_stream_are_pulled_together_unless_they_have_waited_already() -> None:
+    fresh, waited = pulls_of_a_stream(age=0), pulls_of_a_stream(age=60)
+    assert fresh < waited / 2, (fresh, waited)
