@@ -30,6 +30,7 @@ from urllib.parse import unquote
 
 import requests
 import structlog
+from requests.adapters import HTTPAdapter
 
 from ingestd.app import build
 from ingestd.localcloud.cloud import LocalCloud
@@ -101,17 +102,17 @@ def _bigquery(method: str, path: str) -> str:
 
 @contextmanager
 def counted(calls: Calls) -> Iterator[None]:
-    before = requests.Session.send
+    before = HTTPAdapter.send
 
-    def send(self: requests.Session, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+    def send(self: HTTPAdapter, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         calls.note(str(request.method), str(request.url), request.body)
         return before(self, request, **options)
 
-    requests.Session.send = send  # type: ignore[method-assign]
+    HTTPAdapter.send = send  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
-        requests.Session.send = before  # type: ignore[method-assign]
+        HTTPAdapter.send = before  # type: ignore[method-assign]
 
 
 @contextmanager

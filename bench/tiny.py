@@ -60,6 +60,7 @@ TINY: dict[str, Run] = {
         "--files=40", "--tables=2", "--window=2", "--grace=0.5", "--only=delete,none,move,success", "--patience=120"
     ),
     "intake": _sized(EVENTS=2_000, ROUNDS=1),
+    "journal": _sized(lambda module: module.main(["--share=0"]), TABLES=20, ROUNDS=1, FILES=8),
     "localcloud": _localcloud,
     "routing": _sized(EVENTS=20, ROUNDS=1),  # the sizes are what it compares
     "spark": lambda module: module.main(["--tiny"]),

@@ -173,6 +173,7 @@ class Register:
     async def _settle(self, pages: _Log, entry: _Entry) -> None:
         """Batches that come while a page is written share the next one."""
         pages.waiting.append(entry)
+        await asyncio.sleep(0)  # windows that are due at the same moment are all here then
         while not entry.settled:
             async with pages.lock:
                 if entry not in pages.waiting:

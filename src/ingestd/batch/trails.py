@@ -23,6 +23,7 @@ from ingestd.batch.record import Record
 from ingestd.model.bounded import bounded
 from ingestd.model.errors import NotFound, PreconditionFailed, Transient
 from ingestd.model.objects import ABSENT, FileVersion, Generation, ObjectRef
+from ingestd.model.shared import SharedLook
 from ingestd.model.stored import LARGEST, document, reading
 from ingestd.ports import ObjectStore
 
@@ -139,13 +140,14 @@ class Trails:
     def __init__(self, store: ObjectStore, journal: Journal) -> None:
         self._store = store
         self._journal = journal
+        self._listed: SharedLook[ObjectRef, frozenset[ObjectRef]] = SharedLook(self._list)
 
     async def of(self, record: Record, refs: Iterable[ObjectRef]) -> dict[ObjectRef, Trail]:
         """The trails of these names at the batch's destination; most have none."""
         names, folder = list(refs), self._folder(record)
-        there: set[ObjectRef] | None = None
+        there: frozenset[ObjectRef] | None = None
         if len(names) > _FEW:
-            there = {info.ref async for info in self._store.list(folder / "")}
+            there = await self._listed.now(folder)
             if not there:
                 return {}  # nearly always, and what a name's place would be is not worked out
         places = {_place(folder, ref): ref for ref in names}
@@ -158,6 +160,9 @@ class Trails:
 
         await bounded([place for place in places if there is None or place in there], read, _AT_ONCE)
         return found
+
+    async def _list(self, folder: ObjectRef) -> frozenset[ObjectRef]:
+        return frozenset([info.ref async for info in self._store.list(folder / "")])
 
     async def note(self, record: Record, notes: Mapping[ObjectRef, Trail]) -> None:
         """Add these notes; once this returns, they are found by everyone."""

@@ -163,10 +163,11 @@ class Puller:
                 continue
             if began == self._trouble.round:
                 self._trouble.over()
-            for message in messages:
-                self._handle(message)
+            self._handle_all(messages)
             self.desk.release(room)
-            if self._may_rest(messages):
+            resting = self._may_rest(messages)
+            del messages  # their payloads, which nobody needs while the next pull waits
+            if resting:
                 await self._pause(_REST)
             else:
                 await asyncio.sleep(0)
@@ -208,8 +209,9 @@ class Puller:
         except TimeoutError:
             return
 
-    def _handle(self, message: Message) -> None:
-        self._try(Receipt(self.desk, message))
+    def _handle_all(self, messages: list[Message]) -> None:
+        for message in messages:
+            self._try(Receipt(self.desk, message))
 
     def _try(self, receipt: Receipt) -> None:
         try:
