@@ -24,6 +24,7 @@ from urllib.parse import quote, unquote
 import structlog
 
 from ingestd.batch.manifest import INLINE, from_manifest, to_manifest
+from ingestd.batch.names import MOST, name_filter
 from ingestd.batch.record import SCHEMA_VERSION, Kind, Phase, Record
 from ingestd.model.aside import aside
 from ingestd.model.clock import Clock
@@ -380,6 +381,8 @@ def _metadata(record: Record) -> dict[str, str]:
     if record.files:
         metadata["ingestd-source"] = quote(record.files[0].key, safe=SOURCE_SAFE)
         metadata["ingestd-files"] = len(record.files)
+    if record.phase.final and 1 < len(record.files) <= MOST:
+        metadata["ingestd-names"] = name_filter([file.ref for file in record.known_files])
     if record.rule_name:
         metadata["ingestd-rule"] = quote(record.rule_name, safe="/.:-_ ")
     if record.dest:

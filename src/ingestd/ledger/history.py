@@ -3,8 +3,8 @@
 A record's place follows from its table, the day of the file's generation (or of its window) and the batch's id. The
 load-state table knows generation and batch of everything that ended, so what it remembers is read where it lies.
 Records under way are few, and are listed. Only where the load state is not kept, knows nothing of the object, or has
-not been told everything yet, the table's finished records are gone through: by what a listing tells of each, several
-days at a time, reading only those that may be about the object.
+not been told everything yet, the table's finished records are gone through: by what a listing tells of each (see
+`names`), several days at a time, reading only those that may be about the object.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from datetime import timedelta
 from urllib.parse import quote, unquote
 
 from ingestd.batch.journal import SOURCE_SAFE, Journal
+from ingestd.batch.names import may_have
 from ingestd.batch.record import Record
 from ingestd.ledger.reading import BatchState
 from ingestd.model.bounded import bounded
@@ -22,7 +23,8 @@ from ingestd.model.objects import Generation, ObjectInfo, ObjectRef, generation_
 from ingestd.ports import ObjectStore
 
 PUT_AWAY = "LoadState"  # rows that the load-state table has not got yet
-_DAYS = 31  # listed each by itself; what is older is mostly gone, and listed together
+_DAYS = 31  # listed each by itself
+_MONTHS = 12  # before those, the same; what is older still is mostly gone, and listed together
 _AT_ONCE = 16
 _DAY = timedelta(days=1)
 
@@ -65,7 +67,8 @@ class FileRecords:
     async def _gone_through(self, mark: "_Mark", folder: str) -> list[ObjectRef]:
         root = self._journal.folder(folder)
         today = self._clock.now()
-        days = [f"{root.name}{today - _DAY * back:%Y-%m-%d}" for back in range(_DAYS, -1, -1)]
+        back = [*(_DAYS + 30 * month for month in range(_MONTHS, 0, -1)), *range(_DAYS, -1, -1)]
+        days = [f"{root.name}{today - _DAY * number:%Y-%m-%d}" for number in back]
         bounds = zip(["", *days], [*days, ""], strict=True)  # from a day on, and before the next
 
         async def look(bound: tuple[str, str]) -> list[ObjectRef]:
@@ -93,6 +96,7 @@ class FileRecords:
 class _Mark:
     """How records about the object are marked: thousands are looked at for one that is."""
 
+    ref: ObjectRef
     plain: str
     quoted: str
     windowed: bool
@@ -100,13 +104,14 @@ class _Mark:
     @classmethod
     def of(cls, ref: ObjectRef, *, windowed: bool) -> "_Mark":
         plain = f"{ref.bucket}/{ref.name}#"
-        return cls(plain, quote(plain, safe=SOURCE_SAFE), windowed)
+        return cls(ref, plain, quote(plain, safe=SOURCE_SAFE), windowed)
 
     def fits(self, info: ObjectInfo) -> bool:
-        """Whether the record may have the object. The mark of a window names its first file only."""
+        """Whether the record may have the object. Of a window's files the first is named, the others are hinted at."""
         source = info.metadata.get("ingestd-source", "")
         if source.startswith(self.quoted):
             return True
         if self.windowed and info.metadata.get("ingestd-files") != "1":
-            return info.ref.name.endswith(".run")
+            names = info.metadata.get("ingestd-names", "")  # not there while it runs, nor of very many files
+            return info.ref.name.endswith(".run") and (not names or may_have(names, self.ref))
         return "%23" in source and unquote(source).startswith(self.plain)

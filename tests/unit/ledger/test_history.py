@@ -99,3 +99,16 @@ async def test_a_file_in_the_middle_of_a_window_is_found_and_windows_of_one_file
     await books.done(several, *ones)
     assert await books.about("in/3.json", windowed=True) == [several.event_id]
     assert books.store.operations["get"] == 1
+
+
+async def test_of_a_year_of_windows_only_those_that_may_have_the_file_are_read() -> None:
+    books = Books()
+
+    def window(number: int) -> Record:
+        ago = number * DAY
+        return books.batch(*(books.file(f"in/{number}-{part}.json", ago) for part in range(20)), start=ago)
+
+    windows = [window(number) for number in range(365)]
+    await books.done(*windows)
+    assert await books.about("in/300-7.json", windowed=True) == [windows[300].event_id]
+    assert books.store.operations["get"] <= 10, "each of the others is mistaken once in two hundred times"
