@@ -105,10 +105,14 @@ class ControlPlane:
         return items
 
     def import_image(self, archive: Path) -> None:
-        subprocess.run(
-            ["ctr", "--address", str(self.folder / _SOCKET), "-n", "k8s.io", "images", "import", str(archive)],
-            check=True, capture_output=True,
-        )  # fmt: skip
+        self._images("import", archive)
+
+    def tag_image(self, name: str, other: str) -> None:
+        self._images("tag", "--force", name, other)
+
+    def _images(self, *arguments: str | Path) -> None:
+        command = ["ctr", "--address", self.folder / _SOCKET, "-n", "k8s.io", "images", *arguments]
+        subprocess.run(command, check=True, capture_output=True)
 
     def run(self, name: str, command: Sequence[str | Path], **environment: str) -> subprocess.Popen[bytes]:
         """Start a program on the node; it ends with the cluster, and its words are in `<name>.log`."""

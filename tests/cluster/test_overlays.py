@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -21,6 +22,14 @@ pytestmark = [
     pytest.mark.skipif(not os.environ.get("CLUSTER"), reason="takes minutes: make cluster-test"),
 ]
 BIN = Path(sys.executable).parent
+# What is uploaded before pods are replaced: files of each kind, and rows of each file.
+_FILES, _ROWS = 6, 50
+_DELETED = ("delete", "pods", "-l", "app.kubernetes.io/name=ingestd", "--wait=false")
+_REPLACED = {
+    "dev": _DELETED,
+    "prod": ("rollout", "restart", "deployment/ingestd"),
+    "spark-cluster": (*_DELETED, "--force", "--grace-period=0"),  # no time to drain
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,23 +41,20 @@ def cluster() -> Iterator[ControlPlane]:
         ControlPlane(Path(folder)) as running,
     ):
         running.kubectl("apply", "-f", "-", stdin=google_kinds())
-        running.kubectl("apply", "-f", "-", stdin=volumes(running.folder, 8))
+        running.kubectl("apply", "-f", "-", stdin=volumes(running.folder, 24))
         yield running
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The image, as it is built from the Dockerfile."""
-    subprocess.run([ROOT / "tools/image", "localhost/ingestd:cluster"], check=True)
-    return tmp_path_factory.mktemp("image")
-
-
-def _import(cluster: ControlPlane, folder: Path, name: str) -> None:
-    file = folder / f"{name.replace('/', '_').replace(':', '_')}.tar"
-    if not file.exists():
-        command = ["buildah", "push", "-q", "localhost/ingestd:cluster", f"docker-archive:{file}:{name}"]
-        subprocess.run(command, check=True)
-        cluster.import_image(file)
+def image(cluster: ControlPlane) -> str:
+    """The image, as it is built from the Dockerfile, on the node under this name."""
+    name = "localhost/ingestd:cluster"
+    subprocess.run([ROOT / "tools/image", name], check=True)
+    archive = cluster.folder / "ingestd.tar"
+    subprocess.run(["buildah", "push", "-q", name, f"docker-archive:{archive}:{name}"], check=True)
+    cluster.import_image(archive)
+    archive.unlink()
+    return name
 
 
 class Cloud:
@@ -56,6 +62,7 @@ class Cloud:
 
     def __init__(self, cluster: ControlPlane, project: str) -> None:
         self._cluster = cluster
+        self.project = project
         self._state = cluster.folder / f"cloud-{project}-{len(list(cluster.folder.glob('cloud-*')))}"
         name = self._state.name
         command = [BIN / "ingestd", "cloud", "--state", self._state, "--project", project, "--provision"]
@@ -88,6 +95,11 @@ class Cloud:
         for one in json.loads(listed.stdout)["items"]:
             subprocess.run(self._cluster.inside("curl", "-sf", "-X", "DELETE", f"{configs}/{one['id']}"), check=True)
 
+    def objects(self, bucket: str, prefix: str) -> list[str]:
+        listing = f"{self._here['STORAGE_EMULATOR_HOST']}/storage/v1/b/{bucket}/o?prefix={prefix}"
+        listed = subprocess.run(self._cluster.inside("curl", "-sf", listing), check=True, capture_output=True)
+        return [one["name"] for one in json.loads(listed.stdout).get("items", [])]
+
     def count(self, counted: str, table: str) -> int:
         row = json.loads(self.ingestd("query", "--json", f"SELECT {counted} AS n FROM {table}"))
         return int(row["n"])
@@ -95,7 +107,7 @@ class Cloud:
 
 @pytest.mark.parametrize("overlay", ["dev", "prod", "spark-cluster"])
 def test_an_overlay_is_admitted_becomes_ready_and_loads_what_is_announced(
-    cluster: ControlPlane, archive: Path, overlay: str, tmp_path: Path
+    cluster: ControlPlane, image: str, overlay: str, tmp_path: Path
 ) -> None:
     settings = yaml.safe_load((ROOT / f"k8s/overlays/{overlay}/ingestd.yaml").read_text())
     project = settings["project"]
@@ -110,7 +122,7 @@ def test_an_overlay_is_admitted_becomes_ready_and_loads_what_is_announced(
     rendered = list(yaml.safe_load_all(cluster.kubectl("kustomize", mine)))
     [deployment] = [one for one in rendered if one["kind"] == "Deployment"]
     namespace = deployment["metadata"]["namespace"]
-    _import(cluster, archive, deployment["spec"]["template"]["spec"]["containers"][0]["image"])
+    cluster.tag_image(image, deployment["spec"]["template"]["spec"]["containers"][0]["image"])
     try:
         applied = cluster.kubectl("apply", "-k", mine)
         assert "violate" not in applied
@@ -127,24 +139,53 @@ def test_an_overlay_is_admitted_becomes_ready_and_loads_what_is_announced(
                 f"{wanted} rows in {table}", lambda c=counted, t=table, n=wanted: cloud.count(c, t) == n, 600
             )
 
-        pod = cluster.objects("pods", "-n", namespace, "-l", "app.kubernetes.io/name=ingestd")[0]["metadata"]["name"]
+        _replace_pods_under_way(cluster, namespace, cloud, overlay, tmp_path)
+
+        pod = _pods(cluster, namespace)[0]["metadata"]["name"]
         cloud.silence(f"{project}-trigger")
+        wanted = cloud.count("COUNT(*)", "shop.orders") + 4
         cloud.ingestd("cp", ROOT / "config/samples/orders/2024-05-01.json", f"{bucket}/orders/again.json")
         publish = ["ingestd", "publish", "--config", "/etc/ingestd/ingestd.yaml", "--topic", "storage-notifications"]
         cluster.kubectl("exec", "-n", namespace, pod, "--", *publish, f"{bucket}/orders/again.json")
-        wanted = samples["Rows"]["shop.orders"] + 4
         cluster.await_("the announced file has its rows", lambda: cloud.count("COUNT(*)", "shop.orders") == wanted, 300)
         if overlay == "spark-cluster":
-            executors = cluster.objects("pods", "-n", namespace, "-l", "app.kubernetes.io/name=ingestd-executor")
+            executors = _pods(cluster, namespace, "ingestd-executor")
             assert executors and all(one["status"]["phase"] == "Running" for one in executors)
         restarts = [
-            status["restartCount"]
-            for one in cluster.objects("pods", "-n", namespace, "-l", "app.kubernetes.io/name=ingestd")
-            for status in one["status"]["containerStatuses"]
+            status["restartCount"] for one in _pods(cluster, namespace) for status in one["status"]["containerStatuses"]
         ]
         assert set(restarts) == {0}
     finally:
         cluster.kubectl("delete", "namespace", namespace, "--timeout=120s", check=False)
+
+
+def _replace_pods_under_way(cluster: ControlPlane, namespace: str, cloud: Cloud, overlay: str, folder: Path) -> None:
+    """Every pod is replaced while batches run, in the overlay's way; each row is in its table once."""
+    project = cloud.project
+    trigger = f"{project}-trigger"
+
+    def running() -> list[str]:
+        return cloud.objects(f"{project}-ops", "journal/Running/")
+
+    earlier = {table: cloud.count("COUNT(*)", table) for table in ("shop.orders", "shop.clicks")}
+    for kind, column in (("orders", "order_id"), ("clicks", "click_id")):
+        files = [folder / f"{kind}-{number}.json" for number in range(_FILES)]
+        for number, file in enumerate(files):
+            first = 1000 + _ROWS * number
+            file.write_text("".join(f'{{"{column}": {first + row}}}\n' for row in range(_ROWS)))
+        cloud.ingestd("cp", *files, f"gs://{trigger}/{kind}/")
+    cluster.await_("a batch of clicks is under way", lambda: any("clicks" in one for one in running()), 120)
+    cluster.kubectl("-n", namespace, *_REPLACED[overlay])
+    _rollout(cluster, namespace)
+    cluster.await_("every file is loaded and deleted", lambda: not cloud.objects(trigger, "") and not running(), 600)
+    added = {table: cloud.count("COUNT(*)", table) - rows for table, rows in earlier.items()}
+    assert set(added.values()) == {_FILES * _ROWS}, added
+
+
+def _pods(cluster: ControlPlane, namespace: str, name: str = "ingestd") -> list[dict[str, Any]]:
+    """The pods of this name that are there to stay."""
+    found = cluster.objects("pods", "-n", namespace, "-l", f"app.kubernetes.io/name={name}")
+    return [one for one in found if "deletionTimestamp" not in one["metadata"]]
 
 
 def _rollout(cluster: ControlPlane, namespace: str) -> None:
