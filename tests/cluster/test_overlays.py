@@ -139,6 +139,11 @@ def test_an_overlay_is_admitted_becomes_ready_and_loads_what_is_announced(
                 f"{wanted} rows in {table}", lambda c=counted, t=table, n=wanted: cloud.count(c, t) == n, 600
             )
 
+        if overlay == "spark-cluster":
+            executors = [one["metadata"]["name"] for one in _pods(cluster, namespace, "ingestd-executor")]
+            logs = "".join(cluster.kubectl("-n", namespace, "logs", name) for name in executors)
+            assert f"Reading File path: {bucket}/clicks/" in logs
+
         _replace_pods_under_way(cluster, namespace, cloud, overlay, tmp_path)
 
         pod = _pods(cluster, namespace)[0]["metadata"]["name"]
