@@ -12,6 +12,8 @@ from typing import Any
 import orjson
 from tests.sim.scenario import DATASET, Ending, RulePlan
 
+_FINAL = ("done", "failed", "superseded", "missing", "ignored")
+
 
 @dataclass(frozen=True, slots=True)
 class Input:
@@ -33,6 +35,9 @@ class Evidence:
     sources: set[tuple[str, int]]
     early: list[str]  # deletions that came too soon
     stray: list[str] = field(default_factory=list)  # tables that should be gone if they belong to no rule
+    explained: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # what `explain` says, by name
+    load_state: list[dict[str, Any]] | None = None  # rows of that table; None: it is not kept
+    litter: set[str] = field(default_factory=set)  # what others put into our folders
     settled_after: float = 0.0
     effects: Counter[str] = field(default_factory=Counter)
     crashed_at: Counter[str] = field(default_factory=Counter)
@@ -79,8 +84,13 @@ def _problems(evidence: Evidence) -> Iterator[str]:
             yield from _half_loaded(evidence, given)
         elif uploads[given.name] == 1 or not (several and _refused(evidence, given)):
             yield from _lost(evidence, given)
+        sure = uploads[given.name] == 1 or not several
         if not given.bad:
-            yield from _claims(evidence, given, sure=uploads[given.name] == 1 or not several)
+            yield from _claims(evidence, given, sure=sure)
+        yield from _explained(evidence, given, sure=sure)
+    if evidence.load_state is not None:
+        yield from _told(evidence, evidence.load_state)
+        yield from _counted(evidence, evidence.load_state, {name for name, times in uploads.items() if times > 1})
 
 
 def _doubled(evidence: Evidence) -> Iterator[str]:
@@ -160,6 +170,69 @@ def _claims(evidence: Evidence, given: Input, *, sure: bool) -> Iterator[str]:
         yield f"G8: {given} is said to be loaded ({fates}), and its rows are not there"
     if loaded and not claimed and not _read_instead(evidence, given) and "" not in fates:
         yield f"G8: the rows of {given} are there, and nobody says so ({fates})"
+
+
+def _explained(evidence: Evidence, given: Input, *, sure: bool) -> Iterator[str]:
+    """`explain` says of every generation what is so: where it is, and that nothing is under way any more."""
+    about = [one for one in evidence.explained.get(given.name, ()) if one["generation"] == given.generation]
+    fates = [one["fate"] for one in about]
+    loaded = all(_found(evidence.rows, given, number) for number in given.ids)
+    claimed = any(fate in ("loaded", "read_earlier") for fate in fates)
+    if not about:
+        yield f"G8: explain does not know {given}"
+    for one in about:
+        if one["phase"] not in _FINAL:
+            yield f"G8: explain says that {given} is under way ({one['phase']}), and everything is over"
+        if one["fate"] == "pending" and one["phase"] != "failed":
+            yield f"G8: explain says that {given} is pending in a batch that ended as {one['phase']}"
+    if given.bad and claimed:
+        yield f"G8: explain says that {given} was loaded ({fates})"
+    if not sure or given.bad:
+        return
+    if claimed and not loaded:
+        yield f"G8: explain says that {given} was loaded ({fates}), and its rows are not there"
+    if loaded and about and not claimed and not _read_instead(evidence, given):
+        yield f"G8: the rows of {given} are there, and explain says {fates}"
+
+
+def _told(evidence: Evidence, rows: list[dict[str, Any]]) -> Iterator[str]:
+    """The load-state table has the end of every batch, and no other end than the journal's."""
+    latest = _latest(rows)
+    ended = {record["EventID"]: record for record in _finished(evidence) if record["Kind"] == "load"}
+    for event, record in ended.items():
+        row = latest.get(event)
+        if row is None or not row["final"] or row["revision"] != record["Revision"]:
+            yield f"G8: the load state does not have the end of batch {event} ({record['Status']}): {row}"
+        elif row["state"] != record["Status"] or row["rows_loaded"] != record["Rows"]:
+            yield (
+                f"G8: the load state says that batch {event} is {row['state']} with {row['rows_loaded']} rows, "
+                f"the journal {record['Status']} with {record['Rows']}"
+            )
+    yield from (f"G8: the load state has batch {event}, the journal has not" for event in latest if event not in ended)
+
+
+def _counted(evidence: Evidence, rows: list[dict[str, Any]], overwritten: set[str]) -> Iterator[str]:
+    """What it says was loaded into the tables of a rule is what they hold (where no name was written twice)."""
+    for rule in {given.rule.number: given.rule for given in evidence.inputs}.values():
+        if any(name.startswith(f"{rule.prefix}/") for name in overwritten):
+            continue
+        tables = {f"{DATASET}.{table}" for table in rule.tables}
+        held = sum(evidence.rows.get(table, Counter()).total() for table in tables)
+        ends = [row for row in _latest(rows).values() if row["destination"].partition(".")[2] in tables]
+        told = sum(row["rows_loaded"] or 0 for row in ends)
+        if held != told:
+            yield f"G8: the load state counts {told} rows in {sorted(tables)}, and there are {held}"
+
+
+def _latest(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """As the view of that name: of every batch the row with the highest revision."""
+    return {row["event_id"]: row for row in sorted(rows, key=lambda row: row["revision"])}
+
+
+def _finished(evidence: Evidence) -> Iterator[dict[str, Any]]:
+    for name, data in evidence.objects.items():
+        if name.startswith("journal/Done/") and name not in evidence.litter:
+            yield orjson.loads(data)
 
 
 def _read_instead(evidence: Evidence, given: Input) -> bool:

@@ -23,6 +23,7 @@ from ingestd.localcloud.feeds import StoredObjects
 from ingestd.model.clock import Clock
 
 LOCATION = "US"
+LEDGER = "bigquery_loads."  # the dataset of the load state
 _READING = "Error while reading data, error message: "
 
 
@@ -63,6 +64,7 @@ class Job:
 class Table:
     resource: dict[str, Any]
     rows: Counter[int] = field(default_factory=Counter)
+    told: dict[str, dict[str, Any]] = field(default_factory=dict)  # streamed, by insert id
 
 
 class PlainBigQuery:
@@ -84,6 +86,7 @@ class PlainBigQuery:
         self.settings = SimpleNamespace(workers=1)  # jobs end by themselves, on the loop's timers
         self.jobs = _Jobs(self)
         self.metadata = _Metadata(self)
+        self.tabledata = _TableData(self)
         self._objects = objects
         self._on_job_done = on_job_done
         self._latency = latency
@@ -109,11 +112,16 @@ class PlainBigQuery:
     def close(self) -> None: ...
 
     def rows(self) -> dict[str, Counter[int]]:
-        return {name: table.rows for name, table in self.tables.items()}
+        return {name: table.rows for name, table in self.tables.items() if not name.startswith(LEDGER)}
+
+    def load_state(self) -> list[dict[str, Any]]:
+        """The rows of the load-state table."""
+        return [row for name, table in self.tables.items() if name.startswith(LEDGER) for row in table.told.values()]
 
     def expiring(self) -> dict[str, bool]:
         """Every table, and whether it goes by itself."""
-        return {name: "expirationTime" in table.resource for name, table in self.tables.items()}
+        mine = {name: table for name, table in self.tables.items() if not name.startswith(LEDGER)}
+        return {name: "expirationTime" in table.resource for name, table in mine.items()}
 
     def _start(self, job: Job) -> None:
         job.state, job.started = "RUNNING", self.clock.now()
@@ -274,6 +282,17 @@ class _Metadata:
         with self._core.hooks.operation("tables.delete", f"{project}/{dataset}/{table}"):
             if self._core.tables.pop(f"{dataset}.{table}", None) is None:
                 raise BigQueryError("notFound", f"Not found: Table {project}:{dataset}.{table}")
+
+
+class _TableData:
+    def __init__(self, core: PlainBigQuery) -> None:
+        self._core = core
+
+    def insert_all(self, project: str, dataset: str, table: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        with self._core.hooks.operation("tabledata.insertAll", f"{project}/{dataset}/{table}"):
+            told = self._core.find({"datasetId": dataset, "tableId": table}).told
+            told |= {one["insertId"]: dict(one["json"]) for one in body["rows"]}
+            return {}
 
 
 def _ids(data: bytes) -> Iterator[int]:

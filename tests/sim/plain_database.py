@@ -6,7 +6,6 @@ SQLite remains, in memory, for what is rarely touched: buckets, notification con
 from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -24,15 +23,8 @@ class PlainDatabase(Database):
         self._numbers = count(1)
         self._writes = 0
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Whatever refuses a change does so before its first write: there is nothing to roll back."""
-        before = self._writes
-        try:
-            yield
-        except BaseException:
-            assert self._writes == before, "a change was given up half-way"
-            raise
+    def transaction(self) -> "_Transaction":
+        return _Transaction(self)
 
     def is_empty(self, bucket: str) -> bool:
         return not self._keys[bucket]
@@ -83,3 +75,18 @@ class PlainDatabase(Database):
 
     def save_generation(self, generation: int) -> None:
         """Nothing outlives the run."""
+
+
+class _Transaction:
+    """Whatever refuses a change does so before its first write: there is nothing to roll back."""
+
+    __slots__ = ("_before", "_database")
+
+    def __init__(self, database: PlainDatabase) -> None:
+        self._database = database
+
+    def __enter__(self) -> None:
+        self._before = self._database._writes
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        assert kind is None or self._database._writes == self._before, "a change was given up half-way"

@@ -19,6 +19,7 @@ _NEEDS_BAD_FILES = ("store.create error", "store.create corrupted", "store.copy 
 _NEEDS_STAGING = ("warehouse.insert_job copy", "warehouse.create_table", "warehouse.delete_table")
 _NEEDS_TRANSIENT = ("warehouse.insert_job query", "warehouse.create_dataset")
 _NEEDS_PREPARING = ("store.create staging", "store.delete staging")
+_NEEDS_LOAD_STATE = ("warehouse.insert_rows",)
 _NEEDS_OVERWRITES = ("store.create trail", "store.replace trail")
 
 
@@ -185,6 +186,7 @@ class Scenario:
     names_bad_files: bool = True
     changes: tuple[Change, ...] = ()
     patience: float = 0.0  # seconds between the end and what is repeated
+    load_state: bool = False  # the table is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +231,7 @@ def draw(seed: int, features: Features) -> Scenario:
         names_bad_files=chance.random() < 0.7,
         changes=draw_changes(seed, rules, last) if features.changes else (),
         patience=draw_patience(seed),
+        load_state=site in _NEEDS_LOAD_STATE or random.Random(f"load state {seed}").random() < 0.4,
     )
 
 

@@ -8,7 +8,6 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -32,6 +31,7 @@ from tests.sim.world import Died, NoHttp
 
 from ingestd.app import App, assemble
 from ingestd.gcp.connect import Clients
+from ingestd.ledger.parts import explainer
 from ingestd.localcloud.bindings import CorePublisher, CoreStore, CoreSubscription, CoreWarehouse
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan, Hooks
 from ingestd.localcloud.feeds import StoredObjects
@@ -41,8 +41,10 @@ from ingestd.localcloud.pubsub.core import PubSubCore
 from ingestd.localcloud.storage.core import StorageCore
 from ingestd.localcloud.storage.model import ListQuery
 from ingestd.model.errors import IngestError
-from ingestd.model.objects import ObjectInfo
+from ingestd.model.objects import ObjectInfo, ObjectRef
 from ingestd.retry import Retrier, RetryPolicy
+from ingestd.rules.bucket import rule_source
+from ingestd.rules.loading import RuleLoader
 from ingestd.settings import Settings
 
 PROJECT = "sim-project"
@@ -142,13 +144,17 @@ class Port:
         reads = method in READS
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            life.check()
+            if life.dead:
+                raise Died
             await universe.latency()
-            await life.open.wait()
-            life.check()
+            if not life.open.is_set():
+                await life.open.wait()
+            if life.dead:
+                raise Died
             if reads:
                 result = await target(*args, **kwargs)
-                life.check()
+                if life.dead:
+                    raise Died
                 return result
             site = site_of(kind, method, args, kwargs, ops=universe.ops) + about
             await universe.before(life)
@@ -158,7 +164,8 @@ class Port:
                 universe.trace(life.name, f"{site} {_short(args)} failed: {error}")
                 raise
             universe.after(life, site, _short(args))
-            await life.open.wait()
+            if not life.open.is_set():
+                await life.open.wait()
             life.check()
             return result
 
@@ -192,6 +199,7 @@ class Universe:
         self.surroundings = draw_surroundings(scenario.seed, len(scenario.skews), scenario.healed_at, sites)
         self._littered = self.surroundings.litter
         self.mischief = scenario.mischief
+        self._keeps_load_state = scenario.load_state and bigquery is PlainBigQuery
         self.loop = loop
         self.clock = VirtualClock(loop)
         self.chance = random.Random(f"run {scenario.seed}")
@@ -254,13 +262,8 @@ class Universe:
         self.storage.close()
         self.pubsub.close()
 
-    @contextmanager
-    def undisturbed(self) -> Any:
-        self.calm += 1
-        try:
-            yield
-        finally:
-            self.calm -= 1
+    def undisturbed(self) -> "_Undisturbed":
+        return _Undisturbed(self)
 
     def _litter(self, junk: Junk) -> None:
         with self.undisturbed():
@@ -314,7 +317,22 @@ class Universe:
         for life in self.lives:
             life.kill()
         await asyncio.wait([life.task for life in self.lives if life.task is not None])
-        return self._evidence(settled_after)
+        evidence = self._evidence(settled_after)
+        with self.undisturbed():
+            evidence.explained = await self._explained()
+        return evidence
+
+    async def _explained(self) -> dict[str, list[dict[str, Any]]]:
+        """What `ingestd explain` says of every name that was ever uploaded, to somebody who asks in the end."""
+        store = CoreStore(self.storage, self.clock)
+        warehouse = CoreWarehouse(cast("Any", self.bigquery), self.clock)
+        book = await RuleLoader(rule_source(self.settings.rules.url, store), self.clock).refresh()
+        asked = explainer(self.settings, store, warehouse, self.clock, load_state=False)
+        found = {}
+        for name in sorted({given.name for given in self.inputs}):
+            answer = await asked.explain(ObjectRef(self.trigger, name), book.route(name))
+            found[name] = [one.to_json() for one in answer.history]
+        return found
 
     # What the scenario does.
 
@@ -531,9 +549,9 @@ class Universe:
         }
         self._publish(self.names.topic(self.names.notifications_topic), b"", attributes)
 
-    async def latency(self) -> None:
+    def latency(self) -> "asyncio.Future[None]":
         """Every call takes a little, never the same: replicas interleave differently with every seed."""
-        await asyncio.sleep(self.chance.uniform(0.001, 0.1))
+        return self.loop.sleeping(0.001 + 0.099 * self.chance.random())
 
     def refusal(self, service: str, method: str) -> Fault | None:
         mischief = self.mischief
@@ -653,6 +671,9 @@ class Universe:
             own = {f"{DATASET}.{table}" for rule in self.scenario.rules for table in rule.tables}
             found = {name: kept for name, kept in self.bigquery.expiring().items() if name not in own}
             evidence.stray = [name for name, kept in found.items() if alone or not kept]
+        if self._keeps_load_state:
+            evidence.load_state = cast("PlainBigQuery", self.bigquery).load_state()
+        evidence.litter = self._littered
         evidence.settled_after = settled_after
         evidence.effects, evidence.crashed_at, evidence.faults = self.effects, self.crashed_at, self.faults
         return evidence
@@ -691,7 +712,7 @@ class Universe:
         return {
             "project": PROJECT,
             "rules": {"url": f"gs://{PROJECT}-config/rules", "check_every": "10s" if self.scenario.changes else "6h"},
-            "load_state": {"enabled": False},
+            "load_state": {"enabled": self._keeps_load_state},
             "recovery": {"lease": "30s", "sweep_every": "15s", "retry_first": "5s", "retry_longest": "60s"},
             "subscriptions": {
                 "notifications": self.names.subscription(self.names.notifications_subscription),
@@ -699,6 +720,17 @@ class Universe:
             },
             **given,
         }
+
+
+class _Undisturbed:
+    def __init__(self, universe: Universe) -> None:
+        self._universe = universe
+
+    def __enter__(self) -> None:
+        self._universe.calm += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._universe.calm -= 1
 
 
 @dataclass(slots=True)

@@ -45,6 +45,7 @@ SITES = (
     "warehouse.create_dataset",
     "warehouse.create_table",
     "warehouse.delete_table",
+    "warehouse.insert_rows",
     "messages.ack notifications",
     "messages.ack completions",
     "messages.extend notifications",

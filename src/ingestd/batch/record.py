@@ -183,11 +183,11 @@ class Record:
     def day(self) -> str:
         """Part of the record's path, so it derives from the identity alone: redelivery finds the same record."""
         if self.window:
-            return datetime.fromtimestamp(self.window.start, UTC).strftime("%Y-%m-%d")
+            return datetime.fromtimestamp(self.window.start, UTC).date().isoformat()
         if self.success:
-            return generation_time(self.success.generation).strftime("%Y-%m-%d")
+            return generation_time(self.success.generation).date().isoformat()
         moment = generation_time(self.files[0].generation) if self.files else self.created
-        return moment.strftime("%Y-%m-%d")
+        return moment.date().isoformat()
 
     @property
     def attempt(self) -> int:

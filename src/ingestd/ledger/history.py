@@ -45,7 +45,7 @@ class FileRecords:
         `remembered`: what the load state knows of the object; None when it cannot be asked.
         """
         table = self._journal.table_folder(template)
-        mark = _Mark.of(ref, windowed="Batch" in template.rule)
+        mark = _Mark.of(ref)
         running = self._store.list(self._journal.folder(f"Running/{table}/"))
         places = [info.ref async for info in running if mark.fits(info)]
         if remembered and await self._everything_told():
@@ -69,7 +69,7 @@ class FileRecords:
         today = self._clock.now()
         back = [*(_DAYS + 30 * month for month in range(_MONTHS, 0, -1)), *range(_DAYS, -1, -1)]
         days = [f"{root.name}{today - _DAY * number:%Y-%m-%d}" for number in back]
-        bounds = zip(["", *days], [*days, ""], strict=True)  # from a day on, and before the next
+        bounds = list(zip(["", *days], [*days, ""], strict=True))  # from a day on, and before the next
 
         async def look(bound: tuple[str, str]) -> list[ObjectRef]:
             listed = self._store.list(root, start=bound[0], end=bound[1])
@@ -99,19 +99,21 @@ class _Mark:
     ref: ObjectRef
     plain: str
     quoted: str
-    windowed: bool
 
     @classmethod
-    def of(cls, ref: ObjectRef, *, windowed: bool) -> "_Mark":
+    def of(cls, ref: ObjectRef) -> "_Mark":
         plain = f"{ref.bucket}/{ref.name}#"
-        return cls(ref, plain, quote(plain, safe=SOURCE_SAFE), windowed)
+        return cls(ref, plain, quote(plain, safe=SOURCE_SAFE))
 
     def fits(self, info: ObjectInfo) -> bool:
-        """Whether the record may have the object. Of a window's files the first is named, the others are hinted at."""
+        """Whether the record may have the object. Of a window's files the first is named, the others are hinted at.
+
+        Whether the rule has windows now says nothing: it may have had them then, or the table's pace gave it some.
+        """
         source = info.metadata.get("ingestd-source", "")
         if source.startswith(self.quoted):
             return True
-        if self.windowed and info.metadata.get("ingestd-files") != "1":
+        if info.metadata.get("ingestd-files") != "1":
             names = info.metadata.get("ingestd-names", "")  # not there while it runs, nor of very many files
             return info.ref.name.endswith(".run") and (not names or may_have(names, self.ref))
         return "%23" in source and unquote(source).startswith(self.plain)

@@ -6,8 +6,7 @@ and lost answers strike here as they would a client, and are retried under the s
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,24 +49,18 @@ class _Caller:
     async def __call__(self, method: str, resource: str, fn: Callable[[], T], *, shown: str = "") -> T:
         async def attempt() -> T:
             await self.delay(method, resource)
-            with _translated(method, shown or resource):
+            try:
                 return fn()
+            except IngestError:
+                raise
+            except Exception as error:
+                raise _translate(error, f"{method} {shown or resource}") from error
 
         return await self._retrier.call(attempt, f"local.{method}", resource=shown or resource)
 
     async def delay(self, method: str, resource: str) -> None:
         if seconds := self._hooks.delay(method, resource):
             await self.clock.sleep(timedelta(seconds=seconds))
-
-
-@contextmanager
-def _translated(doing: str, resource: str) -> Iterator[None]:
-    try:
-        yield
-    except IngestError:
-        raise
-    except Exception as error:
-        raise _translate(error, f"{doing} {resource}") from error
 
 
 def _translate(error: Exception, where: str) -> Exception:
@@ -107,7 +100,8 @@ class CoreStore(OneByOne):
     ) -> tuple[bytes, ObjectInfo]:
         def read() -> tuple[bytes, ObjectVersion]:
             content = self._core.objects.open(ref.bucket, ref.name, generation)
-            refuse_larger(_info(content.version), largest)
+            if largest is not None:
+                refuse_larger(_info(content.version), largest)
             return content.read(), content.version
 
         data, version = await self._call("objects.get", _name(ref), read, shown=ref.url)
@@ -557,14 +551,18 @@ class CoreSubscription:
 
 
 async def _ring_or_sleep(rung: asyncio.Event, clock: Clock, seconds: float) -> None:
-    ring = asyncio.ensure_future(rung.wait())
     timer = asyncio.ensure_future(clock.sleep(timedelta(seconds=seconds)))
+
+    def over(timer: asyncio.Future[None]) -> None:
+        if not timer.cancelled():
+            timer.exception()  # whoever is gone needs no more of it
+            rung.set()
+
+    timer.add_done_callback(over)
     try:
-        await asyncio.wait((ring, timer), return_when=asyncio.FIRST_COMPLETED)
+        await rung.wait()
     finally:
-        for task in (ring, timer):
-            task.cancel()
-        await asyncio.gather(ring, timer, return_exceptions=True)
+        timer.cancel()
 
 
 class CorePublisher:

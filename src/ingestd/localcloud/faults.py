@@ -5,8 +5,6 @@ by itself (waiting, since cores never wait) the server does before it calls the 
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -103,17 +101,9 @@ class Hooks:
     operations: Counter[str] = field(default_factory=Counter)
     classes: Counter[str] = field(default_factory=Counter)
 
-    @contextmanager
-    def operation(self, method: str, resource: str = "", *, cost: str = "") -> Iterator[None]:
+    def operation(self, method: str, resource: str = "", *, cost: str = "") -> "Operation":
         """Count the operation (and its billing class), fail before it or lose its answer after it as planned."""
-        self.operations[method] += 1
-        if cost:
-            self.classes[cost] += 1
-        if fault := self.plan.take(self.service, method, resource, FaultKind.FAIL):
-            raise FaultInjected(fault)
-        yield
-        if fault := self.plan.take(self.service, method, resource, FaultKind.DROP_RESPONSE):
-            raise ResponseLost(fault)
+        return Operation(self, method, resource, cost)
 
     def delay(self, method: str, resource: str = "") -> float:
         """Seconds the server waits before it calls the core."""
@@ -124,3 +114,30 @@ class Hooks:
         """Whether a message about to be delivered is duplicated or withheld."""
         fault = self.plan.take(self.service, method, resource, FaultKind.DUPLICATE, FaultKind.WITHHOLD)
         return fault.kind if fault else None
+
+
+class Operation:
+    """One operation, as `with` sees it; by hand, since everything that a core does passes here."""
+
+    __slots__ = ("_cost", "_hooks", "_method", "_resource")
+
+    def __init__(self, hooks: Hooks, method: str, resource: str, cost: str) -> None:
+        self._hooks = hooks
+        self._method = method
+        self._resource = resource
+        self._cost = cost
+
+    def __enter__(self) -> None:
+        hooks = self._hooks
+        hooks.operations[self._method] += 1
+        if self._cost:
+            hooks.classes[self._cost] += 1
+        if fault := hooks.plan.take(hooks.service, self._method, self._resource, FaultKind.FAIL):
+            raise FaultInjected(fault)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        hooks = self._hooks
+        if kind is None and (
+            fault := hooks.plan.take(hooks.service, self._method, self._resource, FaultKind.DROP_RESPONSE)
+        ):
+            raise ResponseLost(fault)

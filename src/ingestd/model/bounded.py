@@ -1,7 +1,7 @@
 """Many small things to do, a few at a time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sized
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -24,8 +24,10 @@ async def bounded(items: Iterable[T], work: Callable[[T], Awaitable[R]], limit: 
             except Exception as error:  # noqa: BLE001 - raised below, after the others had their turn
                 failures[number] = error
 
+    # Most callers have one item or two: tasks that find nothing left to do are not free.
+    workers = min(limit, len(items)) if isinstance(items, Sized) else limit
     async with asyncio.TaskGroup() as group:
-        for _ in range(limit):
+        for _ in range(workers):
             group.create_task(worker())
     if failures:
         raise failures[min(failures)]

@@ -44,8 +44,8 @@ class Books:
             await self.journal.finish(held)
         self.store.operations.clear()
 
-    async def about(self, name: str, remembered: Remembered | None = None, *, windowed: bool = False) -> list[str]:
-        template = replace(record(), dest="d.t", rule={"Batch": {}} if windowed else {})
+    async def about(self, name: str, remembered: Remembered | None = None) -> list[str]:
+        template = replace(record(), dest="d.t", rule={})
         found = await self.records.about(ObjectRef("data", name), template, remembered)
         assert all(place == self.journal.done(one) for place, one in found)
         return [one.event_id for _, one in found]
@@ -77,7 +77,7 @@ async def test_what_the_load_state_remembers_is_read_where_it_lies_and_only_what
     late = books.batch(books.file("in/0.json", 5 * DAY), books.file("in/mine.json", 5 * DAY), start=5.5 * DAY)
     await books.done(alone, late, *(books.batch(books.file(f"in/x{number}.json")) for number in range(1_500)))
     mine = [(generation, one) for generation, one in remembered(alone, late)]
-    assert set(await books.about("in/mine.json", mine, windowed=True)) == {alone.event_id, late.event_id}
+    assert set(await books.about("in/mine.json", mine)) == {alone.event_id, late.event_id}
     assert books.store.operations["list"] == 2, "what is under way, and rows that are not told yet"
     assert books.store.operations["get"] <= 2 * len(mine)
 
@@ -92,13 +92,13 @@ async def test_records_are_gone_through_while_the_load_state_is_not_told_everyth
     assert set(await books.about("in/a.json", [])) == {told.event_id, untold.event_id}
 
 
-async def test_a_file_in_the_middle_of_a_window_is_found_and_windows_of_one_file_are_not_read_for_it() -> None:
+async def test_a_file_in_the_middle_of_a_window_is_found_though_its_rule_has_no_windows_any_more() -> None:
     books = Books()
     several = books.batch(*(books.file(f"in/{number}.json") for number in range(5)), start=timedelta())
     ones = [books.batch(books.file(f"in/x{number}.json"), start=timedelta()) for number in range(300)]
     await books.done(several, *ones)
-    assert await books.about("in/3.json", windowed=True) == [several.event_id]
-    assert books.store.operations["get"] == 1
+    assert await books.about("in/3.json") == [several.event_id]
+    assert books.store.operations["get"] == 1, "windows of one file are not read for it"
 
 
 async def test_of_a_year_of_windows_only_those_that_may_have_the_file_are_read() -> None:
@@ -110,5 +110,5 @@ async def test_of_a_year_of_windows_only_those_that_may_have_the_file_are_read()
 
     windows = [window(number) for number in range(365)]
     await books.done(*windows)
-    assert await books.about("in/300-7.json", windowed=True) == [windows[300].event_id]
+    assert await books.about("in/300-7.json") == [windows[300].event_id]
     assert books.store.operations["get"] <= 10, "each of the others is mistaken once in two hundred times"

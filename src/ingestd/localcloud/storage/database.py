@@ -6,7 +6,7 @@ process. One connection, exclusive: a second process on the same folder is refus
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +92,11 @@ class Database:
     def close(self) -> None:
         self._connection.close()
 
+    def transaction(self) -> AbstractContextManager[None]:
+        return self._transaction()
+
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def _transaction(self) -> Iterator[None]:
         self.execute("BEGIN IMMEDIATE")
         try:
             yield

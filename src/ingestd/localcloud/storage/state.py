@@ -4,11 +4,10 @@ A `Change` is a transaction plus what must follow its commit: files to unlink, n
 cannot be undone happens before the commit.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import RLock
+from types import TracebackType
 
 from ingestd.localcloud.faults import Hooks
 from ingestd.localcloud.storage.database import Database
@@ -115,16 +114,45 @@ class State:
             raise rate_limited(bucket, name)
         self._last_write[bucket, name] = now
 
-    @contextmanager
-    def change(self) -> Iterator[Change]:
+    def change(self) -> "Changing":
         """One atomic write. Notifications go out after the lock is released, by `Notifier.deliver`."""
-        with self.lock:
-            change = Change(self, self.now())
+        return Changing(self)
+
+
+class Changing:
+    """A change as `with` sees it."""
+
+    __slots__ = ("_change", "_state", "_transaction")
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def __enter__(self) -> Change:
+        state = self._state
+        state.lock.acquire()
+        try:
+            self._change = Change(state, state.now())
+            self._transaction = state.database.transaction()
+            self._transaction.__enter__()
+        except BaseException:
+            state.lock.release()
+            raise
+        return self._change
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        state, change = self._state, self._change
+        try:
             try:
-                with self.database.transaction():
-                    yield change
+                self._transaction.__exit__(kind, error, trace)
             except BaseException:
-                self.payloads.remove(change.kept_files)
+                state.payloads.remove(change.kept_files)
                 raise
-            self.notifier.committed(change.messages)
-            self.payloads.remove(change.dropped_files)
+            if kind is not None:
+                state.payloads.remove(change.kept_files)
+                return
+            state.notifier.committed(change.messages)
+            state.payloads.remove(change.dropped_files)
+        finally:
+            state.lock.release()

@@ -1,0 +1,115 @@
+"""The judge notices every claim that is not so: each is falsified in turn, in a world where all of them hold."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+from tests.sim.checker import Evidence, check
+from tests.sim.scenario import Features, draw
+from tests.sim.scheduler import simulate
+from tests.sim.seeds import quiet
+
+PLAIN = Features(overwrites=0, changes=False)
+SEED = 17  # some files are bad, the others are loaded
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    folder: Path = tmp_path_factory.mktemp("judged")
+    with quiet():
+        evidence = simulate(replace(draw(SEED, PLAIN), load_state=True), folder)
+    assert evidence.load_state
+    assert any(given.bad for given in evidence.inputs)
+    assert sum(not given.bad for given in evidence.inputs) > 1
+    return evidence
+
+
+def _good(evidence: Evidence) -> Iterator[str]:
+    return (given.name for given in evidence.inputs if not given.bad)
+
+
+def _explain_forgets(evidence: Evidence) -> None:
+    evidence.explained[next(_good(evidence))].clear()
+
+
+def _explain_denies(evidence: Evidence) -> None:
+    for one in evidence.explained[next(_good(evidence))]:
+        one["fate"] = "missing"
+
+
+def _explain_waits(evidence: Evidence) -> None:
+    evidence.explained[next(_good(evidence))][0]["phase"] = "accepted"
+
+
+def _explain_boasts(evidence: Evidence) -> None:
+    bad = next(given.name for given in evidence.inputs if given.bad)
+    evidence.explained[bad][0]["fate"] = "loaded"
+
+
+def _rows_vanish(evidence: Evidence) -> None:
+    given = next(given for given in evidence.inputs if not given.bad)
+    for rows in evidence.rows.values():
+        for number in given.ids:
+            del rows[number]
+
+
+def _row_doubles(evidence: Evidence) -> None:
+    next(rows for rows in evidence.rows.values() if rows).update([next(given.ids[0] for given in evidence.inputs)])
+
+
+def _end_is_not_told(evidence: Evidence) -> None:
+    assert evidence.load_state
+    evidence.load_state[:] = [row for row in evidence.load_state if not row["final"]]
+
+
+def _other_end_is_told(evidence: Evidence) -> None:
+    assert evidence.load_state
+    next(row for row in evidence.load_state if row["final"])["state"] = "superseded"
+
+
+def _nobody_has_the_batch(evidence: Evidence) -> None:
+    assert evidence.load_state
+    evidence.load_state.append({**evidence.load_state[0], "event_id": "1"})
+
+
+def _both_miscount(evidence: Evidence) -> None:
+    """Journal and load state agree, and are wrong."""
+    assert evidence.load_state
+    row = next(row for row in evidence.load_state if row["final"] and row["rows_loaded"])
+    row["rows_loaded"] += 1
+    for name, data in evidence.objects.items():
+        if name.startswith("journal/Done/") and (record := orjson.loads(data))["EventID"] == row["event_id"]:
+            evidence.objects[name] = orjson.dumps({**record, "Rows": row["rows_loaded"]})
+
+
+@pytest.mark.parametrize(
+    ("falsify", "noticed"),
+    [
+        (_explain_forgets, "explain does not know"),
+        (_explain_denies, r"are there, and explain says \['missing'\]"),
+        (_explain_waits, "explain says that .* is under way"),
+        (_explain_boasts, r"explain says that .* was loaded \("),
+        (_rows_vanish, r"explain says that .* was loaded .*, and its rows are not there"),
+        (_rows_vanish, "the load state counts .* rows"),
+        (_row_doubles, "G2: row .* is there 2 times"),
+        (_end_is_not_told, "does not have the end of batch"),
+        (_other_end_is_told, "the load state says that batch .* is superseded"),
+        (_nobody_has_the_batch, "the load state has batch 1, the journal has not"),
+        (_both_miscount, "the load state counts"),
+    ],
+)
+def test_a_claim_that_is_not_so_is_noticed(truth: Evidence, falsify: Callable[[Evidence], None], noticed: str) -> None:
+    evidence = deepcopy(truth)
+    check(evidence)
+    falsify(evidence)
+    with pytest.raises(AssertionError, match=noticed):
+        check(evidence)
+
+
+def test_the_judge_counts_every_row_once(truth: Evidence) -> None:
+    rows = sum(truth.rows.values(), Counter())
+    assert rows == Counter(number for given in truth.inputs if not given.bad for number in given.ids)
