@@ -33,7 +33,7 @@ class Evidence:
     rows: dict[str, Counter[int]]  # by table
     objects: dict[str, bytes]  # of the operations bucket
     sources: set[tuple[str, int]]
-    early: list[str]  # deletions that came too soon
+    early: list[str]  # deletions that came too soon, and what else was seen under way
     stray: list[str] = field(default_factory=list)  # tables that should be gone if they belong to no rule
     explained: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # what `explain` says, by name
     load_state: list[dict[str, Any]] | None = None  # rows of that table; None: it is not kept
@@ -198,7 +198,7 @@ def _explained(evidence: Evidence, given: Input, *, sure: bool) -> Iterator[str]
 def _told(evidence: Evidence, rows: list[dict[str, Any]]) -> Iterator[str]:
     """The load-state table has the end of every batch, and no other end than the journal's."""
     latest = _latest(rows)
-    ended = {record["EventID"]: record for record in _finished(evidence) if record["Kind"] == "load"}
+    ended = {record["EventID"]: record for record in finished(evidence) if record["Kind"] == "load"}
     for event, record in ended.items():
         row = latest.get(event)
         if row is None or not row["final"] or row["revision"] != record["Revision"]:
@@ -229,7 +229,7 @@ def _latest(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {row["event_id"]: row for row in sorted(rows, key=lambda row: row["revision"])}
 
 
-def _finished(evidence: Evidence) -> Iterator[dict[str, Any]]:
+def finished(evidence: Evidence) -> Iterator[dict[str, Any]]:
     for name, data in evidence.objects.items():
         if name.startswith("journal/Done/") and name not in evidence.litter:
             yield orjson.loads(data)

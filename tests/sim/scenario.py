@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from tests.sim.changes import Change, draw_changes, draw_patience
+from tests.sim.grouped import draw_groups
 
 DATASET = "bqtail"
 _FOLDERS = ("a", "b", "c/d")
@@ -19,6 +20,7 @@ _NEEDS_BAD_FILES = ("store.create error", "store.create corrupted", "store.copy 
 _NEEDS_STAGING = ("warehouse.insert_job copy", "warehouse.create_table", "warehouse.delete_table")
 _NEEDS_TRANSIENT = ("warehouse.insert_job query", "warehouse.create_dataset")
 _NEEDS_PREPARING = ("store.create staging", "store.delete staging")
+_NEEDS_GROUPS = ("store.create group", "store.delete group", "publisher.publish")
 _NEEDS_LOAD_STATE = ("warehouse.insert_rows",)
 _NEEDS_OVERWRITES = ("store.create trail", "store.replace trail")
 
@@ -77,10 +79,11 @@ class RulePlan:
     batch: dict[str, Any] | None = None
     broken: bool = False  # its table is missing until the trouble is over
     way: Way = Way.DIRECT
+    success: bool = False  # no rule at all: an ordered table, loaded by success files
 
     @property
     def prefix(self) -> str:
-        return f"data/r{self.number}"
+        return f"{DATASET}/t{self.number}" if self.success else f"data/r{self.number}"
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -187,6 +190,7 @@ class Scenario:
     changes: tuple[Change, ...] = ()
     patience: float = 0.0  # seconds between the end and what is repeated
     load_state: bool = False  # the table is kept
+    ordered: tuple[RulePlan, ...] = ()  # tables that are loaded by success files, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +202,8 @@ class Features:
     overwrites_in_windows: bool = True
     crash_sites: Sequence[str] = ()
     changes: bool = True  # rules are edited and paces change under way
+    groups: bool = True
+    ordered: bool = True  # a table is loaded by success files, in order
     ways: bool = True  # rows take other ways than straight from their files into one table
     way: Way | None = None  # all take this one
 
@@ -206,9 +212,13 @@ def draw(seed: int, features: Features) -> Scenario:
     chance = random.Random(f"scenario {seed}")
     site = features.crash_sites[seed % len(features.crash_sites)] if features.crash_sites else ""
     rules = _rules(chance, features, site)
+    if features.groups:
+        rules = draw_groups(seed, rules, wanted=site in _NEEDS_GROUPS)
     if site in _NEEDS_OVERWRITES:
         features = replace(features, overwrites=0.8)
     uploads = _uploads(chance, rules, features, with_bad=site in _NEEDS_BAD_FILES)
+    ordered = _ordered(seed) if features.ordered else ()
+    uploads = tuple(sorted((*uploads, *ordered), key=lambda upload: upload.at))
     replicas = chance.choice((1, 2, 2, 3))
     last = max(upload.at for upload in uploads)
     healed_at = last + chance.uniform(20, 90)
@@ -231,6 +241,7 @@ def draw(seed: int, features: Features) -> Scenario:
         names_bad_files=chance.random() < 0.7,
         changes=draw_changes(seed, rules, last) if features.changes else (),
         patience=draw_patience(seed),
+        ordered=tuple({upload.rule.number: upload.rule for upload in ordered}.values()),
         load_state=site in _NEEDS_LOAD_STATE or random.Random(f"load state {seed}").random() < 0.4,
     )
 
@@ -297,6 +308,19 @@ def _uploads(
                 row += sum(len(upload.ids) for upload in again)
                 uploads += again
     return tuple(sorted(uploads, key=lambda upload: upload.at))
+
+
+def _ordered(seed: int) -> tuple[Upload, ...]:
+    """Now and then one more table, filled by success files; from a chance of its own."""
+    chance = random.Random(f"ordered among others {seed}")
+    if chance.random() < 0.85:
+        return ()
+    table = RulePlan(9, False, Ending.KEEP, split=False, success=True)
+    places = chance.sample(("incremental/01", "incremental/02", "historical/01", "00x/y", "07"), k=chance.randint(2, 4))
+    return tuple(
+        Upload(round(chance.uniform(0, 60), 3), f"{table.prefix}/{place}/f.json", table, (1_000_000 + number,))
+        for number, place in enumerate(places)
+    )
 
 
 def _written_again(chance: random.Random, first: Upload, row: int) -> list[Upload]:

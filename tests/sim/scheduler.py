@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Any, cast
 
 import orjson
+from tests.sim import newer
 from tests.sim.changes import Change
-from tests.sim.checker import Deletions, Evidence, Input, check
+from tests.sim.checker import Deletions, Evidence, Input, check, finished
+from tests.sim.grouped import TOPIC, GroupWatch
 from tests.sim.junk import Junk
 from tests.sim.plain_bigquery import PlainBigQuery
 from tests.sim.plain_database import PlainDatabase
 from tests.sim.plain_preparer import PlainPreparer
+from tests.sim.queues import QueueWatch
 from tests.sim.real_bigquery import RealBigQuery
 from tests.sim.scenario import DATASET, Crash, Delivery, Pause, Scenario, Upload
 from tests.sim.sites import READS, site_of
@@ -33,10 +36,11 @@ from ingestd.app import App, assemble
 from ingestd.gcp.connect import Clients
 from ingestd.ledger.parts import explainer
 from ingestd.localcloud.bindings import CorePublisher, CoreStore, CoreSubscription, CoreWarehouse
-from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan, Hooks
+from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan, Hooks, ResponseLost
 from ingestd.localcloud.feeds import StoredObjects
 from ingestd.localcloud.one_by_one import OneByOne
 from ingestd.localcloud.provision import Names, ensure_resources
+from ingestd.localcloud.pubsub import wire
 from ingestd.localcloud.pubsub.core import PubSubCore
 from ingestd.localcloud.storage.core import StorageCore
 from ingestd.localcloud.storage.model import ListQuery
@@ -247,9 +251,21 @@ class Universe:
             )
             self.bigquery.names_bad_files = scenario.names_bad_files
             ensure_resources(self.names, self.storage, self.pubsub)
+        self.observers: list[Callable[[str, bytes | None], None]] = []  # of what is written; None: it is deleted
+        self._groups = GroupWatch()
+        if any("Group" in (rule.batch or {}) for rule in scenario.rules):
+            with self.undisturbed():
+                self.pubsub.create_topic(wire.Topic(name=self.names.topic(TOPIC)))
+            self.observers.append(lambda name, data: data is None or self._groups.wrote(name, self.loop.time()))
+        self.order = QueueWatch()
+        if scenario.ordered:
+            self.observers.append(self._queued)
+        self._watch()
         self.deletions = Deletions(self._rows, self._exists)
         self._documents = [rule.document(self.ops) for rule in scenario.rules]  # as they are now
         self._rule_names = [f"rules/r{rule.number}.json" for rule in scenario.rules]
+        for rule in scenario.ordered:
+            self._create_tables(rule.tables)
         for rule in scenario.rules:
             if not rule.broken:
                 self._create_tables(rule.created)
@@ -264,6 +280,46 @@ class Universe:
 
     def undisturbed(self) -> "_Undisturbed":
         return _Undisturbed(self)
+
+    def _watch(self) -> None:
+        """See every write and delete of the operations bucket, and what groups publish, the moment it takes place."""
+        objects, pubsub = self.storage.objects, self.pubsub
+        insert, delete, publish = objects.insert, objects.delete, pubsub.publish
+
+        def inserting(bucket: str, name: str, data: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self.observers or bucket != self.ops:
+                return insert(bucket, name, data, *args, **kwargs)
+            return _noted(lambda: insert(bucket, name, data, *args, **kwargs), lambda: self._tell(name, data))
+
+        def deleting(bucket: str, name: str, *args: Any, **kwargs: Any) -> Any:
+            if not self.observers or bucket != self.ops:
+                return delete(bucket, name, *args, **kwargs)
+            return _noted(lambda: delete(bucket, name, *args, **kwargs), lambda: self._tell(name, None))
+
+        def publishing(topic: str, messages: Any) -> Any:
+            if topic != self.names.topic(TOPIC):
+                return publish(topic, messages)
+            attributes = [attributes for _, attributes, _ in messages]
+            return _noted(lambda: publish(topic, messages), lambda: self._groups.published(attributes))
+
+        objects.insert, objects.delete = inserting, deleting  # type: ignore[method-assign]
+        pubsub.publish = publishing  # type: ignore[method-assign]
+
+    def _tell(self, name: str, data: bytes | None) -> None:
+        for observer in self.observers:
+            observer(name, data)
+
+    def _queued(self, name: str, data: bytes | None) -> None:
+        if name not in self._littered:
+            self.order.saw(name, data, self.loop.time())
+
+    def _leave_newer(self) -> None:
+        """A replica of a newer version was here."""
+        with self.undisturbed():
+            if name := newer.leave(self.storage, self.ops, self.chance, self._littered):
+                self._littered.add(name)
+                self.trace("world", f"of a newer version: {name}")
+                self.faults[f"a newer version's object in {'/'.join(name.split('/')[:-1][:2])}/"] += 1
 
     def _litter(self, junk: Junk) -> None:
         with self.undisturbed():
@@ -287,6 +343,8 @@ class Universe:
         scenario = self.scenario
         for at, junk in self.surroundings.junk:
             self.loop.call_at(at, self._litter, junk)
+        for at in self.surroundings.newer:
+            self.loop.call_at(at, self._leave_newer)
         operators = []
         for replay in self.surroundings.replays:
             start = partial(self._operate, replay)
@@ -320,6 +378,7 @@ class Universe:
         evidence = self._evidence(settled_after)
         with self.undisturbed():
             evidence.explained = await self._explained()
+        evidence.early += [*self._groups.problems(finished(evidence)), *self.order.overtaken]
         return evidence
 
     async def _explained(self) -> dict[str, list[dict[str, Any]]]:
@@ -414,6 +473,10 @@ class Universe:
             self.faults[f"name {how}{', not for the first time' if before > 1 else ''}"] += 1
         self.inputs.append(given)
         self.deletions.uploaded(given)
+        if upload.rule.success:
+            self.faults["success file of an ordered table"] += 1
+            with self.undisturbed():
+                self.storage.write(self.trigger, _sign(upload.name), b"", "text/plain")
 
     def _change(self, change: Change) -> None:
         with self.undisturbed():
@@ -475,6 +538,8 @@ class Universe:
             return False
         with self.undisturbed():
             if any(self._left_in(folder) for folder in _QUIET_FOLDERS):
+                return False
+            if self.scenario.ordered and any("/queue/" in name for name in self._left_in("journal/ordered/", None)):
                 return False
         wanted = (self.names.notifications_subscription, self.names.completions_subscription)
         names = {self.names.subscription(name) for name in wanted}
@@ -547,6 +612,10 @@ class Universe:
             "objectId": given.name,
             "objectGeneration": str(given.generation),
         }
+        if given.rule.success:
+            with self.undisturbed():
+                generation = self.storage.stat(self.trigger, _sign(given.name)).generation
+            attributes |= {"objectId": _sign(given.name), "objectGeneration": str(generation)}
         self._publish(self.names.topic(self.names.notifications_topic), b"", attributes)
 
     def latency(self) -> "asyncio.Future[None]":
@@ -686,10 +755,10 @@ class Universe:
         with self.undisturbed():
             return bool(self._listing(name, 1))
 
-    def _left_in(self, folder: str) -> list[str]:
-        """What lies there and is not junk."""
+    def _left_in(self, folder: str, some: int | None = 5) -> list[str]:
+        """What lies there and is not junk; all of it, or some."""
         litter = self._littered
-        return [name for name in self._listing(folder, len(litter) + 5) if name not in litter]
+        return [name for name in self._listing(folder, some and len(litter) + some) if name not in litter]
 
     def _listing(self, prefix: str, limit: int | None) -> list[str]:
         query = ListQuery(prefix=prefix, max_results=limit) if limit else ListQuery(prefix=prefix)
@@ -718,8 +787,27 @@ class Universe:
                 "notifications": self.names.subscription(self.names.notifications_subscription),
                 "completions": self.names.subscription(self.names.completions_subscription),
             },
+            **({"success": self._success()} if self.scenario.ordered else {}),
             **given,
         }
+
+    def _success(self) -> dict[str, Any]:
+        grace = random.Random(f"grace {self.scenario.seed}").choice(("0s", "3s"))
+        return {"order_grace": grace, "conventions": [self._convention()]}
+
+    def _convention(self) -> dict[str, Any]:
+        return {"bucket": self.trigger, "order_per_table": True}
+
+
+def _noted(change: Callable[[], Any], note: Callable[[], None]) -> Any:
+    """A call whose answer gets lost has had its effect."""
+    try:
+        result = change()
+    except ResponseLost:
+        note()
+        raise
+    note()
+    return result
 
 
 class _Undisturbed:
@@ -740,6 +828,11 @@ class _Clients:
     publisher: Any
     http: Any
     subscription: Callable[[str], Any]
+
+
+def _sign(name: str) -> str:
+    """The success file of its directory."""
+    return f"{name.rpartition('/')[0]}/_SUCCESS"
 
 
 def _short(args: tuple[Any, ...]) -> str:

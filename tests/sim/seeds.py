@@ -10,7 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,8 +106,9 @@ def run_seeds(
 ) -> Report:
     """All of them, in this process; a failing one is noted and the others go on."""
     report = Report()
-    with quiet(), _unmeasured(), _folder() as folder, _collecting_rarely():
-        for number, seed in enumerate(seeds):
+    many = list(seeds)
+    with quiet(), _unmeasured(), _folder() as folder, _collecting_rarely() if len(many) > 3 else nullcontext():
+        for number, seed in enumerate(many):
             if number % 10 == 9:
                 gc.collect()
             start = time.process_time()

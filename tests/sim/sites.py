@@ -46,6 +46,9 @@ SITES = (
     "warehouse.create_table",
     "warehouse.delete_table",
     "warehouse.insert_rows",
+    "store.create group",
+    "store.delete group",
+    "publisher.publish",
     "messages.ack notifications",
     "messages.ack completions",
     "messages.extend notifications",
@@ -81,7 +84,7 @@ def _thing(ref: ObjectRef, ops: str) -> str:
         return "source"
     folder, _, rest = ref.name.partition("/")
     if folder == "batch":
-        if rest.startswith("groups/") or rest.endswith(".group"):
+        if rest.endswith(".grp"):
             return "group"
         if "/" not in rest:
             return "lock"

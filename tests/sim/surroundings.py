@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from tests.sim.junk import Junk, drawn
+from tests.sim.newer import draw_newer
 
 from ingestd.batch.journal import Journal
 from ingestd.ledger.replay import Asked, Replayer, Selection
@@ -44,6 +45,7 @@ class Surroundings:
     junk: tuple[tuple[float, Junk], ...] = ()
     replays: tuple[Replay, ...] = ()
     hangs: list[Hang] = field(default_factory=list)
+    newer: tuple[float, ...] = ()  # a replica of a newer version writes something then
 
     @property
     def litter(self) -> set[str]:
@@ -61,7 +63,7 @@ class Surroundings:
 def draw_surroundings(seed: int, replicas: int, until: float, sites: Sequence[str] = ()) -> Surroundings:
     """`sites`: where replicas are to die; one of them is reached only after somebody who replays stands still."""
     chance = random.Random(f"surroundings {seed}")
-    found = Surroundings()
+    found = Surroundings(newer=draw_newer(seed, until))
     if "store.delete done" in sites:
         found.replays = tuple(Replay(until * part, 90.0) for part in (0.4, 0.7, 0.9))
         return found

@@ -3,14 +3,16 @@
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import orjson
 import pytest
 from tests.sim import test_windows as windowed
 from tests.sim.world import OPS, PROJECT, TRIGGER, World
 
+from ingestd.batch.register import Register
 from ingestd.localcloud.bindings import CoreStore
-from ingestd.localcloud.faults import Fault, FaultKind
+from ingestd.model.errors import Transient
 from ingestd.model.tables import parse_table
 from ingestd.rules.rule import Rule
 from ingestd.rules.schema import RuleSpec
@@ -100,21 +102,47 @@ def test_a_duplicate_of_a_file_around_a_change_of_pace_is_known(simulate: Simula
     simulate(story)
 
 
-def test_a_file_loaded_alone_while_paces_could_not_be_read_is_known_to_its_window(simulate: Simulate) -> None:
+@pytest.mark.parametrize("registered", [True, False], ids=["registered", "unregistered"])
+def test_a_file_loaded_alone_while_paces_could_not_be_read_is_known_to_its_window(
+    simulate: Simulate, monkeypatch: pytest.MonkeyPatch, registered: bool
+) -> None:
+    """Without the register the duplicate is loaded again, in a window: this is the way that it is to guard."""
+    if not registered:
+
+        async def nobody(*asked: Any) -> dict[str, str]:
+            return {}
+
+        monkeypatch.setattr(Register, "_ask", nobody)
+
+    readable: list[bool] = []
+    refresh = Pacing.refresh
+
+    async def refreshed(self: Pacing) -> None:
+        if not readable:
+            raise Transient("the notes cannot be listed")
+        await refresh(self)
+
+    monkeypatch.setattr(Pacing, "refresh", refreshed)
+
     async def story(world: World) -> None:
         world.create_table("dummy")
         world.rule("rule.json", {"When": {"Prefix": "/data/case003"}, "Dest": {"Table": "bqtail.dummy"}})
         write_pace(world, since=int(world.clock.now().timestamp()) - 3600, pace=120)
-        unread = Fault("storage", "objects.list", FaultKind.FAIL, resource="*sim-project-ops*", status=503, times=6)
-        world.faults.add(unread)
         with world.daemon() as daemon:
             name, generation = windowed.upload(world, 0)
             await world.until(lambda: world.rows() == windowed.expected(1))
-            await world.until(lambda: daemon.app.pacing.fresh)
+            assert not daemon.app.pacing.fresh, "it was loaded while the notes could not be read"
+            readable.append(True)
+            await world.until(lambda: daemon.app.pacing.fresh and world.record() != [])
+            assert [record["Window"] for record in world.record()] == [None]
             world.announce(name, generation)
             await asyncio.sleep(1)
             await world.settled(limit=3600)
-        assert world.rows() == windowed.expected(1)
+        if registered:
+            assert world.rows() == windowed.expected(1)
+        else:
+            assert world.rows() == windowed.expected(1) * 2
+            assert {bool(record["Window"]) for record in world.record()} == {True, False}
 
     simulate(story)
 
