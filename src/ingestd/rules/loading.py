@@ -82,6 +82,7 @@ class _File:
     version: tuple[str, ...]
     good: ParsedFile | None = None
     problems: tuple[Problem, ...] = ()
+    unread: bool = False  # for now; the next refresh tries again
 
 
 class RuleLoader:
@@ -152,18 +153,25 @@ class RuleLoader:
 
     async def _update(self, listed: dict[str, str]) -> bool:
         urls = {url for url in listed if is_rule_file(url)}
-        gone = self._files.keys() - urls
-        for url in gone:
-            del self._files[url]
-            log.info("rules.file_removed", file=url)
-        changed = bool(gone)
+        gone, new = self._files.keys() - urls, urls - self._files.keys()
+        changed = False
         for url in sorted(urls):
             known = self._files.get(url)
             references = known.good.references if known and known.good else ()
             version = (listed[url], *(listed.get(reference, "") for reference in references))
             if known is None or known.version != version:
                 changed |= await self._read(url, version, listed)
-        return changed
+        if gone and (unread := sorted(url for url in new if self._files[url].unread)):
+            # A rule that moves to another file must not be missing in between: whoever comes then would find no rule,
+            # and be turned away. Both happen at a refresh that can read the new file.
+            log.warning("rules.removal_postponed", removed=sorted(gone), unread=unread)
+            for url in new:
+                del self._files[url]
+            return changed
+        for url in gone:
+            del self._files[url]
+            log.info("rules.file_removed", file=url)
+        return changed or bool(gone)
 
     async def _read(self, url: str, version: tuple[str, ...], listed: Mapping[str, str]) -> bool:
         """Take in a new version; whether that changed anything."""
@@ -187,7 +195,7 @@ class RuleLoader:
             problems = (Problem(url, 0, 0, "", f"cannot be read: {error}"),)
         else:
             RELOADS.labels("loaded").inc()
-            file.good, file.problems = good, ()
+            file.good, file.problems, file.unread = good, (), False
             file.version = (version[0], *(listed.get(reference, "") for reference in good.references))
             log.info("rules.file_loaded", file=url, rules=len(good.rules), routes=len(good.routes))
             if good.ignored:
@@ -195,6 +203,7 @@ class RuleLoader:
             return True
         if isinstance(unreadable, Transient | Throttled) and self.book.loaded_at is None:
             raise unreadable
+        file.unread = isinstance(unreadable, Transient | Throttled)
         # What could not be read is tried again at the next refresh; what is wrong waits for an edit.
         file.version = () if unreadable else version
         return self._refuse(file, url, problems)

@@ -94,6 +94,30 @@ async def test_removed_files_take_their_rules_along() -> None:
     assert [rule.name for rule in (await loader.refresh()).rules] == ["b"]
 
 
+async def test_a_rule_that_moves_to_a_file_that_cannot_be_read_yet_stays_in_force_until_it_can() -> None:
+    source = MemorySource(a__yaml=ONE, b__yaml=TWO)
+    loader = RuleLoader(source)
+    await loader.refresh()
+    source.put("moved.yaml", source.files.pop("mem://rules/a.yaml"))
+    source.put("c.yaml", "When: {Prefix: /three}\nDest: {Table: d.three}\n")
+    read = source.read
+
+    async def unreadable(url: str) -> bytes:
+        if url.endswith("moved.yaml"):
+            raise Transient("503")
+        return await read(url)
+
+    source.read = unreadable  # type: ignore[method-assign]
+    with capture_logs() as logs:
+        for _ in range(2):
+            assert [rule.name for rule in (await loader.refresh()).rules] == ["a", "b"]
+    assert [entry["unread"] for entry in logs if entry["event"] == "rules.removal_postponed"] == [
+        ["mem://rules/moved.yaml"]
+    ] * 2
+    source.read = read  # type: ignore[method-assign]
+    assert [rule.name for rule in (await loader.refresh()).rules] == ["b", "c", "moved"]
+
+
 async def test_an_old_rule_stays_reachable_by_its_hash_while_someone_holds_it() -> None:
     source = MemorySource(a__yaml=ONE)
     loader = RuleLoader(source)
