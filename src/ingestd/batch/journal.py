@@ -268,6 +268,9 @@ class Journal:
             finished = await self.finished(held.record) if self.witness else None
         except UnreadableObject:
             finished = None  # whoever wrote that end has told it
+        if finished is not None:
+            # What we have told of it meanwhile must not look newer than its end.
+            finished = replace(finished, revision=max(finished.revision, held.record.revision))
         await self._part_with(held, finished or held.record)
 
     async def _part_with(self, held: Held, finished: Record) -> None:

@@ -2,7 +2,8 @@
 
 A batch that waits for its surroundings is tried at once instead of at its next turn. A batch that failed is opened
 again: from the load, or, when the load stood and an action failed, from the actions. Nothing is loaded that the journal
-shows as loaded. A quarantined file goes back to where it came from, as a new upload of it.
+shows as loaded; a batch of which nobody can tell whether its rows are there is opened only if it, or its file, is asked
+for by name. A quarantined file goes back to where it came from, as a new upload of it.
 
 The note comes first, `<journal>/Replays/<event id>/<time>.json`; the load-state table gets the same. If we die after
 it, the note tells of a replay that did not happen, and repeating the command is harmless. A quarantined file goes back
@@ -25,6 +26,7 @@ import orjson
 import structlog
 
 from ingestd.actions.objects import RULES_MARK
+from ingestd.batch.content import Fate
 from ingestd.batch.journal import Entry, Held, Journal, LeaseLost
 from ingestd.batch.record import Kind, Phase, Record
 from ingestd.ledger.columns import row_of
@@ -39,6 +41,7 @@ log = structlog.get_logger(__name__)
 
 REASON_SUFFIX = ".reason.json"
 REPLAYED_BY = "ingestd-replayed-by"
+_LOOK_FIRST = "is left alone: its rows may be there; compare the table with the file, then name the batch"
 _PUT_BACK = "PutBack"  # in a reason: when its file was about to go back
 
 
@@ -79,6 +82,11 @@ class Selection:
     def empty(self) -> bool:
         return not (self.refs or self.event_ids or self.rule or self.since or self.until)
 
+    @property
+    def names(self) -> bool:
+        """Whether somebody asks for these very batches or files, and not for whatever there is."""
+        return bool(self.refs or self.event_ids)
+
     def listed(self, entry: Entry) -> bool:
         """What a listing can tell already."""
         if self.event_ids and not self.refs and entry.event_id not in self.event_ids:
@@ -98,6 +106,12 @@ class Selection:
         success = [ObjectRef.parse(record.success.url)] if record.success else []
         files = [*success, *(file.ref for file in record.known_files)]
         return record.event_id in self.event_ids or any(ref in self.refs for ref in files)
+
+
+def _undecided(record: Record) -> bool:
+    """Whether a file may have been loaded already, under a name that was overwritten meanwhile: nobody can tell."""
+    asides = record.progress.aside.values()
+    return record.phase is Phase.FAILED and any(one.fate is Fate.REFUSED and one.job_id for one in asides)
 
 
 class Replayer:
@@ -134,7 +148,10 @@ class Replayer:
                     continue
                 if held is not None and selection.wants(held.record):
                     seen.add(entry.event_id)
-                    yield await self._again(held, asked)
+                    if _undecided(held.record) and not selection.names:
+                        yield Replayed(entry.event_id, _LOOK_FIRST, entry.dest, held.record.error, skipped=True)
+                    else:
+                        yield await self._again(held, asked)
 
     async def _again(self, held: Held, asked: Asked) -> Replayed:
         record = held.record

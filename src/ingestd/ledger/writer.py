@@ -96,8 +96,11 @@ class LoadStateWriter:
         self._files = 0
 
     def changed(self, record: Record) -> None:
-        """A batch is in another state, or has only renewed its lease: that is not told."""
-        if record.kind is not Kind.LOAD or self._told_before(record):
+        """A batch is in another state, or has only renewed its lease: that is not told.
+
+        Nor is an end that is not under `Done/` yet: somebody else may have ended the batch otherwise.
+        """
+        if record.kind is not Kind.LOAD or record.phase.final or self._told_before(record):
             return
         known = self._waiting.get(record.event_id)
         if known is None:

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -159,6 +160,27 @@ async def test_the_first_end_of_a_batch_is_never_written_over() -> None:
     await journal("b").finish(late)
     ended = await journal("c").finished(record())
     assert ended is not None and ended.phase is Phase.DONE
+
+
+async def test_the_end_that_counts_is_told_as_the_latest_state() -> None:
+    """Whoever comes late has told states of revisions beyond the one that the batch ended with."""
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    journal = Journal(cast("Any", store), ObjectRef("ops", "j"), clock, owner="a", lease=timedelta(seconds=60))
+    first = await journal.open(record(), claim=True)
+    assert first is not None
+    first.record = replace(first.record, phase=Phase.DONE)
+    await journal.finish(first)
+    late = await journal.open(record(), claim=True)
+    assert late is not None
+    for _ in range(5):
+        await journal.save(late)
+    told: list[Record] = []
+    journal.witness = cast("Any", SimpleNamespace(ended=lambda ended, _: told.append(ended), changed=told.append))
+    late.record = replace(late.record, phase=Phase.FAILED)
+    await journal.finish(late)
+    assert [one.phase for one in told] == [Phase.DONE]
+    assert told[0].revision >= late.record.revision > 5
 
 
 async def test_of_two_that_claim_the_same_record_one_gets_it() -> None:

@@ -1,17 +1,22 @@
 """Files that go back from quarantine: each once, however often the command is cut off and repeated."""
 
 import asyncio
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any, cast
 
 import orjson
 import pytest
 from tests.sim.memory_store import MemoryStore
+from tests.unit.ledger.records import record
 
+from ingestd.batch.content import Fate, Progress, SetAside
 from ingestd.batch.journal import Journal
+from ingestd.batch.record import Phase
 from ingestd.ledger.replay import Asked, Replayed, Replayer, Selection
 from ingestd.model.clock import ManualClock
 from ingestd.model.errors import PreconditionFailed, Transient
-from ingestd.model.objects import Generation, ObjectRef
+from ingestd.model.objects import EPOCH, Generation, ObjectRef
 
 SOURCE = ObjectRef("data", "in/a.json")
 KEPT = ObjectRef("ops", "bad/in/a.json")
@@ -54,6 +59,31 @@ async def restore(store: Cut) -> list[Replayed]:
 
 def left(store: Cut) -> list[str]:
     return list(store.names("ops", "bad/"))
+
+
+@pytest.mark.parametrize(
+    ("selection", "opened"),
+    [
+        (Selection(since=EPOCH), False),
+        (Selection(rule="r"), False),
+        (Selection(event_ids=[record().event_id]), True),
+        (Selection([record().files[0].ref]), True),
+    ],
+)
+async def test_a_batch_whose_rows_may_be_there_is_opened_only_by_name(selection: Selection, opened: bool) -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    journal = Journal(cast("Any", store), ObjectRef("ops", "j"), clock, owner="a", lease=timedelta(seconds=60))
+    held = await journal.open(replace(record(), rule_name="r"), claim=True)
+    assert held is not None
+    unsure = Progress(aside={0: SetAside(Fate.REFUSED, "nobody can tell", "a_job")})
+    held.record = replace(held.record, phase=Phase.FAILED, progress=unsure)
+    await journal.finish(held)
+    replayer = Replayer(cast("Any", store), journal, clock, notes=ObjectRef("ops", "notes"))
+    (done,) = [one async for one in replayer.batches(selection, Asked("ann", "looked"))]
+    assert done.skipped is not opened
+    assert ("compare the table with the file" in done.what) is not opened
+    assert bool(store.names("ops", "j/Running/")) is opened
 
 
 async def test_a_file_goes_back_and_leaves_nothing_behind(store: Cut) -> None:

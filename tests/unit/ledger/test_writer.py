@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.unit.ledger.records import done, file, record
 
 from ingestd.batch.content import Progress
 from ingestd.batch.journal import LeaseLost
-from ingestd.batch.record import Kind
+from ingestd.batch.record import Kind, Phase
 from ingestd.ledger.table import LoadStateTable
 from ingestd.ledger.writer import LoadStateWriter
 from ingestd.model.clock import ManualClock
@@ -92,6 +93,17 @@ async def test_many_batches_make_one_write_and_each_only_its_latest_state() -> N
     assert setup.table.calls == 1
     assert setup.states == [(f"b/f{number}", "done") for number in range(100)]
     assert len(setup.forgotten) == 100
+
+
+async def test_an_end_is_told_only_when_it_is_the_end_that_counts() -> None:
+    """A replica that stood still saves its own end, and finds that the batch has ended otherwise."""
+    setup = Setup()
+    setup.writer.changed(replace(done(file("a")), phase=Phase.FAILED))
+    await setup.writer.flush()
+    assert setup.states == []
+    setup.end("a")
+    await setup.writer.flush()
+    assert setup.states == [("b/a", "done")]
 
 
 async def test_a_running_record_is_forgotten_only_after_its_end_is_written() -> None:
