@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ingestd.formats.binary import FileColumns, UnreadableFileError, decimal_type
 from ingestd.formats.columns import arrow_type
 from ingestd.formats.detect import column_name
-from ingestd.formats.inflation import InflationError
+from ingestd.formats.inflation import Budget, InflationError
 from ingestd.formats.options import LoadOptions
 from ingestd.formats.parquetfile import ParquetRows
 from ingestd.formats.types import Field, Mode, Type
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _VALUE_BYTES = 4  # what Arrow keeps of a value at least
+_SMALL_FILE = 1 << 20
+_FEW_ROWS, _MANY_ROWS = 16, 1024  # of an ORC file, decoded at once: of a small one, and of others
 
 
 def read_parquet(data: bytes, options: LoadOptions) -> FileColumns:
@@ -57,7 +59,7 @@ def read_orc(data: bytes, options: LoadOptions) -> FileColumns:
 
 
 def orc_parts(data: bytes | memoryview, options: LoadOptions, most: int | None = None) -> Iterator[FileColumns]:
-    """The file's rows, of as many stripes at a time as have `most` bytes: at once when there is no such limit."""
+    """The file's rows, about `most` bytes of them at a time: at once when there is no such limit."""
     import pyarrow as pa
     from pyarrow import orc
 
@@ -67,22 +69,39 @@ def orc_parts(data: bytes | memoryview, options: LoadOptions, most: int | None =
         file = orc.ORCFile(pa.BufferReader(data))
         wanted = _projection(file.schema.names, options)
         shape = _Shape(options, {}, set(), (Type.NUMERIC, Type.STRING), orc=True)
-        count = file.nstripes
-        parts = _parts([len(data) // max(count, 1)] * count, most)
         # Runs of equal values take a few bytes for a million rows: what the footer says of them is looked at first.
         options.inflation.budget(len(data)).take(file.nrows * _leaves(file.schema) * _VALUE_BYTES)
-        budget = options.inflation.budget(len(data))
-        for part in parts:
-            stripes = []
-            for stripe in part:
-                stripes.append(file.read_stripe(stripe, columns=wanted))
-                budget.take(stripes[-1].nbytes)
-            table = pa.Table.from_batches(stripes) if stripes else file.read(columns=wanted)
-            yield _columns(table, shape, {})
+        some: list[pa.RecordBatch] = []
+        held = 0
+        for batch in _orc_batches(data, wanted, options.inflation.budget(len(data))):
+            if most is not None and some and held + batch.nbytes > most:
+                yield _columns(pa.Table.from_batches(some), shape, {})
+                some, held = [], 0
+            some.append(batch)
+            held += batch.nbytes
+        yield _columns(pa.Table.from_batches(some) if some else file.read(columns=wanted), shape, {})
     except InflationError as error:
         raise UnreadableFileError(f"Refused to decompress: {error}") from None
     except (pa.ArrowException, OSError) as error:
         raise UnreadableFileError(f"The Apache Orc library failed to read data: {error}") from None
+
+
+def _orc_batches(data: bytes | memoryview, wanted: list[str] | None, budget: Budget) -> "Iterator[pa.RecordBatch]":
+    """A stripe is not decoded whole: one long word of its dictionary may stand in each of its million rows.
+
+    Nothing in the file tells before. Few rows at a time, so that a bomb is noticed after that many words.
+    """
+    import pyarrow as pa
+    from pyarrow import dataset
+
+    fragment = dataset.OrcFileFormat().make_fragment(pa.BufferReader(data))
+    rows = _FEW_ROWS if len(data) < _SMALL_FILE else _MANY_ROWS
+    batches = fragment.to_batches(
+        columns=wanted, batch_size=rows, use_threads=False, batch_readahead=0, fragment_readahead=0
+    )
+    for batch in batches:
+        budget.take(batch.nbytes)
+        yield batch
 
 
 def _leaves(types: Any) -> int:

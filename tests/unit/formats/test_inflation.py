@@ -211,6 +211,19 @@ def test_orc_is_bounded_in_what_it_becomes() -> None:
     assert read_orc(out.getvalue(), OPTIONS).rows == 400_000
 
 
+def test_a_long_word_in_every_row_of_an_orc_stripe_is_refused_before_the_stripe_is_decoded() -> None:
+    out = io.BytesIO()
+    writer = orc.ORCWriter(out, dictionary_key_size_threshold=1.0, stripe_size=1 << 30, compression="zlib")
+    for _ in range(60):
+        writer.write(pa.table({"a": ["x" * MIB] * 10}))
+    writer.close()
+    assert orc.ORCFile(pa.BufferReader(out.getvalue())).nstripes == 1
+    memory = Memory()
+    with pytest.raises(UnreadableFileError, match=REFUSED):
+        read_orc(out.getvalue(), OPTIONS)
+    assert memory.grown < 256 * MIB  # of six hundred
+
+
 def reports(kind: SourceFormat, name: str, data: bytes) -> list[Report]:
     plan = ReadPlan((Field("a", Type.STRING),), LoadOptions(source_format=kind, inflation=SMALL))
     worker = Worker(Reading(plan, BadData.FAIL), "0")
