@@ -24,7 +24,8 @@ from ingestd.batch.record import Phase, Record
 from ingestd.batch.register import batch_name
 from ingestd.batch.rule import rule_of
 from ingestd.batch.settling import recount, settle
-from ingestd.batch.sources import Looked, look
+from ingestd.batch.sources import MANY_FILES, Looked, look
+from ingestd.model.aside import aside
 from ingestd.model.errors import BadInput, Fatal, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobRef, JobRequest, JobState
 from ingestd.model.tables import TableName
@@ -129,7 +130,9 @@ class Drive:
     async def _look(self, indexes: list[int], drop: Callable[[Mapping[int, SetAside]], None]) -> None:
         """Look at these sources, and ask what earlier loads have read; `drop` takes files out of the record."""
         looked = await self._seen(indexes)
-        self._held.record = replace(self._record, files=looked.described(self._record.files))
+        files = self._record.files
+        described = await aside(len(files) > MANY_FILES, looked.described, files)
+        self._held.record = replace(self._record, files=described)
         drop(looked.aside)
 
         async def give_up() -> None:

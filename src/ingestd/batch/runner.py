@@ -288,7 +288,7 @@ class BatchRunner:
         tell = log.info if isinstance(error, Throttled) else log.error  # waiting one's turn is no trouble
         tell(
             "batch.blocked", event_id=record.event_id, dest=record.dest, error=str(error), again_in=pause,
-            sources=record.sources[:3],
+            sources=[file.ref.url for file in record.files[:3]],
         )  # fmt: skip
 
     async def _end(self, held: Held, job: JobState | None) -> None:
@@ -338,7 +338,7 @@ class BatchRunner:
             rule=record.rule_url,
             dest=record.dest,
             files=len(record.files),
-            source=record.sources[0] if record.sources else "",
+            source=record.files[0].ref.url if record.files else "",
             rows=record.rows,
             attempts=record.attempt,
             **({"set_aside": len(record.progress.aside)} if record.progress.aside else {}),

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field, replace
 
 from ingestd.batch.content import Fate, SetAside
 from ingestd.batch.record import Record
+from ingestd.model.aside import aside
 from ingestd.model.bounded import bounded
 from ingestd.model.errors import raise_first
 from ingestd.model.objects import FileVersion, ObjectInfo, ObjectRef
 from ingestd.ports import ObjectStore
 
 _AT_ONCE = 16
+MANY_FILES = 20_000  # of a batch: from there on they are gone through beside the event loop
 _FEW = 25  # files of one folder that are asked for by name: a listing costs as much as a dozen of them
 _SPARSE = 10  # a folder in which only one of so many objects is ours is not worth listing to its end
 
@@ -41,6 +43,15 @@ async def look(
 ) -> Looked:
     """Look at these files of the batch."""
     files = record.files
+    heavy = len(files) > MANY_FILES
+    looked, wanted = await aside(heavy, _chosen, files, list(indexes))
+    found = await describe(store, [files[index].ref for index in wanted])
+    await aside(heavy, _judge, looked, wanted, files, found, guarded)
+    return looked
+
+
+def _chosen(files: Sequence[FileVersion], indexes: Sequence[int]) -> tuple[Looked, list[int]]:
+    """Those that are worth looking at; the others drop out."""
     newest: dict[ObjectRef, int] = {}
     for index, file in enumerate(files):
         known = newest.get(file.ref)
@@ -58,7 +69,16 @@ async def look(
             looked.aside[index] = SetAside(Fate.REFUSED, why)
         else:
             wanted.append(index)
-    found = await describe(store, [files[index].ref for index in wanted])
+    return looked, wanted
+
+
+def _judge(
+    looked: Looked,
+    wanted: Sequence[int],
+    files: Sequence[FileVersion],
+    found: Mapping[ObjectRef, ObjectInfo],
+    guarded: Callable[[Mapping[str, str]], bool],
+) -> None:
     for index in wanted:
         info = found.get(files[index].ref)
         verdict = _verdict(files[index], info)
@@ -68,7 +88,6 @@ async def look(
             looked.aside[index] = verdict
         elif info is not None:
             looked.present[index] = info
-    return looked
 
 
 def _verdict(file: FileVersion, info: ObjectInfo | None) -> SetAside | None:

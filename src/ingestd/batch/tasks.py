@@ -57,7 +57,7 @@ class DeferredTasks:
             "Region": job.location,
             "EventID": record.event_id,
             "ProcessURL": process.url,
-            "SourceURL": record.sources[0] if record.sources else "",
+            "SourceURL": record.files[0].ref.url if record.files else "",
             "OnSuccess": record.rule.get("OnSuccess") or [],
             "OnFailure": record.rule.get("OnFailure") or [],
         }

@@ -62,7 +62,7 @@ _ERROR_PAUSE = (timedelta(seconds=1), timedelta(seconds=30))
 _LOOK_EVERY = timedelta(seconds=1)
 _TRIES_WHEN_STOPPING = 2
 _UNTIL_FRESH = timedelta(seconds=10)
-_MANY_FILES = 20_000  # from which on a window's files are put in order beside the event loop
+MANY_FILES = 20_000  # from which on a window's files are put in order beside the event loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,7 @@ class Windows:
         for sequence in range(window.window.sequence):
             record = await self.recorded(replace(window.head, window=replace(window.base, sequence=sequence)))
             if record is not None:
-                window.known |= await aside(len(record.known_files) > _MANY_FILES, _digests, record)
+                window.known |= await aside(len(record.known_files) > MANY_FILES, digests, record)
         window.walked = True
 
     async def _rest(self, window: OpenWindow) -> None:
@@ -424,7 +424,7 @@ class Windows:
 
     async def _content(self, window: OpenWindow, shards: Sequence[Shard], mine: Sequence[Pending]) -> Record:
         """The record of everything that shards and memory hold, without what an earlier sequence took."""
-        many = sum(len(shard.arrivals) for shard in shards) + len(mine) > _MANY_FILES
+        many = sum(len(shard.arrivals) for shard in shards) + len(mine) > MANY_FILES
         files = await aside(many, _files, shards, mine, frozenset(window.known))
         return self._record(window.head, files, tuple(shard.name for shard in shards))
 
@@ -489,7 +489,7 @@ class Windows:
 
     async def _move_on(self, window: OpenWindow, record: Record) -> None:
         """Acknowledge what the record holds; the rest goes to the next sequence."""
-        window.known |= await aside(len(record.known_files) > _MANY_FILES, _digests, record)
+        window.known |= await aside(len(record.known_files) > MANY_FILES, digests, record)
         self._settle(window.take_duplicates())
         LATE.inc(len(window.pending))
         following = window.window.next()
@@ -512,7 +512,7 @@ def _files(shards: Sequence[Shard], mine: Sequence[Arrival], known: frozenset[by
     return sorted(one.file() for digest, one in arrivals.items() if digest not in known)
 
 
-def _digests(record: Record) -> set[bytes]:
+def digests(record: Record) -> set[bytes]:
     return {digest(file.key) for file in record.known_files}
 
 

@@ -13,13 +13,13 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from ingestd.batch.record import Record
+from ingestd.model.aside import aside
 from ingestd.model.clock import Clock
 from ingestd.model.errors import NewerVersion, UnreadableObject
-from ingestd.model.objects import digest
 from ingestd.model.stored import instant
 from ingestd.ops.survival import surviving
 from ingestd.windows.groups import Groups
-from ingestd.windows.manager import Windows
+from ingestd.windows.manager import MANY_FILES, Windows, digests
 from ingestd.windows.replicas import Replicas
 from ingestd.windows.store import Found, Shard, WindowHead, WindowStore
 
@@ -119,7 +119,7 @@ class WindowSweep:
     async def _tidy(self, found: Found, record: Record) -> None:
         """The window is recorded: what its record took may go, what it did not take is delivered again."""
         merged = set(record.window.shards) if record.window else set()
-        known = {digest(file.key) for file in record.known_files}
+        known = await aside(len(record.known_files) > MANY_FILES, digests, record)
         for name in found.shards:
             if name in merged:
                 continue

@@ -131,10 +131,10 @@ async def test_the_files_of_a_large_window_are_put_in_order_beside_the_event_loo
 ) -> None:
     threads = Threads(monkeypatch)
     threads.watch(manager, "_files")
-    threads.watch(manager, "_digests")
-    monkeypatch.setattr(manager, "_MANY_FILES", 1_000)
+    threads.watch(manager, "digests")
+    monkeypatch.setattr(manager, "MANY_FILES", 1_000)
     here = windows(cast("Any", None))
-    for count, beside in ((1_000, []), (1_001, ["_files", "_digests"])):
+    for count, beside in ((1_000, []), (1_001, ["_files", "digests"])):
         open_ = OpenWindow(window(0), head(0), DUE)
         content = await here._content(open_, (), [Pending.of(file, None) for file in reversed(files(count))])
         assert [file.ref for file in content.files] == [file.ref for file in files(count)]
