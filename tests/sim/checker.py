@@ -201,7 +201,7 @@ def _told(evidence: Evidence, rows: list[dict[str, Any]]) -> Iterator[str]:
     ended = {record["EventID"]: record for record in finished(evidence) if record["Kind"] == "load"}
     for event, record in ended.items():
         row = latest.get(event)
-        if row is None or not row["final"] or row["revision"] != record["Revision"]:
+        if row is None or not row["final"] or row["revision"] < record["Revision"]:
             yield f"G8: the load state does not have the end of batch {event} ({record['Status']}): {row}"
         elif row["state"] != record["Status"] or row["rows_loaded"] != record["Rows"]:
             yield (
@@ -218,7 +218,7 @@ def _counted(evidence: Evidence, rows: list[dict[str, Any]], overwritten: set[st
             continue
         tables = {f"{DATASET}.{table}" for table in rule.tables}
         held = sum(evidence.rows.get(table, Counter()).total() for table in tables)
-        ends = [row for row in _latest(rows).values() if row["destination"].partition(".")[2] in tables]
+        ends = [row for row in _latest(rows).values() if (row["destination"] or "").partition(".")[2] in tables]
         told = sum(row["rows_loaded"] or 0 for row in ends)
         if held != told:
             yield f"G8: the load state counts {told} rows in {sorted(tables)}, and there are {held}"

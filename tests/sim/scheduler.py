@@ -741,11 +741,17 @@ class Universe:
             found = {name: kept for name, kept in self.bigquery.expiring().items() if name not in own}
             evidence.stray = [name for name, kept in found.items() if alone or not kept]
         if self._keeps_load_state:
-            evidence.load_state = cast("PlainBigQuery", self.bigquery).load_state()
+            evidence.load_state = cast("PlainBigQuery", self.bigquery).load_state() + self._put_away()
         evidence.litter = self._littered
         evidence.settled_after = settled_after
         evidence.effects, evidence.crashed_at, evidence.faults = self.effects, self.crashed_at, self.faults
         return evidence
+
+    def _put_away(self) -> list[dict[str, Any]]:
+        """Rows of the load state that wait until BigQuery takes rows again."""
+        with self.undisturbed():
+            names = self._left_in("journal/LoadState/", None)
+            return [row for name in names for row in orjson.loads(self.storage.read(self.ops, name))["rows"]]
 
     def _rows(self) -> dict[str, Counter[int]]:
         with self.undisturbed():

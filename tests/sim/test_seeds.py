@@ -15,6 +15,8 @@ import pytest
 from tests.children import end_with_parent
 from tests.sim import seeds
 from tests.sim.real_bigquery import RealBigQuery
+from tests.sim.scenario import draw
+from tests.sim.scheduler import simulate
 from tests.sim.seeds import Report, command, run_seeds
 from tests.sim.sites import BY_COUNT, HOUSEKEEPING, SITES
 
@@ -100,6 +102,18 @@ def test_a_seed_repeats_exactly() -> None:
     ]
     assert len(told[0].splitlines()) > 100
     assert told[0] == told[1]
+
+
+def test_a_seed_repeats_exactly_whatever_ran_before_it(tmp_path: Path) -> None:
+    def story(seed: int, number: int) -> list[str]:
+        told: list[str] = []
+        with seeds.quiet():
+            scenario = draw(seed, seeds.FEATURES)
+            simulate(scenario, tmp_path / f"{number}", lambda who, what: told.append(f"{who} {what}"))
+        return told
+
+    first = [story(seed, seed) for seed in (31, 32, 33)]
+    assert [story(seed, 100 + seed) for seed in (33, 32, 31)] == first[::-1]
 
 
 def test_the_local_clouds_own_bigquery_holds_some_of_the_seeds_too() -> None:

@@ -35,6 +35,8 @@ def test_a_file_overwritten_before_its_load_gives_way_to_the_newer_one(simulate:
             await world.settled()
         assert world.rows() == LOADED
         assert statuses(world) == ["done", "superseded"]
+        (older,) = [record for record in world.record() if record["Status"] == "superseded"]
+        assert not older["Progress"]["Aside"]["0"].get("JobID"), "it gives way before its load, not after"
         assert not world.exists(FILE)
 
     simulate(story)
