@@ -9,7 +9,6 @@ from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.bigquery.sql.names import Expr, pack
 from ingestd.localcloud.bigquery.sql.runtime import civil, jsons, numbers
 from ingestd.localcloud.bigquery.sql.sqltypes import (
-    BIGNUMERIC,
     BOOL,
     BYTES,
     DATE,
@@ -17,7 +16,6 @@ from ingestd.localcloud.bigquery.sql.sqltypes import (
     FLOAT64,
     INT64,
     JSON,
-    NUMERIC,
     NUMERIC_ORDER,
     STRING,
     TIME,
@@ -84,10 +82,9 @@ def parse_literal(text: str, kind: SqlType) -> Expr | None:
                 return literal(civil.parse_datetime(text), DATETIME)
             case "TIMESTAMP":
                 return literal(civil.parse_timestamp(text, "UTC"), TIMESTAMP)
-            case "NUMERIC":
-                return literal(numbers.parse_numeric(text), NUMERIC)
-            case "BIGNUMERIC":
-                return literal(numbers.parse_bignumeric(text), BIGNUMERIC)
+            case "NUMERIC" | "BIGNUMERIC":
+                parse = numbers.parse_numeric if kind.kind == "NUMERIC" else numbers.parse_bignumeric
+                return literal(parse(text), kind)
             case "JSON":
                 return literal(jsons.normalise(text), JSON)
     except ValueError:
@@ -100,6 +97,8 @@ def coerce(value: Expr, target: SqlType) -> Expr | None:
     source = value.type
     if value.null:
         return Expr(f"CAST(NULL AS {target.duckdb})", target)
+    if value.raises:
+        return Expr(f"CAST({value.value} AS {target.duckdb})", target)
     if source == target:
         return value
     if value.literal and not value.parameter:
@@ -175,7 +174,7 @@ def array_value(items: Sequence[Expr], element: SqlType) -> Expr:
 
 def supertype(items: Sequence[Expr]) -> SqlType | None:
     """The type all of these convert to: as for CASE branches, array elements and UNION columns."""
-    typed = [item for item in items if not item.null]
+    typed = [item for item in items if not item.null and not item.raises]
     if not typed:
         return INT64
     solid = [item for item in typed if not (item.literal and not item.parameter)] or typed
@@ -187,7 +186,7 @@ def supertype(items: Sequence[Expr]) -> SqlType | None:
         candidates.sort(key=lambda kind: NUMERIC_ORDER[kind.kind])
     for candidate in candidates:
         if all(coerce(item, candidate) is not None for item in typed):
-            return candidate
+            return _named_as(candidate, typed[0].type)
     kinds = {kind.kind for kind in candidates}
     if kinds <= set(NUMERIC_ORDER):
         return FLOAT64
@@ -197,6 +196,13 @@ def supertype(items: Sequence[Expr]) -> SqlType | None:
         inner = supertype([member for item in typed for member in item.members or ()])
         return array_of(inner) if inner else None
     return None
+
+
+def _named_as(kind: SqlType, first: SqlType) -> SqlType:
+    """The fields of a STRUCT have the names that the first of several gives them."""
+    if kind.kind != "STRUCT" or len(first.fields) != len(kind.fields):
+        return kind
+    return struct_of((name, inner) for (name, _), (_, inner) in zip(first.fields, kind.fields, strict=True))
 
 
 def _struct_supertype(items: Sequence[Expr], first: SqlType) -> SqlType | None:
@@ -216,6 +222,11 @@ def cast(value: Expr, target: SqlType) -> Expr:
         return Expr(f"CAST({value.sql} AS {target.duckdb})", target)
     if value.literal and not value.parameter and isinstance(value.value, str) and source is STRING:
         parsed = parse_literal(value.value, target) if target is not JSON else None
+        if parsed is not None:
+            return Expr(parsed.sql, target)
+    if value.literal and isinstance(value.value, float) and target.kind in ("NUMERIC", "BIGNUMERIC"):
+        # A literal is taken as it is written, any other FLOAT64 as the number that it is.
+        parsed = parse_literal(repr(value.value), target)
         if parsed is not None:
             return Expr(parsed.sql, target)
     if source.kind == "STRUCT" and target.kind == "STRUCT":

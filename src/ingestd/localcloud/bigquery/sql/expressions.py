@@ -2,6 +2,7 @@
 # ruff: noqa: S608 - identifiers go through `quote`, values are bound or written by `literal`
 
 import math
+from decimal import Decimal
 from typing import TYPE_CHECKING, NoReturn
 
 from ingestd.formats.errors import BigQueryError, not_implemented
@@ -115,6 +116,8 @@ class ExpressionCompiler:
 
     def _typed_literal(self, node: ast.TypedLiteral, scope: Scope) -> Expr:
         value = parse_literal(node.text, SCALARS[node.kind])
+        if value is not None and isinstance(value.value, Decimal) and value.value != Decimal(node.text.strip()):
+            value = None  # a literal is not rounded, unlike a CAST
         if value is None:
             self.fail(f"Invalid {node.kind} literal", node)
         return Expr(value.sql, value.type, value=value.value)
@@ -312,6 +315,8 @@ class ExpressionCompiler:
     def _unary(self, node: ast.Unary, scope: Scope) -> Expr:
         value = self.expr(node.value, scope)
         if node.op == "NOT":
+            if value.null and not value.parameter:
+                self.fail("Operands of NOT cannot be literal NULL", node)
             converted = coerce(value, BOOL)
             if converted is None:
                 self.fail(f"No matching signature for operator NOT for argument types: {value.type}", node)
@@ -341,7 +346,7 @@ class ExpressionCompiler:
         a = coerce(left, kind) if kind else None
         b = coerce(right, kind) if kind else None
         comparable = kind is not None and (
-            kind.kind in _ORDERED or (op in ("=", "!=") and kind.kind in ("STRUCT", "ARRAY", "RANGE"))
+            kind.kind in _ORDERED or (op in ("=", "!=") and kind.kind in ("STRUCT", "RANGE"))
         )
         if a is None or b is None or not comparable:
             self.fail(f"No matching signature for operator {op} for argument types: {left.type}, {right.type}", node)
@@ -406,6 +411,9 @@ class ExpressionCompiler:
         if node.array is not None:
             raise not_implemented("LIKE ANY/ALL UNNEST")
         value = self.expr(node.value, scope)
+        operands = (node.value, *(() if node.quantifier else node.patterns))
+        if any(isinstance(item, ast.Literal) and item.kind == "NULL" for item in operands):
+            self.fail("Operands of LIKE cannot be literal NULL", node)
         parts = []
         for item in node.patterns:
             pattern = self.expr(item, scope)
@@ -416,9 +424,9 @@ class ExpressionCompiler:
                 self.fail(
                     f"No matching signature for operator LIKE for argument types: {value.type}, {pattern.type}", node
                 )
-            parts.append(f"({left.sql} LIKE {right.sql} ESCAPE '\\')")
-        joined = (" AND " if node.quantifier == "ALL" else " OR ").join(parts)
-        return Expr(f"(NOT ({joined}))" if node.negated else f"({joined})", BOOL)
+            # NOT LIKE ANY holds when one of the patterns does not match.
+            parts.append(f"({left.sql} {'NOT ' if node.negated else ''}LIKE {right.sql} ESCAPE '\\')")
+        return Expr(f"({(' AND ' if node.quantifier == 'ALL' else ' OR ').join(parts)})", BOOL)
 
     def _is(self, node: ast.Is, scope: Scope) -> Expr:
         value = self.expr(node.value, scope)

@@ -203,6 +203,15 @@ class ExpressionParser(TypeParser):
         token = self.peek(ahead)
         return token.kind == "name" and token.upper in ("SELECT", "WITH", "FROM")
 
+    def _joined(self, kind: str) -> str:
+        """Literals that follow each other are one, with something between them: 'it''s' is a mistake."""
+        token = self.next()
+        text = token.text
+        while self.token.kind == kind and self.token.pos > token.end:
+            token = self.next()
+            text += token.text
+        return text
+
     def _primary(self) -> ast.Expression:
         token = self.token
         kind = token.kind
@@ -215,11 +224,9 @@ class ExpressionParser(TypeParser):
             self.next()
             return ast.Literal(token.pos, "FLOAT64", float(token.text))
         if kind == "string":
-            self.next()
-            return ast.Literal(token.pos, "STRING", token.text)
+            return ast.Literal(token.pos, "STRING", self._joined("string"))
         if kind == "bytes":
-            self.next()
-            return ast.Literal(token.pos, "BYTES", token.text.encode("latin-1"))
+            return ast.Literal(token.pos, "BYTES", self._joined("bytes").encode("latin-1"))
         if kind == "param":
             self.next()
             return ast.Param(token.pos, token.text)

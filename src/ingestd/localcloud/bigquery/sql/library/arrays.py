@@ -20,6 +20,7 @@ from ingestd.localcloud.bigquery.sql.sqltypes import (
     array_of,
 )
 
+_UNORDERED = frozenset(["STRUCT", "ARRAY", "JSON", "GEOGRAPHY", "RANGE"])
 LIMIT = 1_048_575  # BigQuery refuses larger generated arrays
 
 
@@ -71,10 +72,12 @@ def to_string(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
 
 
 def _join(array: str, delimiter: str, missing: str | None = None) -> str:
+    absent = f"{array} IS NULL OR {delimiter} IS NULL"
     if missing is not None:
+        absent += f" OR {missing} IS NULL"
         array = f"list_transform({array}, lambda _e: coalesce(_e, {missing}))"
     return (
-        f"(CASE WHEN {array} IS NULL OR {delimiter} IS NULL THEN NULL "
+        f"(CASE WHEN {absent} THEN NULL "
         f"ELSE coalesce(array_to_string(list_filter({array}, lambda _e: _e IS NOT NULL), {delimiter}), '') END)"
     )
 
@@ -114,7 +117,9 @@ def includes(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         body = _lambda(c, node.args[1], scope, element, BOOL)
         return Expr(f"(len(list_filter({value.sql}, {body.sql})) > 0)", BOOL)
     wanted = want(c, node, c.expr(node.args[1], scope), element)
-    return Expr(f"coalesce(list_contains({numbers_of(value)}, {wanted.sql}), FALSE)", BOOL)
+    missing = f"{value.sql} IS NULL OR {wanted.sql} IS NULL"
+    found = f"coalesce(list_contains({numbers_of(value)}, {wanted.sql}), FALSE)"
+    return Expr(f"(CASE WHEN {missing} THEN NULL ELSE {found} END)", BOOL)
 
 
 def _lambda(c: ExpressionCompiler, node: ast.Lambda, scope: Scope, element: SqlType, wanted: SqlType | None) -> Expr:
@@ -220,6 +225,8 @@ def _shortest(part: str) -> int:
 def fold(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     value, element = _array(c, node, arguments(c, node, scope, 1)[0])
     name = node.name.removeprefix("ARRAY_").lower()
+    if element.kind in _UNORDERED or (name in ("sum", "avg") and not element.numeric):
+        no_signature(c, node, [value])
     kind = FLOAT64 if name == "avg" and element is INT64 else element
     found = f"list_{name}({value.sql})"
     if kind is FLOAT64 and name in ("min", "max"):  # any NaN makes the result NaN

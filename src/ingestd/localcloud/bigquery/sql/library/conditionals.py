@@ -4,8 +4,8 @@ from ingestd.formats.errors import not_implemented
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.coercion import coerce, string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler, comparison
-from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, define, function, want
-from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, define, function, no_signature, want
+from ingestd.localcloud.bigquery.sql.names import Expr, Scope, once
 from ingestd.localcloud.bigquery.sql.sqltypes import BOOL, FLOAT64, INT64, STRING, SqlType
 
 
@@ -30,15 +30,22 @@ def nullif(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     return Expr(f"(CASE WHEN {comparison('=', a, b)} THEN NULL ELSE {a.sql} END)", kind)
 
 
+def _number(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> list[Expr]:
+    args = arguments(c, node, scope, 1)
+    if not args[0].type.numeric:
+        no_signature(c, node, args)
+    return args
+
+
 @function("NULLIFZERO")
 def nullifzero(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
-    (value,) = arguments(c, node, scope, 1)
+    (value,) = _number(c, node, scope)
     return Expr(f"nullif({value.sql}, 0)", value.type)
 
 
 @function("ZEROIFNULL")
 def zeroifnull(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
-    (value,) = arguments(c, node, scope, 1)
+    (value,) = _number(c, node, scope)
     return Expr(f"coalesce({value.sql}, CAST(0 AS {value.type.duckdb}))", value.type)
 
 
@@ -61,7 +68,7 @@ def error(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     (message,) = arguments(c, node, scope, 1)
     text = want(c, node, message, STRING)
     # An untyped NULL with a side effect: it converts to whatever its surroundings want.
-    return Expr(f"CAST(bq_error({text.sql}) AS BIGINT)", INT64)
+    return Expr(f"CAST(bq_error({text.sql}) AS BIGINT)", INT64, value=f"bq_error({text.sql})", raises=True)
 
 
 @function("SESSION_USER", "CURRENT_USER")
@@ -82,12 +89,14 @@ def range_bucket(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     kind, (value, _) = c.common([point, Expr("_e", bounds.type.element)], "function RANGE_BUCKET", node)
     item = coerce(Expr("_e", bounds.type.element), kind)
     assert item is not None
-    missing = f"{value.sql} IS NULL OR {bounds.sql} IS NULL" + (f" OR isnan({value.sql})" if kind is FLOAT64 else "")
-    return Expr(
-        f"CASE WHEN {missing} THEN NULL ELSE "
-        f"CAST(len(list_filter({bounds.sql}, lambda _e: {item.sql} <= {value.sql})) AS BIGINT) END",
-        INT64,
+    missing = "_n.p IS NULL OR _n.b IS NULL" + (" OR isnan(_n.p)" if kind is FLOAT64 else "")
+    unsorted = "CAST(bq_error('Elements in input array to RANGE_BUCKET must be in ascending order') AS BIGINT)"
+    body = (
+        f"CASE WHEN {missing} THEN NULL WHEN len(list_filter(_n.b, lambda _e: _e IS NULL)) > 0 "
+        f"OR _n.b <> list_sort(_n.b) THEN {unsorted} "
+        f"ELSE CAST(len(list_filter(_n.b, lambda _e: {item.sql} <= _n.p)) AS BIGINT) END"
     )
+    return Expr(once(body, p=value.sql, b=bounds.sql), INT64)
 
 
 @function("RANGE")

@@ -4,6 +4,7 @@
 otherwise. Without a zone, UTC.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from ingestd.localcloud.bigquery.sql import ast
@@ -19,7 +20,7 @@ from ingestd.localcloud.bigquery.sql.library.registry import (
     no_signature,
     want,
 )
-from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.names import Expr, Scope, ranged
 from ingestd.localcloud.bigquery.sql.runtime import civil
 from ingestd.localcloud.bigquery.sql.sqltypes import (
     DATE,
@@ -126,12 +127,20 @@ def date(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     raise AssertionError
 
 
+def _clock(numbers: Sequence[str], made: str, kind: SqlType) -> str:
+    """A time of day made of hour, minute and second; DuckDB has an hour 24 and a second 60."""
+    hour, minute, second = numbers
+    inside = f"{hour} BETWEEN 0 AND 23 AND {minute} BETWEEN 0 AND 59 AND {second} BETWEEN 0 AND 59"
+    return f"CASE WHEN NOT ({inside}) THEN CAST(bq_error('Invalid time value') AS {kind.duckdb}) ELSE {made} END"
+
+
 @function("DATETIME")
 def datetime_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     args = arguments(c, node, scope, 1, 6)
     if len(args) == 6:
         numbers = [want(c, node, item, INT64).sql for item in args]
-        return Expr(f"make_timestamp({', '.join(numbers[:5])}, CAST({numbers[5]} AS DOUBLE))", DATETIME)
+        made = f"make_timestamp({', '.join(numbers[:5])}, CAST({numbers[5]} AS DOUBLE))"
+        return Expr(_clock(numbers[3:], made, DATETIME), DATETIME)
     if len(args) == 2 and (args[0].type is DATE or (coerce(args[1], TIME) is not None and args[1].type is not STRING)):
         day, clock = want(c, node, args[0], DATE), want(c, node, args[1], TIME)
         return Expr(f"({day.sql} + {clock.sql})", DATETIME)
@@ -148,8 +157,8 @@ def datetime_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
 def time_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     args = arguments(c, node, scope, 1, 3)
     if len(args) == 3:
-        hour, minute, second = (want(c, node, item, INT64).sql for item in args)
-        return Expr(f"make_time({hour}, {minute}, CAST({second} AS DOUBLE))", TIME)
+        hour, minute, second = numbers = [want(c, node, item, INT64).sql for item in args]
+        return Expr(_clock(numbers, f"make_time({hour}, {minute}, CAST({second} AS DOUBLE))", TIME), TIME)
     if len(args) == 2:
         value = want(c, node, args[0], TIMESTAMP)
         return Expr(f"CAST({_civil(value, zone_sql(c, want(c, node, args[1], STRING)))} AS TIME)", TIME)
@@ -165,10 +174,13 @@ def timestamp(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     value = args[0]
     zone = want(c, node, args[1], STRING) if len(args) == 2 else None
     if value.type is STRING:
-        name = zone.sql if zone is not None else "'UTC'"
-        return Expr(f"bq_string_to_timestamp({value.sql}, {name})", TIMESTAMP)
+        if zone is not None:  # text with a zone of its own is refused
+            return Expr(f"bq_civil_to_timestamp(bq_string_to_datetime({value.sql}), {zone.sql})", TIMESTAMP)
+        return Expr(f"bq_string_to_timestamp({value.sql}, 'UTC')", TIMESTAMP)
     if value.type in (DATE, DATETIME):
-        return _back(_civil(value), TIMESTAMP, zone_sql(c, zone))
+        if zone is not None:
+            return Expr(f"bq_civil_to_timestamp({_civil(value)}, {zone.sql})", TIMESTAMP)
+        return _back(_civil(value), TIMESTAMP)
     if (value.type is TIMESTAMP or value.null) and zone is None:
         return cast(value, TIMESTAMP)
     no_signature(c, node, args)
@@ -176,6 +188,11 @@ def timestamp(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
 
 
 def _add(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+    moved = _moved(c, node, scope)
+    return cast(moved, DATETIME) if moved.type is DATE and not node.name.startswith("DATE_") else moved
+
+
+def _moved(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     family, direction = node.name.rsplit("_", 1)
     sign = "+" if direction == "ADD" else "-"
     count(c, node, 2)
@@ -184,7 +201,7 @@ def _add(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     if not isinstance(written, ast.IntervalValue):
         if family == "DATE" and value.type is DATE:
             whole = want(c, node, c.expr(written, scope), INT64)
-            return Expr(f"CAST({value.sql} {sign} CAST({whole.sql} AS INTEGER) AS DATE)", DATE)
+            return ranged(Expr(f"CAST({value.sql} {sign} CAST({whole.sql} AS INTEGER) AS DATE)", DATE))
         c.fail(f"{node.name} needs an INTERVAL", node)
     if written.part not in ADDABLE[value.type.kind]:
         c.fail(
@@ -198,12 +215,12 @@ def _add(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         c.fail(f"Interval value must be coercible to INT64 type but was {amount.type}", written)
     if value.type is TIMESTAMP:
         unit = TIME_PARTS.get(written.part, 86_400_000_000)
-        return Expr(f"({value.sql} {sign} to_microseconds({number.sql} * {unit}))", TIMESTAMP)
+        return ranged(Expr(f"({value.sql} {sign} to_microseconds({number.sql} * {unit}))", TIMESTAMP))
     if value.type is DATE and written.part in ("DAY", "WEEK"):
         days = number.sql if written.part == "DAY" else f"({number.sql} * 7)"
-        return Expr(f"CAST({value.sql} {sign} CAST({days} AS INTEGER) AS DATE)", DATE)
+        return ranged(Expr(f"CAST({value.sql} {sign} CAST({days} AS INTEGER) AS DATE)", DATE))
     moved = f"({value.sql} {sign} {add(number, written.part)})"
-    return Expr(f"CAST({moved} AS {value.type.duckdb})", value.type)
+    return ranged(Expr(f"CAST({moved} AS {value.type.duckdb})", value.type))
 
 
 for _name in ("DATE", "DATETIME", "TIME", "TIMESTAMP"):
@@ -233,6 +250,8 @@ def diff(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     count(c, node, 3)
     family = node.name.removesuffix("_DIFF")
     end, start = (_temporal(c, node, c.expr(item, scope), family) for item in node.args[:2])
+    if end.type is start.type is DATE and family == "DATETIME":
+        end, start = cast(end, DATETIME), cast(start, DATETIME)
     if end.type != start.type:
         _, (end, start) = c.common([end, start], f"function {node.name}", node)
     part, shift = part_of(c, node.args[2])
@@ -273,6 +292,8 @@ def trunc(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     family = node.name.removesuffix("_TRUNC")
     value = _temporal(c, node, c.expr(node.args[0], scope), family)
     part, shift = part_of(c, node.args[1])
+    if value.type is DATE and family != "DATE" and part in _DATE_PARTS:
+        value = cast(value, DATETIME)
     if value.type is DATE and part not in _DATE_PARTS:
         c.fail(f"{node.name} does not support the {part} date part when the argument is DATE type", node.args[1])
     zone = want(c, node, c.expr(node.args[2], scope), STRING) if len(node.args) == 3 else None
@@ -284,7 +305,8 @@ def trunc(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         c.fail(f"{node.name} does not support the {part} date part", node.args[1])
     if value.type is not DATE:
         sql = f"CAST({sql} AS TIMESTAMP)"
-    return _back(sql, value.type, where)
+    moved = _back(sql, value.type, where)
+    return ranged(moved) if part in ("WEEK", "ISOWEEK", "ISOYEAR") else moved
 
 
 @function("TIME_TRUNC")
@@ -302,6 +324,8 @@ def time_trunc(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
 def last_day(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     count(c, node, 1, 2)
     value = _temporal(c, node, c.expr(node.args[0], scope), "DATE")
+    if value.type is TIMESTAMP:
+        no_signature(c, node, [value])
     part, shift = part_of(c, node.args[1]) if len(node.args) == 2 else ("MONTH", 1)
     day = cast(value, DATE).sql
     sql = {
@@ -413,11 +437,16 @@ def format_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     pattern = want(c, node, args[0], STRING)
     value = _temporal(c, node, args[1], family)
     text = constant_text(pattern)
+    kind = family if value.type is DATE else value.type.kind
     if text is not None:
+        text = civil.escape_format(text, kind)
+        pattern = literal(text, STRING)
         try:
             civil.format_civil(text, datetime(2000, 1, 1, tzinfo=UTC))
         except ValueError as error:
             c.fail(str(error), node)
+    else:
+        pattern = Expr(f"bq_escape_format({pattern.sql}, '{kind}')", STRING)
     zone = want(c, node, args[2], STRING) if len(args) == 3 else None
     native = _native_pattern(text) if text is not None else None
     if value.type is TIME:
@@ -439,7 +468,10 @@ define("UNIX_SECONDS", "TIMESTAMP", "INT64", "bq_floor_div(epoch_us({0}), 100000
 define("UNIX_MILLIS", "TIMESTAMP", "INT64", "bq_floor_div(epoch_us({0}), 1000)")
 define("UNIX_MICROS", "TIMESTAMP", "INT64", "epoch_us({0})")
 define("UNIX_DATE", "DATE", "INT64", "date_diff('day', DATE '1970-01-01', {0})")
-define("DATE_FROM_UNIX_DATE", "INT64", "DATE", "CAST(DATE '1970-01-01' + CAST({0} AS INTEGER) AS DATE)")
+define(
+    "DATE_FROM_UNIX_DATE", "INT64", "DATE",
+    ranged(Expr("CAST(DATE '1970-01-01' + CAST({0} AS INTEGER) AS DATE)", DATE)).sql,
+)  # fmt: skip
 define("TIMESTAMP_SECONDS", "INT64", "TIMESTAMP", "make_timestamptz({0} * 1000000)")
 define("TIMESTAMP_MILLIS", "INT64", "TIMESTAMP", "make_timestamptz({0} * 1000)")
 define("TIMESTAMP_MICROS", "INT64", "TIMESTAMP", "make_timestamptz({0})")

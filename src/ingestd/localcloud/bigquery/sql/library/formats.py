@@ -137,6 +137,9 @@ def _printable(kind: SqlType, x: str, *, literal: bool) -> str:
             f"THEN {text} || CASE WHEN regexp_matches({text}, '^-?[0-9]+$') THEN '.0' ELSE '' END"
             f" ELSE 'CAST(\"' || {text} || '\" AS FLOAT64)' END"
         )
+    if kind is FLOAT64:
+        text = f"bq_float64_to_string({x})"
+        return f"{text} || CASE WHEN regexp_matches({text}, '^-?[0-9]+$') THEN '.0' ELSE '' END"
     if kind is STRING:
         return f"CAST(to_json({x}) AS VARCHAR)" if literal else x
     if kind is BYTES:

@@ -117,7 +117,8 @@ def _text(kind: SqlType, x: str, depth: int, *, json_value: bool) -> str:
             assert kind.element is not None
             item = f"_e{depth}"
             listed = f"list_transform({x}, lambda {item}: {inner(kind.element, item)})"
-            return f"'[' || coalesce(array_to_string({listed}, ','), '') || ']'"
+            written = f"'[' || coalesce(array_to_string({listed}, ','), '') || ']'"
+            return f"CASE WHEN {x} IS NULL THEN NULL ELSE {written} END"
         case "STRUCT":
             if not kind.fields:
                 return "'{}'"
@@ -143,7 +144,12 @@ def _text(kind: SqlType, x: str, depth: int, *, json_value: bool) -> str:
         case "BOOL":
             return f"CAST({x} AS VARCHAR)"
         case "NUMERIC" | "BIGNUMERIC":
-            return cast(Expr(x, kind), STRING).sql
+            text = cast(Expr(x, kind), STRING).sql
+            if json_value:
+                return text
+            # What is no whole number that JavaScript holds is written as a string.
+            plain = f"{x} = trunc({x}) AND abs({x}) <= 9007199254740992"
+            return f"CASE WHEN {plain} THEN {text} ELSE '\"' || {text} || '\"' END"
         case "STRING" | "GEOGRAPHY":
             return f"CAST(to_json(CAST({x} AS VARCHAR)) AS VARCHAR)"
         case "BYTES":

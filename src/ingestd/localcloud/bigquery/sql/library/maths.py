@@ -14,10 +14,17 @@ def _guard(condition: str, message: str, body: str) -> str:
     return f"(CASE WHEN {condition} THEN CAST(bq_error({message}) AS DOUBLE) ELSE {body} END)"
 
 
+def _overflow(name: str, arguments: str = "{0}") -> str:
+    """Where finite arguments give an infinite result."""
+    return f"isinf({name}({arguments})) AND " + " AND ".join(f"isfinite({item})" for item in arguments.split(", "))
+
+
 _TEXT = "bq_float64_to_string({0})"
+_BEYOND = "NOT isnan({0}) AND abs({0})"  # to DuckDB a NaN is the largest number
+_SIGN = "CASE WHEN isnan({0}) THEN {0} ELSE CAST(sign({0}) AS DOUBLE) END"
 for _kind, _type in (("INT64", "INT64"), ("NUMERIC", "NUMERIC"), ("BIGNUMERIC", "BIGNUMERIC"), ("FLOAT64", "FLOAT64")):
     define("ABS", _kind, _type, "abs({0})")
-    define("SIGN", _kind, _type, f"CAST(sign({{0}}) AS {SqlType(_kind).duckdb})")
+    define("SIGN", _kind, _type, f"CAST(sign({{0}}) AS {SqlType(_kind).duckdb})" if _kind != "FLOAT64" else _SIGN)
 define("CEIL CEILING", "FLOAT64", "FLOAT64", "ceil({0})")
 define("FLOOR", "FLOAT64", "FLOAT64", "floor({0})")
 define("IS_NAN", "FLOAT64", "BOOL", "isnan({0})")
@@ -30,7 +37,10 @@ define(
     "SQRT", "FLOAT64", "FLOAT64", _guard("{0} < 0", f"'Argument to SQRT cannot be negative: ' || {_TEXT}", "sqrt({0})")
 )
 define("CBRT", "FLOAT64", "FLOAT64", "cbrt({0})")
-define("EXP", "FLOAT64", "FLOAT64", "exp({0})")
+for _name in ("EXP", "SINH", "COSH"):
+    _lower = _name.lower()
+    _message = f"'Floating point error in function: {_name}(' || {_TEXT} || ')'"
+    define(_name, "FLOAT64", "FLOAT64", _guard(_overflow(_lower), _message, f"{_lower}({{0}})"))
 define(
     "LN LOG",
     "FLOAT64",
@@ -45,11 +55,13 @@ define(
 )
 define(
     "LOG", "FLOAT64 FLOAT64", "FLOAT64",
-    _guard("{0} <= 0 OR {1} <= 0 OR {1} = 1", "'Floating point error in function: LOG'", "log({1}, {0})"),
+    _guard("{0} <= 0 OR {1} <= 0 OR {1} = 1", "'Floating point error in function: LOG'",
+           "(CASE WHEN isinf({1}) THEN CAST('nan' AS DOUBLE) ELSE log({1}, {0}) END)"),
 )  # fmt: skip
 define(
     "POW POWER", "FLOAT64 FLOAT64", "FLOAT64",
-    _guard("({0} = 0 AND {1} < 0) OR ({0} < 0 AND isfinite({1}) AND {1} <> floor({1}))",
+    _guard("({0} = 0 AND {1} < 0) OR ({0} < 0 AND isfinite({1}) AND {1} <> floor({1})) OR "
+           f"({_overflow('pow', '{0}, {1}')})",
            f"'Floating point error in function: POW(' || {_TEXT} || ', ' || bq_float64_to_string({{1}}) || ')'",
            "pow({0}, {1})"),
 )  # fmt: skip
@@ -58,22 +70,26 @@ for _kind in ("NUMERIC", "BIGNUMERIC"):
     define("CEIL CEILING", _kind, _kind, f"CAST(ceil({{0}}) AS {_duckdb})")
     define("FLOOR", _kind, _kind, f"CAST(floor({{0}}) AS {_duckdb})")
     define("MOD", f"{_kind} {_kind}", _kind, f"CAST({{0}} % nullif({{1}}, 0) AS {_duckdb})")
-    define("SQRT", _kind, _kind, f"CAST(sqrt(CAST({{0}} AS DOUBLE)) AS {_duckdb})")
-    define(
-        "POW POWER", f"{_kind} {_kind}", _kind, f"CAST(pow(CAST({{0}} AS DOUBLE), CAST({{1}} AS DOUBLE)) AS {_duckdb})"
-    )
-for _name in ("SIN", "COS", "TAN", "ATAN", "SINH", "COSH", "TANH", "ASINH", "COT"):
+    for _name in ("SQRT", "CBRT", "EXP", "LN", "LOG10"):
+        define(_name, _kind, _kind, f"bq_{_kind.lower()}_function('{_name}', {{0}}, 1)")
+    define("LOG", _kind, _kind, f"bq_{_kind.lower()}_function('LN', {{0}}, 1)")
+    for _name in ("LOG", "POW", "POWER"):
+        define(_name, f"{_kind} {_kind}", _kind, f"bq_{_kind.lower()}_function('{_name}', {{0}}, {{1}})")
+for _name in ("SIN", "COS", "TAN", "ATAN", "TANH", "ASINH", "COT"):
     define(_name, "FLOAT64", "FLOAT64", f"{_name.lower()}({{0}})")
 for _name in ("ASIN", "ACOS"):
     define(
         _name,
         "FLOAT64",
         "FLOAT64",
-        _guard("abs({0}) > 1", f"'Floating point error in function: {_name}'", f"{_name.lower()}({{0}})"),
+        _guard(f"{_BEYOND} > 1", f"'Floating point error in function: {_name}'", f"{_name.lower()}({{0}})"),
     )
 define("ACOSH", "FLOAT64", "FLOAT64", _guard("{0} < 1", "'Floating point error in function: ACOSH'", "acosh({0})"))
 define(
-    "ATANH", "FLOAT64", "FLOAT64", _guard("abs({0}) >= 1", "'Floating point error in function: ATANH'", "atanh({0})")
+    "ATANH",
+    "FLOAT64",
+    "FLOAT64",
+    _guard(f"{_BEYOND} >= 1", "'Floating point error in function: ATANH'", "atanh({0})"),
 )
 define("ATAN2", "FLOAT64 FLOAT64", "FLOAT64", "atan2({0}, {1})")
 define("SEC", "FLOAT64", "FLOAT64", "(1 / cos({0}))")
@@ -119,7 +135,7 @@ def safe_negate(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     (value,) = arguments(c, node, scope, 1)
     if not value.type.numeric:
         no_signature(c, node, [value])
-    return attempt(c, [value], lambda values: Expr(f"(- {values[0].sql})", value.type))
+    return attempt(c, [value], lambda values: Expr(f"CAST((- {values[0].sql}) AS {value.type.duckdb})", value.type))
 
 
 @function("COSINE_DISTANCE", "EUCLIDEAN_DISTANCE")

@@ -3,7 +3,7 @@
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.coercion import coerce, supertype
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.names import Expr
+from ingestd.localcloud.bigquery.sql.names import Expr, once, ranged
 from ingestd.localcloud.bigquery.sql.sqltypes import (
     BIGNUMERIC,
     BOOL,
@@ -31,6 +31,8 @@ def binary(c: ExpressionCompiler, node: ast.Binary, left: Expr, right: Expr) -> 
             _mismatch(c, node, left, right)
             raise AssertionError
         return Expr(f"({a.sql} {op} {b.sql})", BOOL)
+    if any(isinstance(item, ast.Literal) and item.kind == "NULL" for item in (node.left, node.right)):
+        c.fail(f"Operands of {op} cannot be literal NULL", node)
     if op in _COMPARISONS:
         return c.compare(op, left, right, node)
     result = _special(op, left, right)
@@ -55,8 +57,9 @@ def arithmetic(c: ExpressionCompiler, node: ast.Node, op: str, left: Expr, right
     b = coerce(right, kind) if kind is not None and kind.numeric else None
     if a is None or b is None or kind is None:
         c.fail(f"No matching signature for operator {op} for argument types: {left.type}, {right.type}", node)
-    if op == "/" and kind is FLOAT64:
-        return Expr(f"bq_divide({a.sql}, {b.sql})", FLOAT64)
+    if kind is FLOAT64:
+        body = "bq_divide(_n.a, _n.b)" if op == "/" else f"bq_finite(_n.a {op} _n.b, _n.a, _n.b)"
+        return Expr(once(body, a=a.sql, b=b.sql), FLOAT64)
     if kind in (NUMERIC, BIGNUMERIC) and op in "*/":
         name = "multiply" if op == "*" else "divide"
         return Expr(f"bq_{kind.kind.lower()}_{name}({a.sql}, {b.sql})", kind)
@@ -70,16 +73,19 @@ def _special(op: str, left: Expr, right: Expr) -> Expr | None:
     if op == "+" and right.type is DATE and coerce(left, INT64) is not None and not left.null:
         left, right = right, left
     if left.type is DATE and right.type is INT64:
-        return Expr(f"CAST(({left.sql} {op} CAST({right.sql} AS INTEGER)) AS DATE)", DATE) if op in "+-" else None
+        days = Expr(f"CAST(({left.sql} {op} CAST({right.sql} AS INTEGER)) AS DATE)", DATE)
+        return ranged(days) if op in "+-" else None
     if op == "+" and left.type is INTERVAL and right.type in (DATE, DATETIME, TIMESTAMP):
         left, right = right, left
     if right.type is INTERVAL and op in "+-":
         if left.type is INTERVAL:
             return Expr(f"({left.sql} {op} {right.sql})", INTERVAL)
         if left.type in (DATE, DATETIME):
-            return Expr(f"(CAST({left.sql} AS TIMESTAMP) {op} {right.sql})", DATETIME)
+            return ranged(Expr(f"(CAST({left.sql} AS TIMESTAMP) {op} {right.sql})", DATETIME))
         if left.type is TIMESTAMP:
-            return Expr(f"({left.sql} {op} {right.sql})", TIMESTAMP)
+            months = "CAST(bq_error('TIMESTAMP +/- INTERVAL does not take months or years') AS TIMESTAMPTZ)"
+            body = f"CASE WHEN bq_interval_months(_n.b) <> 0 THEN {months} ELSE _n.a {op} _n.b END"
+            return ranged(Expr(once(body, a=left.sql, b=right.sql), TIMESTAMP))
     if op == "-" and left.type == right.type:
         if left.type is DATE:
             return Expr(f"to_days(CAST(date_diff('day', {right.sql}, {left.sql}) AS INTEGER))", INTERVAL)

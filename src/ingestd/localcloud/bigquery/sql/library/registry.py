@@ -82,7 +82,8 @@ def match(c: ExpressionCompiler, node: ast.Call, args: list[Expr]) -> Expr:
 
 
 # How far a conversion goes: INT64 rather becomes FLOAT64, but NUMERIC stays exact while it can.
-_STEPS = {("INT64", "FLOAT64"): 2, ("INT64", "NUMERIC"): 3, ("INT64", "BIGNUMERIC"): 4, ("NUMERIC", "BIGNUMERIC"): 5}
+_STEPS = {("INT64", "FLOAT64"): 2, ("INT64", "NUMERIC"): 3, ("INT64", "BIGNUMERIC"): 4, ("NUMERIC", "BIGNUMERIC"): 5,
+          ("FLOAT64", "NUMERIC"): 8, ("FLOAT64", "BIGNUMERIC"): 9}  # fmt: skip
 
 
 def _cost(value: Expr, kind: SqlType) -> int:

@@ -1,5 +1,7 @@
 """String and BYTES functions. Positions count characters in a STRING and bytes in BYTES, starting at 1."""
 
+import re
+
 from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
@@ -17,8 +19,10 @@ from ingestd.localcloud.bigquery.sql.names import Expr, Scope
 from ingestd.localcloud.bigquery.sql.runtime import strings as runtime
 from ingestd.localcloud.bigquery.sql.sqltypes import BOOL, BYTES, INT64, STRING, array_of
 
-define("UPPER", "STRING", "STRING", "upper({0})")
-define("LOWER", "STRING", "STRING", "lower({0})")
+for _name in ("UPPER", "LOWER"):  # a letter may become several, which DuckDB does not know
+    _lower = _name.lower()
+    _other = f"CASE WHEN strlen({{0}}) = length({{0}}) THEN {_lower}({{0}}) ELSE bq_{_lower}({{0}}) END"
+    define(_name, "STRING", "STRING", _other)
 define("LENGTH CHAR_LENGTH CHARACTER_LENGTH", "STRING", "INT64", "length({0})")
 define("LENGTH BYTE_LENGTH OCTET_LENGTH", "BYTES", "INT64", "octet_length({0})")
 define("BYTE_LENGTH OCTET_LENGTH", "STRING", "INT64", "octet_length(encode({0}))")
@@ -43,7 +47,10 @@ for _kind, _duckdb, _size in (("STRING", "VARCHAR", "length"), ("BYTES", "BLOB",
         f"CASE WHEN {{1}} < 0 THEN {_negative} WHEN {_check} THEN {_large} "
         f"ELSE repeat({{0}}, CASE WHEN {_check} THEN 0 ELSE {{1}} END) END",
     )
-define("ASCII", "STRING", "INT64", "CASE WHEN {0} = '' THEN 0 ELSE ascii({0}) END")
+define(
+    "ASCII", "STRING", "INT64", "CASE WHEN {0} = '' THEN 0 WHEN ascii({0}) > 127 "
+    "THEN CAST(bq_error('Non-ASCII character in ASCII(' || {0} || ')') AS BIGINT) ELSE ascii({0}) END",
+)  # fmt: skip
 define("UNICODE", "STRING", "INT64", "CASE WHEN {0} = '' THEN 0 ELSE unicode({0}) END")
 define("CHR", "INT64", "STRING", "bq_code_points_to_string([{0}])")
 define("SOUNDEX", "STRING", "STRING", "bq_soundex({0})")
@@ -63,7 +70,7 @@ define("EDIT_DISTANCE", "BYTES BYTES", "INT64", "bq_edit_distance_bytes({0}, {1}
 define("TO_HEX", "BYTES", "STRING", "lower(hex({0}))")
 define("FROM_HEX", "STRING", "BYTES", "bq_from_hex({0})")
 define("TO_BASE64", "BYTES", "STRING", "to_base64({0})")
-define("FROM_BASE64", "STRING", "BYTES", "from_base64({0})")
+define("FROM_BASE64", "STRING", "BYTES", "from_base64({0} || repeat('=', (4 - length({0}) % 4) % 4))")
 define("TO_BASE32", "BYTES", "STRING", "bq_base32({0})")
 define("FROM_BASE32", "STRING", "BYTES", "bq_from_base32({0})")
 define("SAFE_CONVERT_BYTES_TO_STRING", "BYTES", "STRING", "bq_safe_convert({0})")
@@ -76,6 +83,7 @@ define("FARM_FINGERPRINT", "BYTES", "INT64", "bq_farm_fingerprint_bytes({0})")
 for _name in ("MD5", "SHA1", "SHA256", "SHA512"):
     define(_name, "STRING", "BYTES", f"bq_hash('{_name.lower()}', encode({{0}}))")
     define(_name, "BYTES", "BYTES", f"bq_hash('{_name.lower()}', {{0}})")
+_OPTIONAL = re.compile(r"\)[?*{]|\|")
 define("REGEXP_EXTRACT REGEXP_SUBSTR", "STRING STRING INT64", "STRING", "bq_regexp_extract({0}, {1}, {2}, 1)")
 define("REGEXP_EXTRACT REGEXP_SUBSTR", "STRING STRING INT64 INT64", "STRING", "bq_regexp_extract({0}, {1}, {2}, {3})")
 define("REGEXP_INSTR", "STRING STRING", "INT64", "bq_regexp_instr({0}, {1}, 1, 1, 0)")
@@ -112,7 +120,9 @@ def regexp_extract(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     args = arguments(c, node, scope, 2, 4)
     value, pattern = want(c, node, args[0], STRING), want(c, node, args[1], STRING)
     text = _constant_pattern(c, node, pattern)
-    if len(args) == 2 and text is not None:
+    # A group that took no part is NULL; DuckDB does not tell it from an empty one.
+    optional = text is not None and runtime.one_group(text) == 1 and _OPTIONAL.search(text) is not None
+    if len(args) == 2 and text is not None and not optional:
         found = f"regexp_extract({value.sql}, {pattern.sql}, {runtime.one_group(text)})"
         return Expr(f"(CASE WHEN regexp_matches({value.sql}, {pattern.sql}) THEN {found} END)", STRING)
     numbers = [want(c, node, item, INT64).sql for item in args[2:]]
@@ -125,7 +135,8 @@ def regexp_extract_all(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> E
     args = arguments(c, node, scope, 2)
     value, pattern = want(c, node, args[0], STRING), want(c, node, args[1], STRING)
     text = _constant_pattern(c, node, pattern)
-    if text is not None:
+    plain = text is not None and runtime.pattern(text).search("") is None
+    if text is not None and plain and not (runtime.one_group(text) == 1 and _OPTIONAL.search(text)):
         return Expr(f"regexp_extract_all({value.sql}, {pattern.sql}, {runtime.one_group(text)})", array_of(STRING))
     return Expr(f"bq_regexp_extract_all({value.sql}, {pattern.sql})", array_of(STRING))
 
@@ -173,7 +184,7 @@ def substr(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     value = want(c, node, args[0], STRING)
     body = f"bq_substr({value.sql}, {position.sql})"
     if length is not None:
-        body = f"{check.format('VARCHAR')}left({body}, {length.sql}) END"
+        body = f"{check.format('VARCHAR')}left({body}, nullif(least(coalesce({length.sql}, -1), 2147483647), -1)) END"
     return Expr(f"({body})", STRING)
 
 
@@ -226,7 +237,10 @@ def pad(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     error = f"CAST(bq_error('{node.name} length cannot be negative, and the pattern cannot be empty') AS VARCHAR)"
     large = f"CAST(bq_error('Output of {node.name} exceeds max allowed output size of 1MB') AS VARCHAR)"
     body = f"{node.name.lower()}({value.sql}, CAST(least({length.sql}, 1048576) AS INTEGER), {filler})"
-    checks = f"WHEN {length.sql} < 0 OR {filler} = '' THEN {error} WHEN {length.sql} > 1048576 THEN {large}"
+    checks = (
+        f"WHEN {value.sql} IS NULL OR {length.sql} IS NULL THEN NULL WHEN {length.sql} < 0 OR {filler} = '' "
+        f"THEN {error} WHEN {length.sql} > 1048576 THEN {large}"
+    )
     return Expr(f"(CASE {checks} ELSE {body} END)", STRING)
 
 

@@ -9,13 +9,11 @@ from zoneinfo import ZoneInfo
 
 from ingestd.localcloud.bigquery.sql.runtime.registry import runtime
 
-_DATE = r"(\d{1,4})-(\d{1,2})-(\d{1,2})"
-_TIME = r"(\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,9}))?"
-_TIME_ONLY = re.compile(rf"\s*{_TIME}\s*$")
-_DATETIME = re.compile(rf"\s*{_DATE}(?:[ Tt]{_TIME})?\s*$")
-_TIMESTAMP = re.compile(
-    rf"\s*{_DATE}(?:[ Tt]{_TIME})?\s*([Zz]|[+-]\d{{1,2}}(?::?\d{{2}})?|[A-Za-z][A-Za-z0-9_+/:-]*)?\s*$"
-)
+_DATE = r"(\d{4})-(\d{1,2})-(\d{1,2})"
+_TIME = r"(\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{0,6}))?"
+_DATE_ONLY, _TIME_ONLY = re.compile(_DATE), re.compile(_TIME)
+_DATETIME = re.compile(rf"{_DATE}(?:[ Tt]{_TIME})?")
+_TIMESTAMP = re.compile(rf"{_DATE}(?:[ Tt]{_TIME}([Zz]|[+-]\d{{1,2}}(?::?\d{{2}})?| [A-Za-z][A-Za-z0-9_+/:-]*)?)?")
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?$", re.IGNORECASE)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -60,16 +58,16 @@ def _civil(match: re.Match[str]) -> datetime:
 
 @runtime("bq_string_to_date", "VARCHAR", "DATE")
 def parse_date(text: str) -> date:
-    match = _DATETIME.match(text)
+    match = _DATE_ONLY.fullmatch(text)
     with contextlib.suppress(ValueError):
         if match is not None:
-            return _civil(match).date()
+            return date(int(match[1]), int(match[2]), int(match[3]))
     raise ValueError(f"Invalid date: '{text}'")
 
 
 @runtime("bq_string_to_time", "VARCHAR", "TIME")
 def parse_time(text: str) -> time:
-    match = _TIME_ONLY.match(text)
+    match = _TIME_ONLY.fullmatch(text)
     with contextlib.suppress(ValueError):
         if match is not None:
             return time(int(match[1]), int(match[2]), int(match[3]), _micros(match[4]))
@@ -78,7 +76,7 @@ def parse_time(text: str) -> time:
 
 @runtime("bq_string_to_datetime", "VARCHAR", "TIMESTAMP")
 def parse_datetime(text: str) -> datetime:
-    match = _DATETIME.match(text)
+    match = _DATETIME.fullmatch(text)
     with contextlib.suppress(ValueError):
         if match is not None:
             return _civil(match)
@@ -87,11 +85,35 @@ def parse_datetime(text: str) -> datetime:
 
 @runtime("bq_string_to_timestamp", "VARCHAR VARCHAR", "TIMESTAMPTZ")
 def parse_timestamp(text: str, default_zone: str) -> datetime:
-    match = _TIMESTAMP.match(text)
+    match = _TIMESTAMP.fullmatch(text)
     with contextlib.suppress(ValueError, OverflowError):
         if match is not None:
-            return _civil(match).replace(tzinfo=zone(match[8] or default_zone)).astimezone(UTC)
+            return _civil(match).replace(tzinfo=zone((match[8] or default_zone).strip())).astimezone(UTC)
     raise ValueError(f"Invalid timestamp: '{text}'")
+
+
+@runtime("bq_civil_to_timestamp", "TIMESTAMP VARCHAR", "TIMESTAMPTZ")
+def civil_to_timestamp(moment: datetime, zone_name: str) -> datetime:
+    """A civil time that a zone has twice is the first of them; to DuckDB it is the second."""
+    return moment.replace(tzinfo=zone(zone_name)).astimezone(UTC)
+
+
+# Format elements that say nothing about a type stay as they are written.
+_FOREIGN = {
+    "DATE": re.compile(r"%%|%(?:[EO]?[cHIklMPpRrSsTXZz]|E\*S|E\d+S)"),
+    "TIME": re.compile(r"%%|%(?:[EO]?[AaBbhCcDdeFGgjmQsUuVWwxYyZz]|E4Y)"),
+    "DATETIME": re.compile(r"%%|%[EO]?[Zz]"),
+}
+
+
+@runtime("bq_escape_format", "VARCHAR VARCHAR", "VARCHAR")
+def escape_format(pattern: str, kind: str) -> str:
+    foreign = _FOREIGN.get(kind)
+    return (
+        pattern
+        if foreign is None
+        else foreign.sub(lambda found: found[0] if found[0] == "%%" else f"%{found[0]}", pattern)
+    )
 
 
 _EXPANSIONS = {
@@ -111,6 +133,8 @@ def format_civil(pattern: str, moment: datetime) -> str:
 
 
 def _element(code: str, at: datetime) -> str:
+    if code == "F":  # the year has four digits here, and as many as it needs in %Y
+        return format_civil("%E4Y-%m-%d", at)
     if code in _EXPANSIONS:
         return format_civil(_EXPANSIONS[code], at)
     if code[0] == "E" and code[-1] == "S":
@@ -146,7 +170,7 @@ _WRITERS: dict[str, Callable[[datetime], str]] = {
     "C": lambda at: f"{at.year // 100:02d}",
     "d": lambda at: f"{at.day:02d}",
     "e": lambda at: f"{at.day:2d}",
-    "G": lambda at: str(at.isocalendar().year),
+    "G": lambda at: f"{at.isocalendar().year:04d}",
     "g": lambda at: f"{at.isocalendar().year % 100:02d}",
     "H": lambda at: f"{at.hour:02d}",
     "I": lambda at: f"{at.hour % 12 or 12:02d}",
@@ -239,17 +263,17 @@ def _read_element(code: str) -> str:
     if code in names:
         return f"({names[code]})"
     if code[0] == "E" and code.endswith("S"):
-        return r"\s*(\d{1,2}(?:\.\d+)?)" if code != "E0S" else r"\s*(\d{1,2})"
+        return r"\s*(\d{1,2}+(?:\.\d+)?)" if code != "E0S" else r"\s*(\d{1,2}+)"
     simple = {
-        "Y": r"([+-]?\d{1,4})", "E4Y": r"(\d{4})", "y": r"(\d{1,2})", "j": r"(\d{1,3})", "s": r"(-?\d+)",
+        "Y": r"([+-]?\d{1,4}+)", "E4Y": r"(\d{4})", "y": r"(\d{1,2}+)", "j": r"(\d{1,3}+)", "s": r"(-?\d+)",
         "Q": r"([1-4])", "p": "([AP]M)", "P": "([AP]M)", "z": r"(Z|[+-]\d{1,2}:?\d{0,2})",
         "Ez": r"(Z|[+-]\d{1,2}:?\d{0,2})",
-        "Z": r"([A-Za-z][A-Za-z0-9_+/-]*)", "C": r"(\d{1,2})", "G": r"(\d{4})", "u": r"([1-7])", "w": r"([0-6])",
+        "Z": r"([A-Za-z][A-Za-z0-9_+/-]*)", "C": r"(\d{1,2}+)", "G": r"(\d{4})", "u": r"([1-7])", "w": r"([0-6])",
     }  # fmt: skip
     if code in simple:
         return r"\s*" + simple[code]
     if code in "deHIklMmSUVW" or (code[0] == "O" and len(code) == 2):
-        return r"\s*(\d{1,2})"
+        return r"\s*(\d{1,2}+)"
     raise ValueError(f"Invalid format element: %{code}")
 
 

@@ -58,7 +58,17 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"invalid literal {name}")
 
 
-_raw_decoder = json.JSONDecoder(parse_float=RawNumber, parse_int=RawNumber, parse_constant=_no_constant)
+def _first(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a name that is there twice, the first counts."""
+    found: dict[str, Any] = {}
+    for name, value in members:
+        found.setdefault(name, value)
+    return found
+
+
+_raw_decoder = json.JSONDecoder(
+    object_pairs_hook=_first, parse_float=RawNumber, parse_int=RawNumber, parse_constant=_no_constant
+)
 
 
 def _int(text: str) -> int | float:
@@ -66,7 +76,7 @@ def _int(text: str) -> int | float:
     return value if -(2**63) <= value < 2**64 else float(text)
 
 
-_decoder = json.JSONDecoder(parse_int=_int, parse_constant=_no_constant)
+_decoder = json.JSONDecoder(object_pairs_hook=_first, parse_int=_int, parse_constant=_no_constant)
 
 
 def _load_text(text: str) -> Any:

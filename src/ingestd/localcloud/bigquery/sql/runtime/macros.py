@@ -31,7 +31,6 @@ MACROS = {
     "bq_string_to_float64(x)": r"""
         CASE WHEN NOT regexp_full_match(x,
                   '(?i)\s*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)\s*')
-                  OR (isinf(TRY_CAST(trim(x) AS DOUBLE)) AND NOT contains(lower(x), 'inf'))
              THEN CAST(bq_error('Bad double value: ' || x) AS DOUBLE)
              ELSE CAST(trim(x) AS DOUBLE) END""",
     "bq_round_float(x, n)": "CASE WHEN isfinite(x) THEN bq_round(x, n) ELSE x END",
@@ -42,10 +41,14 @@ MACROS = {
     "bq_week_start(d, shift)": "CAST(d - CAST((bq_days(d) + shift) % 7 AS INTEGER) AS DATE)",
     "bq_week_diff(a, b, shift)": "((bq_days(a) + shift) // 7 - (bq_days(b) + shift) // 7)",
     "bq_week_number(d, shift)": "((datepart('doy', d) + 6 - (bq_days(d) + shift) % 7) // 7)",
+    # Numbers that are finite do not make one that is not.
+    "bq_finite(x, a, b)": """
+        CASE WHEN isinf(x) AND isfinite(a) AND isfinite(b) THEN CAST(bq_error('double overflow') AS DOUBLE)
+             ELSE x END""",
     "bq_divide(a, b)": """
         CASE WHEN b = 0 THEN CAST(bq_error('division by zero: ' || bq_float64_to_string(a) || ' / '
                                            || bq_float64_to_string(b)) AS DOUBLE)
-             ELSE a / b END""",
+             ELSE bq_finite(a / b, a, b) END""",
     "bq_int_divide(a, b)": """
         CASE WHEN b = 0 THEN CAST(bq_error('division by zero: ' || CAST(a AS VARCHAR) || ' / '
                                            || CAST(b AS VARCHAR)) AS BIGINT)
@@ -55,7 +58,9 @@ MACROS = {
                                            || CAST(b AS VARCHAR) || ')') AS BIGINT)
              ELSE a % b END""",
     "bq_substr(s, pos)": """
-        CASE WHEN pos > 0 THEN substr(s, pos) WHEN -pos >= length(s) OR pos = 0 THEN s ELSE right(s, -pos) END""",
+        CASE WHEN pos IS NULL THEN NULL WHEN pos > 0 THEN substr(s, least(pos, 2147483647))
+             WHEN pos = 0 OR pos <= -length(s) THEN s
+             ELSE right(s, -greatest(pos, -2147483647)) END""",
     "bq_top_count(h, n)": """
         list_transform(
             list_reverse_sort(list_transform(map_entries(h), lambda e: struct_pack(c := e.value, k := e.key)))[1:n],

@@ -2,7 +2,8 @@
 
 import math
 import re
-from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation, localcontext
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Context, Decimal, DivisionByZero, InvalidOperation, Overflow, localcontext
 
 from ingestd.localcloud.bigquery.sql.runtime.registry import runtime
 
@@ -35,15 +36,12 @@ def parse_int64(text: str) -> int:
 def parse_float64(text: str) -> float:
     if not _FLOAT.match(text):
         raise ValueError(f"Bad double value: {text}")
-    value = float(text)
-    if math.isinf(value) and "inf" not in text.lower():
-        raise ValueError(f"Bad double value: {text}")
-    return value
+    return float(text)
 
 
 @runtime("bq_string_to_bool", "VARCHAR", "BOOLEAN")
 def parse_bool(text: str) -> bool:
-    lowered = text.strip().lower()
+    lowered = text.lower()
     if lowered not in ("true", "false"):
         raise ValueError(f"Bad bool value: {text}")
     return lowered == "true"
@@ -82,14 +80,14 @@ def parse_bignumeric(text: str) -> Decimal:
 def float_to_numeric(value: float) -> Decimal:
     if not math.isfinite(value):
         raise ValueError(f"Illegal conversion of non-finite floating point number to numeric: {float_string(value)}")
-    return _fit(Decimal(repr(value)), float_string(value), "NUMERIC", _NUMERIC_STEP, _NUMERIC_LIMIT)
+    return _fit(Decimal(value), float_string(value), "NUMERIC", _NUMERIC_STEP, _NUMERIC_LIMIT)
 
 
 @runtime("bq_float64_to_bignumeric", "DOUBLE", "DECIMAL(38,18)")
 def float_to_bignumeric(value: float) -> Decimal:
     if not math.isfinite(value):
         raise ValueError(f"Illegal conversion of non-finite floating point number to bignumeric: {float_string(value)}")
-    return _fit(Decimal(repr(value)), float_string(value), "BIGNUMERIC", _BIGNUMERIC_STEP, _BIGNUMERIC_LIMIT)
+    return _fit(Decimal(value), float_string(value), "BIGNUMERIC", _BIGNUMERIC_STEP, _BIGNUMERIC_LIMIT)
 
 
 @runtime("bq_float64_to_int64", "DOUBLE", "BIGINT")
@@ -152,21 +150,56 @@ def bignumeric_divide(left: Decimal, right: Decimal) -> Decimal:
     return _arithmetic("BIGNUMERIC", left, "/", right, _BIGNUMERIC_STEP, _BIGNUMERIC_LIMIT)
 
 
+_DECIMAL = Context(prec=90, rounding=ROUND_HALF_UP)
+_FUNCTIONS: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
+    "SQRT": lambda x, _: _DECIMAL.sqrt(x),
+    "CBRT": lambda x, _: _DECIMAL.power(x.copy_abs(), _DECIMAL.divide(1, 3)).copy_sign(x),
+    "EXP": lambda x, _: _DECIMAL.exp(x),
+    "LN": lambda x, _: _DECIMAL.ln(x),
+    "LOG10": lambda x, _: _DECIMAL.log10(x),
+    "LOG": lambda x, base: _DECIMAL.divide(_DECIMAL.ln(x), _DECIMAL.ln(base)),
+    "POW": _DECIMAL.power,
+    "POWER": _DECIMAL.power,
+}
+
+
+def _function(kind: str, name: str, x: Decimal, y: Decimal, step: Decimal, limit: Decimal) -> Decimal:
+    wrong = f"{kind} error in function: {name}({plain(x)})"
+    if name.startswith(("LN", "LOG")) and x <= 0:
+        raise ValueError(wrong)
+    try:
+        value = _FUNCTIONS[name](x, y)
+    except (InvalidOperation, DivisionByZero, Overflow):
+        raise ValueError(wrong) from None
+    return _fit(value, plain(x), kind, step, limit)
+
+
+@runtime("bq_numeric_function", "VARCHAR DECIMAL(38,9) DECIMAL(38,9)", "DECIMAL(38,9)")
+def numeric_function(name: str, x: Decimal, y: Decimal) -> Decimal:
+    """SQRT, EXP, LN, LOG10, LOG and POW of NUMERIC, exact to its last digit."""
+    return _function("NUMERIC", name, x, y, _NUMERIC_STEP, _NUMERIC_LIMIT)
+
+
+@runtime("bq_bignumeric_function", "VARCHAR DECIMAL(38,18) DECIMAL(38,18)", "DECIMAL(38,18)")
+def bignumeric_function(name: str, x: Decimal, y: Decimal) -> Decimal:
+    return _function("BIGNUMERIC", name, x, y, _BIGNUMERIC_STEP, _BIGNUMERIC_LIMIT)
+
+
 @runtime("bq_round", "DOUBLE BIGINT", "DOUBLE")
 def round_float(value: float, digits: int) -> float:
-    """Half away from zero at a decimal place."""
+    """Half away from zero at a decimal place, of the number that the FLOAT64 is: 2.675 lies below its tie."""
     if not math.isfinite(value) or digits > 308:
         return value
-    with localcontext(Context(prec=800, rounding=ROUND_HALF_UP)):
-        return float(Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits)))
+    with localcontext(Context(prec=1200, rounding=ROUND_HALF_UP)):
+        return float(Decimal(value).quantize(Decimal(1).scaleb(-digits)))
 
 
 @runtime("bq_trunc", "DOUBLE BIGINT", "DOUBLE")
 def trunc_float(value: float, digits: int) -> float:
     if not math.isfinite(value) or digits > 308:
         return value
-    with localcontext(Context(prec=800, rounding="ROUND_DOWN")):
-        return float(Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits)))
+    with localcontext(Context(prec=1200, rounding="ROUND_DOWN")):
+        return float(Decimal(value).quantize(Decimal(1).scaleb(-digits)))
 
 
 def _pad(text: str, flags: str, width: str) -> str:

@@ -60,7 +60,10 @@ def regexp_extract(value: str, regexp: str, position: int, occurrence: int) -> s
 @runtime("bq_regexp_extract_all", "VARCHAR VARCHAR", "VARCHAR[]")
 def regexp_extract_all(value: str, regexp: str) -> list[str]:
     group = one_group(regexp)
-    return [match.group(group) or "" for match in pattern(regexp).finditer(value)]
+    if not value:
+        return [match.group(group) or "" for match in pattern(regexp).finditer(value)]
+    found = pattern(regexp).finditer(value)  # but for the empty text at its end
+    return [match.group(group) or "" for match in found if match.start() < len(value) or match.group()]
 
 
 @runtime("bq_regexp_instr", "VARCHAR VARCHAR BIGINT BIGINT BIGINT", "BIGINT")
@@ -106,6 +109,16 @@ def replacement(text: str, groups: int) -> tuple[str | int, ...]:
             raise ValueError("Invalid REGEXP_REPLACE pattern")
         at += 2
     return tuple(parts)
+
+
+@runtime("bq_upper", "VARCHAR", "VARCHAR")
+def upper(value: str) -> str:
+    return value.upper()
+
+
+@runtime("bq_lower", "VARCHAR", "VARCHAR")
+def lower(value: str) -> str:
+    return value.lower()
 
 
 @runtime("bq_initcap", "VARCHAR VARCHAR", "VARCHAR", nulls=True)
