@@ -139,7 +139,7 @@ IF(k < 3, CAST('nan' AS FLOAT64), f) >= 1000
 IF(k < 3, CAST('nan' AS FLOAT64), f) > g
 IF(k < 3, CAST('nan' AS FLOAT64), f) = IF(k < 3, CAST('nan' AS FLOAT64), f)
 IF(k < 3, CAST('nan' AS FLOAT64), f) != IF(k < 3, CAST('nan' AS FLOAT64), f)
-IF(k < 3, CAST('nan' AS FLOAT64), f) = NULL
+IF(k < 3, CAST('nan' AS FLOAT64), f) = CAST(NULL AS FLOAT64)
 IF(k < 3, CAST('nan' AS FLOAT64), f) > f
 IF(k < 3, CAST('nan' AS FLOAT64), f) BETWEEN -5 AND 5
 IF(k < 3, CAST('nan' AS FLOAT64), f) NOT BETWEEN -5 AND 5
@@ -342,7 +342,7 @@ FARM_FINGERPRINT(s)
 FARM_FINGERPRINT(y)
 MOD(ABS(FARM_FINGERPRINT(CONCAT(s, u, js))), 10)
 FARM_FINGERPRINT(REPEAT(CONCAT(s, 'ab'), 9)) IS NULL
-ASCII(u)
+ASCII(SUBSTR(num, 1, 1))
 UNICODE(u)
 CHR(233)
 TO_CODE_POINTS(CONCAT(u, 'é'))

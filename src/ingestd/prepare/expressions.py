@@ -8,6 +8,7 @@ Spark, so a rule can be checked before it runs (`unsupported`).
 A parameter (`@name`) becomes a typed literal; no text of a rule or of a file's name is ever pasted into SQL.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -127,6 +128,8 @@ def unsupported(text: str) -> list[str]:
     return list(checker.found)
 
 
+_NULLABLE = frozenset(["AND", "OR", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"])
+
 # The parts of each kind of node that its method reads.
 _PLAIN = frozenset(["this", "expression", "expressions"])
 _READ: dict[type[exp.Expr], frozenset[str]] = {
@@ -195,6 +198,10 @@ def type_of(node: exp.Expr) -> SqlType:
     if node.expressions:
         raise ExpressionError(f"type {_KINDS[name]} with parameters is not available on Spark")
     return _KINDS[name]
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)
 
 
 class Compiler:
@@ -322,6 +329,8 @@ class Compiler:
         return Value(f"(- {value.sql})", value.type)
 
     def negation(self, node: exp.Not, scope: Scope) -> Value:
+        if isinstance(node.this, exp.Null):
+            raise ExpressionError("the operand of NOT cannot be a literal NULL")
         return Value(f"(NOT {self.typed(node.this, scope, BOOL, 'the operand of NOT').sql})", BOOL)
 
     def bitwise_not(self, node: exp.BitwiseNot, scope: Scope) -> Value:
@@ -335,6 +344,8 @@ class Compiler:
         value = self.compile(spine[-1].this, scope)
         for item in reversed(spine):
             symbol = operators.OPERATORS[type(item)]
+            if symbol not in _NULLABLE and isinstance(item.this, exp.Null) | isinstance(item.expression, exp.Null):
+                raise ExpressionError(f"the operands of {symbol} cannot be a literal NULL")
             if isinstance(item.expression, exp.Interval):
                 value = self._moved(item, value, scope)
                 continue
@@ -354,6 +365,8 @@ class Compiler:
         return REGISTRY[f"{name}_{direction}"].handler(Call(self, f"{name}_{direction}", args, inside))
 
     def like(self, node: exp.Like, scope: Scope) -> Value:
+        if isinstance(node.this, exp.Null) or isinstance(node.expression, exp.Null):
+            raise ExpressionError("the operands of LIKE cannot be a literal NULL")
         value = self.typed(node.this, scope, STRING, "the left side of LIKE")
         quantified = isinstance(node.expression, exp.Any | exp.All)
         written = node.expression.this if quantified else node.expression
@@ -361,9 +374,10 @@ class Compiler:
         if isinstance(written, exp.Paren):
             items = [written.this]
         patterns = [self.typed(item, scope, STRING, "a pattern of LIKE") for item in items]
-        parts = [fill(r"(@0 LIKE @1 ESCAPE '\\')", value, pattern) for pattern in patterns]
-        joined = (" AND " if isinstance(node.expression, exp.All) else " OR ").join(parts)
-        return Value(f"(NOT ({joined}))" if node.args.get("negate") else f"({joined})", BOOL)
+        # NOT LIKE ANY holds when one of the patterns does not match.
+        word = "NOT LIKE" if node.args.get("negate") else "LIKE"
+        parts = [fill(rf"(@0 {word} @1 ESCAPE '\\')", value, pattern) for pattern in patterns]
+        return Value(f"({(' AND ' if isinstance(node.expression, exp.All) else ' OR ').join(parts)})", BOOL)
 
     def between(self, node: exp.Between, scope: Scope) -> Value:
         written = [self.compile(item, scope) for item in (node.this, node.args["low"], node.args["high"])]
@@ -448,7 +462,12 @@ class Compiler:
         return cast(value, target, safe=safe)
 
     def json_literal(self, node: exp.ParseJSON, scope: Scope) -> Value:
-        return Value(text_sql(str(node.this.this)), JSON, simple=True)
+        try:
+            value = json.loads(str(node.this.this), parse_constant=_no_constant)
+        except ValueError:
+            raise ExpressionError(f"{str(node.this.this)!r} is no JSON") from None
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+        return Value(text_sql(text), JSON, simple=True)
 
     def bracket(self, node: exp.Bracket, scope: Scope) -> Value:
         base = self.compile(node.this, scope)

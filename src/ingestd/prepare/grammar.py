@@ -41,6 +41,7 @@ def parse(text: str) -> exp.Expr:
     """The expression's tree; raises `ExpressionError` when it is none. The tree is shared: never change it."""
     if len(text) > _LONG:
         raise ExpressionError(f"an expression of {len(text)} characters is too long")
+    _check_literals(text)
     try:
         # In parentheses nothing is a statement, and a comment at the end ends with its line.
         tree = parse_one(f"({text}\n)", read=_GoogleSql)
@@ -51,6 +52,32 @@ def parse(text: str) -> exp.Expr:
     if isinstance(tree.this, exp.Alias):  # `a DESCC`: nothing has a name of its own here
         raise ExpressionError(f"not a GoogleSQL expression: unexpected {tree.this.alias!r} at its end")
     return tree.this if isinstance(tree, exp.Paren) else tree
+
+
+# A literal, or what may look as if it had one inside.
+_LITERAL = re.compile(
+    r"""--[^\n]*|\#[^\n]*|/\*.*?\*/|`(?:[^`\\]|\\.)*`|"""
+    r"""(?P<kind>\b(?:[rR][bB]?|[bB][rR]?))?(?P<quote>'''|\"\"\"|'|\")(?P<text>(?:\\.|(?!(?P=quote)).)*)(?P=quote)""",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(
+    r"\\(?:([abfnrtv\\?\"'`\n]|[0-3][0-7]{2}|[xX][0-9a-fA-F]{2})|(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})|(.))", re.DOTALL
+)
+
+
+def _check_literals(text: str) -> None:
+    """What sqlglot takes for a literal, and GoogleSQL does not."""
+    end = -1
+    for found in _LITERAL.finditer(text):
+        if found["quote"] is None:
+            continue
+        kind = (found["kind"] or "").lower()
+        if found.start() == end:
+            raise ExpressionError("not a GoogleSQL expression: two literals without a space between them")
+        end = found.end()
+        for escape in _ESCAPE.finditer(found["text"]) if "r" not in kind else ():
+            if escape[3] is not None or (escape[2] is not None and "b" in kind):
+                raise ExpressionError(f"not a GoogleSQL expression: illegal escape sequence {escape[0]}")
 
 
 def _complaint(error: Exception) -> str:

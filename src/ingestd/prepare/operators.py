@@ -7,7 +7,7 @@ from typing import Protocol
 from sqlglot import exp
 
 from ingestd.prepare.sqltypes import BOOL, BYTES, DATE, FLOAT64, INT64, NUMERIC, STRING, SqlType
-from ingestd.prepare.values import ExpressionError, Value, cast, coerce, fill, fresh, supertype
+from ingestd.prepare.values import ExpressionError, Value, cast, coerce, fill, fresh, ranged, supertype
 
 OPERATORS: dict[type[exp.Expr], str] = {
     exp.And: "AND", exp.Or: "OR", exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
@@ -81,7 +81,8 @@ def binary(c: Common, op: str, left: Value, right: Value) -> Value:
     if op == "+" and right.type is DATE and left.type is INT64:
         left, right = right, left
     if left.type is DATE and right.type is INT64 and op in "+-":
-        return Value(fill(f"date_{'add' if op == '+' else 'sub'}(@0, CAST(@1 AS INT))", left, right), DATE)
+        moved = fill(f"date_{'add' if op == '+' else 'sub'}(@0, CAST(@1 AS INT))", left, right)
+        return ranged(Value(moved, DATE))
     return arithmetic(op, left, right)
 
 

@@ -53,7 +53,7 @@ _HOLDS: dict[str, frozenset[str]] = {
     "DATETIME": frozenset(["TIMESTAMP", "STRING"]),
     "TIMESTAMP": frozenset(["DATETIME", "STRING"]),
     "TIME": frozenset(["STRING"]),
-    "STRING": frozenset(["INT64", "FLOAT64", "NUMERIC", "BIGNUMERIC", "BOOL", "DATE", "DATETIME", "TIMESTAMP"]),
+    "STRING": frozenset(["INT64", "FLOAT64", "NUMERIC", "BIGNUMERIC", "BOOL", "DATE", "TIME", "DATETIME", "TIMESTAMP"]),
 }
 _WIDE = frozenset(["STRING", "FLOAT64", "NUMERIC", "BIGNUMERIC", "TIMESTAMP", "DATETIME"])
 

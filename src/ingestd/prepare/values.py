@@ -39,11 +39,13 @@ from ingestd.prepare.sqltypes import (
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _NAMES = count()
 _MARK = re.compile(r"@(\d)")
-_CIVIL = re.compile(
-    r"\s*(\d{1,4})-(\d{1,2})-(\d{1,2})(?:[ Tt](\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,9}))?)?\s*"
-    r"([Zz]|[+-]\d{1,2}(?::?\d{2})?|[A-Za-z][A-Za-z0-9_+/:-]*)?\s*"
-)
-_CLOCK = re.compile(r"\s*(\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,9}))?\s*")
+_DAY_TEXT = r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
+_TIME_TEXT = r"([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:\.([0-9]{1,6}))?"
+# Names that Java has and the time zone database has not.
+_JAVA_ZONES = "A[CEGRS]T|BET|[BCIJNPSV]ST|C[ANT]T|E[AC]T|IET|MIT|NET|P[LNR]T"
+_ZONE_TEXT = rf"([Zz]|[+-][0-9]{{1,2}}(?::?[0-9]{{2}})?| (?!(?:{_JAVA_ZONES})$)[A-Za-z][A-Za-z0-9_+/:-]*)"
+_CIVIL = re.compile(rf"{_DAY_TEXT}(?:[ Tt]{_TIME_TEXT}{_ZONE_TEXT}?)?")
+_CLOCK = re.compile(_TIME_TEXT)
 
 
 class ExpressionError(ValueError):
@@ -61,6 +63,7 @@ class Value:
     constant: object = None  # its Python value, when it is known
     null: bool = False
     members: "tuple[Value, ...] | None" = None  # of an ARRAY or STRUCT written out
+    raises: bool = False  # ERROR(): of whatever type its surroundings want; `constant` is the SQL that fails
 
 
 _SHORT = 160  # characters that are rather repeated: Spark computes what is the same once, as long as it compiles it
@@ -137,7 +140,7 @@ def parse_text(text: str, kind: SqlType) -> Value | None:
     with suppress(ValueError, InvalidOperation, OverflowError):
         if kind is NUMERIC:
             number = Decimal(text.strip())
-            if number.is_finite() and abs(number) < 10**29:
+            if number.is_finite() and number.copy_abs() < 10**29:
                 return literal(number.quantize(Decimal("1e-9"), context=Context(80, ROUND_HALF_UP)), NUMERIC)
             return None
         if kind is TIME:
@@ -148,13 +151,15 @@ def parse_text(text: str, kind: SqlType) -> Value | None:
         found = _CIVIL.fullmatch(text)
         if found is None or kind not in (DATE, DATETIME, TIMESTAMP) or (found[8] and kind is not TIMESTAMP):
             return None
+        if kind is DATE and found[4]:
+            return None
         numbers = [int(found[index] or 0) for index in range(1, 7)]
         moment = datetime(*numbers, _micros(found[7]), tzinfo=UTC)  # type: ignore[misc, arg-type]
         if kind is DATE:
             return literal(moment.date(), DATE)
         if kind is DATETIME:
             return literal(moment.replace(tzinfo=None), DATETIME)
-        return literal(moment.replace(tzinfo=_zone(found[8] or "UTC")).astimezone(UTC), TIMESTAMP)
+        return literal(moment.replace(tzinfo=_zone((found[8] or "UTC").strip())).astimezone(UTC), TIMESTAMP)
     return None
 
 
@@ -184,6 +189,8 @@ def coerce(value: Value, target: SqlType) -> Value | None:
         return value
     if source.kind == target.kind and ANY_STRUCT in (source, target):
         return replace(value, type=target, members=None)
+    if value.raises:
+        return Value(f"CAST({value.constant} AS {target.spark})", target)
     if value.literal and isinstance(value.constant, str) and source is STRING:
         return parse_text(value.constant, target) if target in (DATE, DATETIME, TIME, TIMESTAMP) else None
     if value.literal and isinstance(value.constant, int) and source is INT64 and target.numeric:
@@ -238,7 +245,7 @@ def array_value(items: Sequence[Value], element: SqlType) -> Value:
 
 def supertype(items: Sequence[Value]) -> SqlType | None:
     """The type that all of these convert to: branches of CASE, elements of an array."""
-    typed = [item for item in items if not item.null]
+    typed = [item for item in items if not item.null and not item.raises]
     if not typed:
         return INT64
     candidates: list[SqlType] = []
@@ -249,7 +256,7 @@ def supertype(items: Sequence[Value]) -> SqlType | None:
         candidates.sort(key=lambda kind: NUMERIC_ORDER[kind.kind])
     for candidate in candidates:
         if all(coerce(item, candidate) is not None for item in typed):
-            return candidate
+            return _named_as(candidate, typed[0].type)
     if all(kind.numeric for kind in candidates):
         return FLOAT64
     if {kind.kind for kind in candidates} == {"STRUCT"} and len({len(kind.fields) for kind in candidates}) == 1:
@@ -263,13 +270,32 @@ def supertype(items: Sequence[Value]) -> SqlType | None:
     return None
 
 
+def _named_as(kind: SqlType, first: SqlType) -> SqlType:
+    """The fields of a STRUCT have the names that the first of several gives them."""
+    if kind.kind != "STRUCT" or len(first.fields) != len(kind.fields):
+        return kind
+    return struct_of((name, inner) for (name, _), (_, inner) in zip(first.fields, kind.fields, strict=True))
+
+
+_FIRST_AND_LAST = {
+    "DATE": ("DATE'0001-01-01'", "DATE'9999-12-31'"),
+    "DATETIME": ("TIMESTAMP_NTZ'0001-01-01 00:00:00'", "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'"),
+    "TIMESTAMP": ("TIMESTAMP'0001-01-01 00:00:00+00:00'", "TIMESTAMP'9999-12-31 23:59:59.999999+00:00'"),
+}
+
+
+def ranged(value: Value, *, safe: bool = False) -> Value:
+    """A computed date or time, which fails outside the years 1 to 9999; Spark has others as well."""
+    first, last = _FIRST_AND_LAST[value.type.kind]
+    failing = "NULL" if safe else f"raise_error('{value.type} value out of range')"
+    return Value(fill(f"IF(@0 < {first} OR @0 > {last}, {failing}, @0)", value), value.type)
+
+
 def _spoil(pattern: str) -> str:
     """`@0` unchanged when it matches, made unreadable when it does not."""
     return f"regexp_replace(@0, {text_sql('(?s)^(?!' + pattern + r'$).*$')}, '!')"
 
 
-_CIVIL_TEXT = r"\s*\d{4}-\d{1,2}-\d{1,2}([ Tt]\d{1,2}:\d{1,2}:\d{1,2}(\.\d{1,9})?)?\s*"
-_ZONE_TEXT = r"([Zz]|[+-]\d{1,2}(:?\d{2})?|[A-Za-z][A-Za-z0-9_+/:-]*)?\s*"
 _FLOAT = r"\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:nan|inf|infinity))\s*"
 _FRACTION = "regexp_replace(regexp_replace(date_format(@0, 'yyyy-MM-dd HH:mm:ss.SSSSSS'), '000$', ''), '[.]000$', '')"
 # A TIME is text that sorts as the times do: six digits where there is a fraction.
@@ -284,35 +310,44 @@ _FLOAT_TEXT = (
     "IF(abs(@0) < 1, '-', '+'), regexp_replace(regexp_replace(CAST(@0 AS STRING), '^.*E-?', ''), '^(.)$', '0$1')) "
     "ELSE regexp_replace(CAST(CAST(@0 AS DECIMAL(38, 20)) AS STRING), '[.]?0+$', '') END"
 )
-_FINITE = (
-    f"CASE WHEN abs(CAST({_spoil(_FLOAT)} AS DOUBLE)) = double('Infinity') AND NOT contains(lower(@0), 'inf') "
-    f"THEN {{}} ELSE CAST({_spoil(_FLOAT)} AS DOUBLE) END"
-)
 _DECIMAL = "IF(isnan(@0) OR abs(@0) = double('Infinity'), {}, CAST(@0 AS DECIMAL(38,9)))"
 _TO_INT = "CAST(round(@0) AS BIGINT)"
-_BOOL = "CASE lower(trim(@0)) WHEN 'true' THEN TRUE WHEN 'false' THEN FALSE "
+_FLOAT_TO_INT = "IF(@0 >= 9223372036854775807D, {}, CAST(round(@0) AS BIGINT))"  # 2**63 itself is none
+_HEXADECIMAL = r"\s*[+-]?0[xX][0-9a-fA-F]+\s*"
+_TEXT_TO_INT = (
+    f"CASE WHEN @0 RLIKE {text_sql('^' + _HEXADECIMAL + '$')} THEN CAST(IF(contains(@0, '-'), -1, 1) * "
+    "CAST(conv(regexp_extract(@0, '[xX]([0-9a-fA-F]+)', 1), 16, 10) AS DECIMAL(20,0)) AS BIGINT) "
+    "ELSE CAST(" + _spoil(r"\s*[+-]?\d+\s*") + " AS BIGINT) END"
+)
+_BOOL = "CASE lower(@0) WHEN 'true' THEN TRUE WHEN 'false' THEN FALSE "
 
 # (source, target): (what CAST does, what SAFE_CAST does); one text when the second only needs CAST → TRY_CAST.
 _CASTS: dict[tuple[str, str], str | tuple[str, str]] = {
-    ("STRING", "INT64"): "CAST(" + _spoil(r"\s*[+-]?\d+\s*") + " AS BIGINT)",
-    ("STRING", "FLOAT64"): (
-        _FINITE.format("raise_error(concat('Bad double value: ', @0))"),
-        _FINITE.format("NULL").replace("CAST(", "TRY_CAST("),
-    ),
+    ("STRING", "INT64"): (_TEXT_TO_INT, _TEXT_TO_INT.replace("CAST(", "TRY_CAST(")),
+    ("STRING", "FLOAT64"): f"CAST({_spoil(_FLOAT)} AS DOUBLE)",
     ("STRING", "NUMERIC"): "CAST(" + _spoil(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*") + " AS DECIMAL(38,9))",
     ("STRING", "BOOL"): (
         _BOOL + "ELSE IF(@0 IS NULL, NULL, raise_error(concat('Bad bool value: ', @0))) END", _BOOL + "END",
     ),
     ("STRING", "BYTES"): "CAST(@0 AS BINARY)",
-    ("STRING", "DATE"): f"CAST({_spoil(_CIVIL_TEXT)} AS DATE)",
-    ("STRING", "DATETIME"): f"CAST({_spoil(_CIVIL_TEXT)} AS TIMESTAMP_NTZ)",
-    ("STRING", "TIMESTAMP"): f"CAST({_spoil(_CIVIL_TEXT + _ZONE_TEXT)} AS TIMESTAMP)",
+    ("STRING", "DATE"): f"CAST({_spoil(_DAY_TEXT)} AS DATE)",
+    ("STRING", "TIME"): _CLOCK_TEXT.replace(
+        "@0", f"CAST(concat('1970-01-01 ', {_spoil(_TIME_TEXT)}) AS TIMESTAMP_NTZ)"
+    ),
+    ("STRING", "DATETIME"): f"CAST({_spoil(f'{_DAY_TEXT}([ Tt]{_TIME_TEXT})?')} AS TIMESTAMP_NTZ)",
+    ("STRING", "TIMESTAMP"): (
+        f"CAST(regexp_replace({_spoil(f'{_DAY_TEXT}([ Tt]{_TIME_TEXT}{_ZONE_TEXT}?)?')}, '(?<=[0-9])z$', 'Z') "
+        "AS TIMESTAMP)"
+    ),
     ("INT64", "STRING"): "CAST(@0 AS STRING)",
     ("INT64", "FLOAT64"): "CAST(@0 AS DOUBLE)",
     ("INT64", "NUMERIC"): "CAST(@0 AS DECIMAL(38,9))",
     ("INT64", "BOOL"): "(@0 <> 0)",
     ("FLOAT64", "STRING"): _FLOAT_TEXT,
-    ("FLOAT64", "INT64"): _TO_INT,
+    ("FLOAT64", "INT64"): (
+        _FLOAT_TO_INT.format("raise_error('double out of int64 range')"),
+        _FLOAT_TO_INT.format("NULL").replace("CAST(", "TRY_CAST("),
+    ),
     ("FLOAT64", "NUMERIC"): (
         _DECIMAL.format("raise_error('a number that is not finite is no NUMERIC')"),
         _DECIMAL.format("NULL").replace("CAST(", "TRY_CAST("),
@@ -355,6 +390,11 @@ def cast(value: Value, target: SqlType, *, safe: bool = False) -> Value:
         parsed = parse_text(value.constant, target)
         if parsed is not None:
             return Value(parsed.sql, target, simple=True)
+    if value.literal and isinstance(value.constant, float) and target is NUMERIC and math.isfinite(value.constant):
+        # A literal is taken as it is written, any other FLOAT64 as the number that it is.
+        parsed = parse_text(repr(value.constant), NUMERIC)
+        if parsed is not None:
+            return Value(parsed.sql, target, simple=True)
     if source.kind == target.kind == "STRUCT" and len(source.fields) == len(target.fields):
         found = _struct(value, target, lambda member, kind: cast(member, kind, safe=safe))
         assert found is not None
@@ -395,6 +435,7 @@ __all__ = [
     "fresh",
     "literal",
     "parse_text",
+    "ranged",
     "struct_members",
     "struct_value",
     "supertype",

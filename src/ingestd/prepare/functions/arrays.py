@@ -100,7 +100,8 @@ def includes(call: Call) -> Value:
     if isinstance(call.nodes[1], exp.Lambda):
         body = _lambda(call, call.nodes[1], element)
         return Value(f"(size(filter({value.sql}, {call.want(body, BOOL).sql})) > 0)", BOOL)
-    return Value(fill(f"coalesce({contains('@0', '@1', element)}, FALSE)", value, call.typed(1, element)), BOOL)
+    found = f"coalesce({contains('@0', '@1', element)}, FALSE)"
+    return Value(fill(f"IF(@0 IS NULL OR @1 IS NULL, NULL, {found})", value, call.typed(1, element)), BOOL)
 
 
 def _lambda(call: Call, node: exp.Expr, element: SqlType) -> Value:
@@ -170,5 +171,8 @@ def generate_dates(call: Call) -> Value:
         backwards = amount < 0
     empty = f"@0 {'<' if backwards else '>'} @1"
     some = f"IF({empty}, CAST(array() AS ARRAY<DATE>), sequence(@0, @1, {step}))"
+    if step.endswith("MONTH"):  # GoogleSQL goes on from the day before, which may have become the 29th for good
+        late = "raise_error('GENERATE_DATE_ARRAY by months from after the 28th is not available on Spark')"
+        some = f"IF(day(@0) > 28 AND NOT ({empty}), {late}, {some})"
     template = f"IF(@0 IS NULL OR @1 IS NULL, NULL, {some})"
     return Value(fill(template, start, stop), array_of(DATE))

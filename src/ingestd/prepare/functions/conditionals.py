@@ -58,7 +58,8 @@ def extreme(call: Call) -> Value:
 def error(call: Call) -> Value:
     """An untyped NULL with a side effect: it converts to whatever its surroundings want."""
     (message,) = call.values(1)
-    return Value(f"CAST(raise_error({call.want(message, STRING).sql}) AS BIGINT)", INT64)
+    failing = f"raise_error({call.want(message, STRING).sql})"
+    return Value(f"CAST({failing} AS BIGINT)", INT64, constant=failing, raises=True)
 
 
 @function("RANGE_BUCKET", safe=True)
@@ -70,7 +71,11 @@ def range_bucket(call: Call) -> Value:
     item = coerce(Value("_b", bounds.type.element, simple=True), kind)
     assert item is not None
     missing = "@0 IS NULL OR @1 IS NULL" + (" OR isnan(@0)" if kind.kind == "FLOAT64" else "")
-    template = f"IF({missing}, NULL, CAST(size(filter(@1, _b -> {item.sql} <= @0)) AS BIGINT))"
+    unsorted = "raise_error('Elements in input array to RANGE_BUCKET must be in ascending order')"
+    template = (
+        f"CASE WHEN {missing} THEN NULL WHEN exists(@1, _b -> _b IS NULL) OR @1 <> array_sort(@1) THEN {unsorted} "
+        f"ELSE CAST(size(filter(@1, _b -> {item.sql} <= @0)) AS BIGINT) END"
+    )
     return Value(fill(template, value, bounds), INT64)
 
 

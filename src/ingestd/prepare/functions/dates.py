@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from ingestd.prepare.functions.registry import NEVER_FAILS, Call, define, function
 from ingestd.prepare.sqltypes import DATE, DATETIME, INT64, JSON, STRING, TIME, TIMESTAMP, SqlType
-from ingestd.prepare.values import ExpressionError, Value, cast, coerce, fill, text_sql
+from ingestd.prepare.values import ExpressionError, Value, cast, coerce, fill, ranged, text_sql
 
 _WEEKDAYS = ("SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY")
 TIME_PARTS = {
@@ -135,6 +135,11 @@ def _interval(call: Call, node: exp.Expr) -> tuple[Value, str]:
 
 
 def _add(call: Call) -> Value:
+    moved = _moved(call)
+    return cast(moved, DATETIME) if moved.type is DATE and not call.name.startswith("DATE_") else moved
+
+
+def _moved(call: Call) -> Value:
     family, direction = call.name.rsplit("_", 1)
     call.count(2)
     value = temporal(call, call.value(0), family)
@@ -146,15 +151,15 @@ def _add(call: Call) -> Value:
     if part in _MONTHS and value.type is not TIMESTAMP:
         months = f"CAST({signed} * {_MONTHS[part]} AS INT)"
         if value.type is DATE:
-            return Value(fill(f"add_months(@0, {months})", value, amount), DATE)
-        return Value(fill(f"(@0 + make_ym_interval(0, {months}))", value, amount), DATETIME)
+            return ranged(Value(fill(f"add_months(@0, {months})", value, amount), DATE))
+        return ranged(Value(fill(f"(@0 + make_ym_interval(0, {months}))", value, amount), DATETIME))
     if part in _DAYS and value.type is DATE:
-        return Value(fill(f"date_add(@0, CAST({signed} * {_DAYS[part]} AS INT))", value, amount), DATE)
+        return ranged(Value(fill(f"date_add(@0, CAST({signed} * {_DAYS[part]} AS INT))", value, amount), DATE))
     if part == "DAY" or (part == "WEEK" and value.type is DATETIME):
         hours = f"{signed} * {_DAYS[part] * 24}"
-        return Value(fill(f"timestampadd(HOUR, {hours}, @0)", value, amount), value.type)
+        return ranged(Value(fill(f"timestampadd(HOUR, {hours}, @0)", value, amount), value.type))
     if part in TIME_PARTS and value.type in (DATETIME, TIMESTAMP):
-        return Value(fill(f"timestampadd({part}, {signed}, @0)", value, amount), value.type)
+        return ranged(Value(fill(f"timestampadd({part}, {signed}, @0)", value, amount), value.type))
     raise ExpressionError(f"{call.name} does not support the date part {part} of {value.type} on Spark")
 
 
@@ -176,6 +181,8 @@ def diff(call: Call) -> Value:
     family = call.name.removesuffix("_DIFF")
     end, start = (temporal(call, call.value(index), family) for index in (0, 1))
     kind, (end, start) = call.compiler.common([end, start], call.name)
+    if kind is DATE and family == "DATETIME":
+        kind, end, start = DATETIME, cast(end, DATETIME), cast(start, DATETIME)
     part, week = date_part(call, call.nodes[2])
     if kind is TIMESTAMP and (part in TIME_PARTS or part == "DAY"):
         unit = TIME_PARTS.get(part, 86_400_000_000)
@@ -213,8 +220,11 @@ def _iso_year_start(day: str, later: int = 0) -> str:
 @function("DATE_TRUNC", "DATETIME_TRUNC", "TIMESTAMP_TRUNC")
 def trunc(call: Call) -> Value:
     call.count(2, 3)
-    value = temporal(call, call.value(0), call.name.removesuffix("_TRUNC"))
+    family = call.name.removesuffix("_TRUNC")
+    value = temporal(call, call.value(0), family)
     part, week = date_part(call, call.nodes[1])
+    if value.type is DATE and family != "DATE" and part not in TIME_PARTS:
+        value = cast(value, DATETIME)
     zone = call.typed(2, STRING) if len(call.nodes) == 3 else None
     if zone is not None and value.type is not TIMESTAMP:
         raise ExpressionError(f"{call.name} takes a time zone only for TIMESTAMP")
@@ -232,6 +242,8 @@ def trunc(call: Call) -> Value:
     else:
         raise ExpressionError(f"{call.name} does not support the date part {part} of {value.type}")
     result = _back(sql, value.type)
+    if part in ("WEEK", "ISOWEEK", "ISOYEAR"):
+        result = ranged(result)
     return result if zone is None else Value(f"to_utc_timestamp({result.sql}, {zone.sql})", TIMESTAMP)
 
 
@@ -239,6 +251,8 @@ def trunc(call: Call) -> Value:
 def last_day(call: Call) -> Value:
     call.count(1, 2)
     value = temporal(call, call.value(0), "DATE")
+    if value.type is TIMESTAMP:
+        raise call.mismatch([value])
     part, week = date_part(call, call.nodes[1]) if len(call.nodes) == 2 else ("MONTH", 0)
     day = cast(value, DATE)
     template = {
@@ -298,10 +312,14 @@ define("UNIX_SECONDS", "TIMESTAMP", "INT64", "unix_seconds(@0)", safe=NEVER_FAIL
 define("UNIX_MILLIS", "TIMESTAMP", "INT64", "unix_millis(@0)", safe=NEVER_FAILS)
 define("UNIX_MICROS", "TIMESTAMP", "INT64", "unix_micros(@0)", safe=NEVER_FAILS)
 define("UNIX_DATE", "DATE", "INT64", "CAST(unix_date(@0) AS BIGINT)", safe=NEVER_FAILS)
-define("DATE_FROM_UNIX_DATE", "INT64", "DATE", "date_from_unix_date(CAST(@0 AS INT))")
-define("TIMESTAMP_SECONDS", "INT64", "TIMESTAMP", "timestamp_seconds(@0)")
-define("TIMESTAMP_MILLIS", "INT64", "TIMESTAMP", "timestamp_millis(@0)")
-define("TIMESTAMP_MICROS", "INT64", "TIMESTAMP", "timestamp_micros(@0)", safe=NEVER_FAILS)
+for _name, _sql, _type in (
+    ("DATE_FROM_UNIX_DATE", "date_from_unix_date(CAST(@0 AS INT))", DATE),
+    ("TIMESTAMP_SECONDS", "timestamp_seconds(@0)", TIMESTAMP),
+    ("TIMESTAMP_MILLIS", "timestamp_millis(@0)", TIMESTAMP),
+):
+    define(_name, "INT64", _type.kind, ranged(Value(_sql, _type)).sql)
+_MICROS = Value("timestamp_micros(@0)", TIMESTAMP)
+define("TIMESTAMP_MICROS", "INT64", "TIMESTAMP", ranged(_MICROS).sql, safe=ranged(_MICROS, safe=True).sql)
 
 
 @function("STRING")

@@ -10,6 +10,7 @@ from ingestd.prepare.sqltypes import (
     FLOAT64,
     INT64,
     JSON,
+    NUMERIC,
     STRING,
     TIME,
     TIMESTAMP,
@@ -137,7 +138,7 @@ def _text(kind: SqlType, value: Value, *, exact: bool) -> str:
     if kind.element is not None:
         item = fresh("e")
         inner = f"coalesce({_text(kind.element, Value(item, kind.element, simple=True), exact=exact)}, 'null')"
-        return f"concat('[', coalesce(array_join(transform({value.sql}, {item} -> {inner}), ','), ''), ']')"
+        return f"concat('[', array_join(transform({value.sql}, {item} -> {inner}), ','), ']')"
     if kind.kind == "STRUCT":
         pieces: list[str] = []
         for physical, (name, inner_kind) in zip(kind.physical_names, kind.fields, strict=True):
@@ -152,8 +153,13 @@ def _text(kind: SqlType, value: Value, *, exact: bool) -> str:
         # Larger integers lose digits in JavaScript: they are written as texts.
         large = "@0 > 9007199254740992L OR @0 < -9007199254740992L"
         return fill(f"IF({large}, concat('\"', @0, '\"'), CAST(@0 AS STRING))", value)
-    if kind is BOOL or kind.kind == "NUMERIC":
+    if kind is BOOL or (kind is NUMERIC and exact):
         return cast(value, STRING).sql
+    if kind is NUMERIC:
+        # What is no whole number that JavaScript holds is written as a text.
+        text = cast(Value("@0", kind, simple=True), STRING).sql
+        plain = "@0 = floor(@0) AND abs(@0) <= 9007199254740992BD"
+        return fill(f"IF({plain}, {text}, concat('\"', {text}, '\"'))", value)
     if kind is FLOAT64:
         text = cast(value, STRING).sql
         whole = "IF(@0 RLIKE '^-?[0-9]+$', concat(@0, '.0'), @0)" if exact else "@0"

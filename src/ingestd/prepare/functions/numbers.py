@@ -1,6 +1,6 @@
 """Mathematical functions. Domain errors are errors here, where Spark answers NaN or NULL."""
 
-from ingestd.prepare.functions.registry import NEVER_FAILS, Call, define, function
+from ingestd.prepare.functions.registry import NEVER_FAILS, Call, define, function, refuse
 from ingestd.prepare.operators import arithmetic
 from ingestd.prepare.sqltypes import FLOAT64, INT64, NUMERIC
 from ingestd.prepare.values import ExpressionError, Value, fill
@@ -41,22 +41,29 @@ define("MOD", "NUMERIC NUMERIC", "NUMERIC", "CAST(@0 % @1 AS DECIMAL(38,9))", sa
 define(
     "IEEE_DIVIDE", "FLOAT64 FLOAT64", "FLOAT64",
     f"CASE WHEN @1 <> 0 THEN @0 / @1 WHEN @0 IS NULL OR @1 IS NULL THEN NULL WHEN @0 = 0 OR isnan(@0) "
-    f"THEN double('NaN') ELSE sign(@0) * {_INFINITE} END",
+    f"THEN double('NaN') ELSE sign(@0) * IF(CAST(@1 AS STRING) = '-0.0', -1, 1) * {_INFINITE} END",
     safe=NEVER_FAILS,
 )  # fmt: skip
 _guarded("SQRT", "FLOAT64", "@0 < 0", "sqrt(@0)")
 _guarded("LN", "FLOAT64", "@0 <= 0", "ln(@0)")
 _guarded("LOG", "FLOAT64", "@0 <= 0", "ln(@0)")
-_guarded("LOG", "FLOAT64 FLOAT64", "@0 <= 0 OR @1 <= 0 OR @1 = 1", "(ln(@0) / ln(@1))")
+_guarded("LOG", "FLOAT64 FLOAT64", "@0 <= 0 OR @1 <= 0 OR @1 = 1",
+         f"IF(@1 = {_INFINITE}, double('NaN'), ln(@0) / ln(@1))")  # fmt: skip
 _guarded("LOG10", "FLOAT64", "@0 <= 0", "log10(@0)")
 _guarded("EXP", "FLOAT64", f"exp(@0) = {_INFINITE} AND @0 < {_INFINITE}", "exp(@0)")
 _guarded(
     "POW POWER", "FLOAT64 FLOAT64",
     f"(@0 = 0 AND @1 < 0) OR (@0 < 0 AND abs(@1) < {_INFINITE} AND @1 <> floor(@1)) OR "
-    f"(abs(pow(@0, @1)) = {_INFINITE} AND abs(@0) < {_INFINITE} AND abs(@1) < {_INFINITE})", "pow(@0, @1)",
+    f"(abs(pow(@0, @1)) = {_INFINITE} AND abs(@0) < {_INFINITE} AND abs(@1) < {_INFINITE})",
+    f"IF(@0 = 1 OR (@0 = -1 AND abs(@1) = {_INFINITE}), IF(@1 IS NULL, NULL, 1D), pow(@0, @1))",
 )  # fmt: skip
 define("CBRT", "FLOAT64", "FLOAT64", "cbrt(@0)", safe=NEVER_FAILS)
-for _name in ("SIN", "COS", "TAN", "ATAN", "SINH", "COSH", "TANH", "ASINH"):
+# Of NUMERIC these are NUMERIC, exact to the last digit.
+refuse("SQRT CBRT LN LOG LOG10 EXP", "NUMERIC")
+refuse("LOG POW POWER", "NUMERIC NUMERIC")
+for _name in ("SINH", "COSH"):
+    _guarded(_name, "FLOAT64", f"abs({_name}(@0)) = {_INFINITE} AND abs(@0) < {_INFINITE}", f"{_name}(@0)")
+for _name in ("SIN", "COS", "TAN", "ATAN", "TANH", "ASINH"):
     define(_name, "FLOAT64", "FLOAT64", f"{_name.lower()}(@0)", safe=NEVER_FAILS)
 for _name in ("ASIN", "ACOS"):
     _guarded(_name, "FLOAT64", "abs(@0) > 1", f"{_name.lower()}(@0)")
@@ -80,13 +87,48 @@ def rounding(call: Call) -> Value:
         template = f"CAST(IF(@0 < 0, - floor(- @0, {digits}), floor(@0, {digits})) AS DECIMAL(38,9))"
         return Value(fill(template, args[0]), NUMERIC)
     value = call.want(args[0], FLOAT64)
-    if call.name == "ROUND":
-        return Value(f"round({value.sql}, {digits})", FLOAT64)
     if digits:
-        exact = f"floor(abs(CAST(@0 AS DECIMAL(38,18))), {digits})"
-        return Value(fill(f"IF(abs(@0) < 1e15D, CAST(sign(@0) * {exact} AS DOUBLE), @0)", value), FLOAT64)
+        return _at_digit(call.name, value, digits)
+    if call.name == "ROUND":
+        return Value(f"round({value.sql})", FLOAT64)
     whole = "IF(abs(@0) < 9007199254740992D, CAST(IF(@0 < 0, ceil(@0), floor(@0)) AS DOUBLE), @0)"
     return Value(fill(whole, value), FLOAT64)
+
+
+_SPLIT = 134217729.0  # 2**27 + 1: halves a FLOAT64 into two whose products are exact
+_WHOLE = "4503599627370496D"  # from here on every FLOAT64 is a whole number
+_MOST_DIGITS = 22  # the largest power of ten that a FLOAT64 holds
+
+
+def _halves(sql: str) -> tuple[str, str]:
+    high = f"({_SPLIT!r}D * {sql} - ({_SPLIT!r}D * {sql} - {sql}))"
+    return high, f"({sql} - {high})"
+
+
+def _rest(product: str, a: str, b: float) -> str:
+    """By how much the product of two FLOAT64 was rounded (Dekker)."""
+    high, low = _halves(a)
+    upper = _SPLIT * b - (_SPLIT * b - b)
+    lower = b - upper
+    return f"({low} * {lower!r}D - ((({product} - {high} * {upper!r}D) - {low} * {upper!r}D) - {high} * {lower!r}D))"
+
+
+def _at_digit(name: str, value: Value, digits: int) -> Value:
+    """Rounded or cut at a digit, going by the number that the FLOAT64 is: 2.675 lies below its tie, 2.3 below 2.3."""
+    if abs(digits) > _MOST_DIGITS:
+        raise ExpressionError(f"{name} at {digits} digits is not available on Spark: {_MOST_DIGITS} at most")
+    power = float(10 ** abs(digits))
+    scaled = Value(fill(f"(abs(@0) {'*' if digits > 0 else '/'} {power!r}D)", value), FLOAT64)
+    # What the scaled number lacks to the true one.
+    error = _rest("@1", "abs(@0)", power)
+    if digits < 0:
+        product = f"(@1 * {power!r}D)"
+        error = f"((abs(@0) - {product}) - {_rest(product, '@1', power)}) / {power!r}D"
+    tie, above, below = (0.5, 1, 0) if name == "ROUND" else (0.0, 0, -1)
+    step = f"floor(@1) + IF((@1 - floor(@1) - {tie}D) + {error} >= 0, {above}, {below})"
+    moved = f"sign(@0) * CAST({step} AS DOUBLE) {'/' if digits > 0 else '*'} {power!r}D"
+    keep = f"isnan(@0) OR @1 >= {_WHOLE} OR @0 IS NULL"
+    return Value(fill(f"IF({keep}, @0, {moved})", value, scaled), FLOAT64)
 
 
 @function("SAFE_DIVIDE", "SAFE_MULTIPLY", "SAFE_ADD", "SAFE_SUBTRACT", safe=True)

@@ -7,7 +7,7 @@ therefore read with a regular expression whose groups are put together, and writ
 import re
 from functools import lru_cache
 
-from ingestd.prepare.functions.dates import in_zone, temporal
+from ingestd.prepare.functions.dates import FAMILY, in_zone, temporal
 from ingestd.prepare.functions.registry import Call, function
 from ingestd.prepare.sqltypes import DATE, DATETIME, STRING, TIME, TIMESTAMP, SqlType
 from ingestd.prepare.values import ExpressionError, Value, cast, fill, text_sql
@@ -35,7 +35,7 @@ _JAVA = {
 _PIECES = {
     "C": "lpad(CAST(year(@0) div 100 AS STRING), 2, '0')",
     "e": "lpad(CAST(day(@0) AS STRING), 2, ' ')",
-    "G": "CAST(extract(YEAROFWEEK FROM @0) AS STRING)",
+    "G": "lpad(CAST(extract(YEAROFWEEK FROM @0) AS STRING), 4, '0')",
     "g": "lpad(CAST(extract(YEAROFWEEK FROM @0) % 100 AS STRING), 2, '0')",
     "k": "lpad(CAST(hour(@0) AS STRING), 2, ' ')",
     "l": "lpad(CAST(IF(hour(@0) % 12 = 0, 12, hour(@0) % 12) AS STRING), 2, ' ')",
@@ -62,11 +62,29 @@ def format_(call: Call) -> Value:
     value = temporal(call, call.value(1), family)
     zone = call.typed(2, STRING) if len(call.nodes) == 3 else None
     utc = zone is None or zone.constant == "UTC"
+    if not utc and "s" in _ELEMENT.findall(pattern):
+        raise ExpressionError(f"{call.name}: %s with a time zone is not available on Spark")
     if value.type is TIME:
         local = Value(f"CAST(concat('1970-01-01 ', {value.sql}) AS TIMESTAMP_NTZ)", DATETIME)
     else:
         local = Value(in_zone(value, None if utc else zone), value.type, simple=value.simple and utc)
+    pattern = _escaped(pattern, FAMILY[family] if value.type is DATE else value.type)
     return Value(fill(_written(call, pattern, utc=utc), local), STRING)
+
+
+# Format elements that say nothing about a type stay as they are written.
+_FOREIGN = {
+    DATE: re.compile(r"%%|%(?:[EO]?[cHIklMPpRrSsTXZz]|E\*S|E\d+S)"),
+    TIME: re.compile(r"%%|%(?:[EO]?[AaBbhCcDdeFGgjmQsUuVWwxYyZz]|E4Y)"),
+    DATETIME: re.compile(r"%%|%[EO]?[Zz]"),
+}
+
+
+def _escaped(pattern: str, kind: SqlType) -> str:
+    foreign = _FOREIGN.get(kind)
+    if foreign is None:
+        return pattern
+    return foreign.sub(lambda found: found[0] if found[0] == "%%" else f"%{found[0]}", pattern)
 
 
 def _written(call: Call, pattern: str, *, utc: bool) -> str:
@@ -80,7 +98,7 @@ def _written(call: Call, pattern: str, *, utc: bool) -> str:
             pieces.append(f"date_format(@0, {text_sql(java)})")
             java = ""
 
-    pattern, at = _expand(pattern), 0
+    pattern, at = _expand(pattern.replace("%F", "%E4Y-%m-%d")), 0
     while at < len(pattern):
         found = _ELEMENT.match(pattern, at)
         if found is None or found[1] in _FIXED:
@@ -124,9 +142,9 @@ _NAMES = {
     "days": "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday",
 }
 _READ = {
-    "Y": r"([+-]?\d{1,4})", "E4Y": r"(\d{4})", "y": r"(\d{1,2})", "j": r"(\d{1,3})", "s": r"(-?\d+)",
+    "Y": r"([+-]?\d{1,4}+)", "E4Y": r"(\d{4})", "y": r"(\d{1,2}+)", "j": r"(\d{1,3}+)", "s": r"(-?\d+)",
     "p": "([AaPp][Mm])", "P": "([AaPp][Mm])", "z": r"([Zz]|[+-]\d{1,2}:?\d{0,2})", "Ez": r"([Zz]|[+-]\d{1,2}:?\d{0,2})",
-    "E*S": r"(\d{1,2}(?:\.\d+)?)", **dict.fromkeys("deHIklMmS", r"(\d{1,2})"),
+    "E*S": r"(\d{1,2}+(?:\.\d+)?)", **dict.fromkeys("deHIklMmS", r"(\d{1,2}+)"),
 }  # fmt: skip
 
 _SAME = {"E4Y": "Y", "e": "d", "k": "H", "l": "I", "P": "p", "Ez": "z"}

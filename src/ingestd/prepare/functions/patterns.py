@@ -83,6 +83,29 @@ _POSIX = {
 }  # fmt: skip
 
 
+_SCRIPT = re.compile(r"\\[pP]\{([A-Z][a-z_A-Z]{2,})\}")
+_GROUP = re.compile(r"\((?!\?(?!P?<))")
+
+
+def matches_nothing(pattern: str) -> bool:
+    """Whether it finds an empty text."""
+    return re2.search(pattern, "") is not None
+
+
+def may_be_absent(pattern: str) -> bool:
+    """Whether its only group may take no part in a match; rather yes than no."""
+    text = re.sub(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", lambda found: "_" * len(found[0]), pattern)
+    group = _GROUP.search(text)
+    if group is None:
+        return False
+    depth, end = 1, group.end()
+    while end < len(text) and depth:
+        depth += {"(": 1, ")": -1}.get(text[end], 0)
+        end += 1
+    outside = text[: group.start()] + text[end:]
+    return "|" in outside or re.search(r"\)(?:[?*]|\{0)", ")" + text[end:]) is not None
+
+
 def _escape(rest: str, *, in_class: bool) -> tuple[int, str]:
     code = rest[1:2]
     if code == "s":
@@ -93,6 +116,9 @@ def _escape(rest: str, *, in_class: bool) -> tuple[int, str]:
         raise ExpressionError(f"\\{code} in a regular expression is not available on Spark")
     if code == "v":
         return 2, r"\x0B"
+    script = _SCRIPT.match(rest)
+    if script:  # a script is no block of its name
+        return script.end(), rf"\{code}{{Is{script[1]}}}"
     return 2, "\\" + code
 
 

@@ -121,6 +121,13 @@ def define(names: str, parameters: str, returns: str, template: str, *, safe: st
         REGISTRY[name] = Function(_simple, all(item.safe for item in _SIGNATURES[name]))
 
 
+def refuse(names: str, parameters: str) -> None:
+    """An overload that GoogleSQL has and Spark has not: its arguments must not be taken for those of another."""
+    kinds = tuple(map(_kind, parameters.split()))
+    for name in names.split():
+        _SIGNATURES[name].append(Signature(kinds, kinds[0], "", ""))
+
+
 def _simple(call: Call) -> Value:
     sizes = [len(item.parameters) for item in _SIGNATURES[call.name]]
     call.count(min(sizes), max(sizes))
@@ -141,11 +148,13 @@ def match(call: Call, args: Sequence[Value]) -> Value:
     if best is None:
         raise call.mismatch(args)
     template = best[1].safe if call.safe else best[1].template
+    if not template:
+        raise call.mismatch(args)
     return Value(fill(template, *best[2]), best[1].returns)
 
 
 # How far a conversion goes: INT64 rather becomes FLOAT64, but NUMERIC stays exact while it can.
-_STEPS = {("INT64", "FLOAT64"): 2, ("INT64", "NUMERIC"): 3, ("NUMERIC", "FLOAT64"): 9}
+_STEPS = {("INT64", "FLOAT64"): 2, ("INT64", "NUMERIC"): 3, ("NUMERIC", "FLOAT64"): 9, ("FLOAT64", "NUMERIC"): 8}
 
 
 def _distance(value: Value, kind: SqlType) -> int:

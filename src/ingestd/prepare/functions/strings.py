@@ -3,7 +3,7 @@
 import re
 
 from ingestd.prepare.farmhash import NAME as FARM_FINGERPRINT
-from ingestd.prepare.functions.patterns import java_pattern, java_replacement
+from ingestd.prepare.functions.patterns import java_pattern, java_replacement, matches_nothing, may_be_absent
 from ingestd.prepare.functions.registry import NEVER_FAILS, Call, define, function
 from ingestd.prepare.sqltypes import BOOL, BYTES, FLOAT64, INT64, NUMERIC, STRING, array_of
 from ingestd.prepare.values import ExpressionError, Value, cast, fill, fresh, text_sql
@@ -33,24 +33,41 @@ define(
     f"ELSE {_REPEATED} END",
     safe=f"IF(@1 < 0 OR length(@0) * @1 > 1048576, NULL, {_REPEATED})",
 )  # fmt: skip
-define("ASCII UNICODE", "STRING", "INT64", "CAST(ascii(@0) AS BIGINT)", safe=NEVER_FAILS)
-define("CHR", "INT64", "STRING", "decode(unhex(lpad(hex(@0), 8, '0')), 'UTF-32')")
+define("UNICODE", "STRING", "INT64", "CAST(ascii(@0) AS BIGINT)", safe=NEVER_FAILS)
+define(
+    "ASCII", "STRING", "INT64",
+    "IF(ascii(@0) > 127, raise_error(concat('Non-ASCII character in ASCII(', @0, ')')), CAST(ascii(@0) AS BIGINT))",
+    safe="IF(ascii(@0) > 127, NULL, CAST(ascii(@0) AS BIGINT))",
+)  # fmt: skip
+_CHARACTER = (
+    "IF({0} BETWEEN 55296 AND 57343, raise_error(concat('Invalid codepoint ', {0})), "
+    "decode(unhex(lpad(hex({0}), 8, '0')), 'UTF-32'))"
+)
+define("CHR", "INT64", "STRING", _CHARACTER.format("@0"))
 define(
     "CODE_POINTS_TO_STRING", "ARRAY<INT64>", "STRING",
-    "IF(exists(@0, _p -> _p IS NULL), NULL, "
-    "array_join(transform(@0, _p -> decode(unhex(lpad(hex(_p), 8, '0')), 'UTF-32')), ''))",
+    f"IF(exists(@0, _p -> _p IS NULL), NULL, array_join(transform(@0, _p -> {_CHARACTER.format('_p')}), ''))",
 )  # fmt: skip
 define(
     "TO_CODE_POINTS", "STRING", "ARRAY<INT64>",
     "IF(@0 = '', CAST(array() AS ARRAY<BIGINT>), transform(split(@0, ''), _c -> CAST(ascii(_c) AS BIGINT)))",
     safe=NEVER_FAILS,
 )  # fmt: skip
-define("TRANSLATE", "STRING STRING STRING", "STRING", "translate(@0, @1, @2)")
+define(
+    "TRANSLATE", "STRING STRING STRING", "STRING",
+    "IF(@1 <> '' AND size(split(@1, '')) <> size(array_distinct(split(@1, ''))), "
+    "raise_error('Duplicate character in TRANSLATE source characters'), translate(@0, @1, @2))",
+)  # fmt: skip
 define("EDIT_DISTANCE", "STRING STRING", "INT64", "CAST(levenshtein(@0, @1) AS BIGINT)", safe=NEVER_FAILS)
 define("TO_HEX", "BYTES", "STRING", "lower(hex(@0))", safe=NEVER_FAILS)
 define("FROM_HEX", "STRING", "BYTES", "to_binary(@0, 'hex')", safe="try_to_binary(@0, 'hex')")
 define("TO_BASE64", "BYTES", "STRING", "replace(base64(@0), '\\r\\n', '')", safe=NEVER_FAILS)
-define("FROM_BASE64", "STRING", "BYTES", "to_binary(@0, 'base64')", safe="try_to_binary(@0, 'base64')")
+# The signs that fill it up at its end may be left out.
+_BASE64 = "rpad(@0, length(@0) + pmod(- length(@0), 4), '=')"
+define(
+    "FROM_BASE64", "STRING", "BYTES",
+    f"to_binary({_BASE64}, 'base64')", safe=f"try_to_binary({_BASE64}, 'base64')",
+)  # fmt: skip
 define(
     "SAFE_CONVERT_BYTES_TO_STRING", "BYTES", "STRING", "make_valid_utf8(CAST(@0 AS STRING))", safe=NEVER_FAILS,
 )  # fmt: skip
@@ -167,6 +184,8 @@ def _one_group(call: Call) -> tuple[str, int]:
 def regexp_extract(call: Call) -> Value:
     call.count(2)
     pattern, group = _one_group(call)
+    if group and may_be_absent(call.text(1)):
+        raise ExpressionError(f"{call.name} of a group that may be left out is not available on Spark")
     template = f"IF(regexp_like(@0, {pattern}), regexp_extract(@0, {pattern}, {group}), NULL)"
     return Value(fill(template, call.typed(0, STRING)), STRING)
 
@@ -175,6 +194,8 @@ def regexp_extract(call: Call) -> Value:
 def regexp_extract_all(call: Call) -> Value:
     call.count(2)
     pattern, group = _one_group(call)
+    if matches_nothing(call.text(1)):
+        raise ExpressionError(f"{call.name}: a pattern that matches an empty text is not available on Spark")
     return Value(f"regexp_extract_all({call.typed(0, STRING).sql}, {pattern}, {group})", array_of(STRING))
 
 
