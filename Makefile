@@ -78,6 +78,14 @@ mutants: setup ## Take out the guards one at a time: the test that is named for 
 bench: setup ## Every benchmark, each ending in one line of JSON (ARGS="localcloud" to choose)
 	@$(BIN)/python -m bench $(ARGS)
 
+ORACLE ?= .oracle
+.PHONY: oracle
+oracle: setup ## Both GoogleSQL front ends beside Google's own analyzer (ARGS="--spark --seed 7"; the first time takes minutes)
+	@[ -x $(ORACLE)/bin/python ] || $(BIN)/python -m venv $(ORACLE)
+	@$(ORACLE)/bin/python -c 'import zetasql' 2>/dev/null || $(ORACLE)/bin/python -m pip install -q 'zetasql==0.1.5' || \
+	  { echo "skipped: the package zetasql, Google's analyzer as WebAssembly, cannot be had here"; exit 0; }; \
+	$(ORACLE)/bin/python -c 'import zetasql' 2>/dev/null || exit 0; $(BIN)/python -m tests.googlesql.oracle --python $(ORACLE)/bin/python $(ARGS)
+
 .PHONY: browser
 browser: setup ## A Chromium for the console's tests: Debian's with root, else Playwright's own download
 	@tools/browser $(VENV)
@@ -97,7 +105,7 @@ cluster-test: setup ## Every overlay on a real Kubernetes of one node, where roo
 
 .PHONY: clean
 clean: ## Remove the environment, the local cloud's state and every cache
-	@rm -rf $(VENV) $(STATE) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov dist build
+	@rm -rf $(VENV) $(STATE) $(ORACLE) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov dist build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: help
