@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ SIDE = SideInput("s", "s.id = t.id", select="SELECT 1 AS id")
 
 @pytest.mark.parametrize("keys", [("id",), ("t.id", "Name"), ("`id`",), ("T.`day`",)])
 def test_a_key_of_the_files_own_columns_can_be_looked_at(keys: tuple[str, ...]) -> None:
-    assert len(keys_of(Shaping(unique_columns=keys), COLUMNS)) == len(keys)
+    assert len(keys_of(Shaping(unique_columns=keys), COLUMNS)[0]) == len(keys)
 
 
 @pytest.mark.parametrize(
@@ -48,24 +48,33 @@ def test_a_key_of_the_files_own_columns_can_be_looked_at(keys: tuple[str, ...]) 
         Shaping(unique_columns=("tags",)),
         Shaping(unique_columns=("id", "x")),
         Shaping(unique_columns=("id",), order_by=("x",)),
+        Shaping(unique_columns=("id",), order_by=("name DESC", "LENGTH(name)")),
+        Shaping(unique_columns=("id",), order_by=("name",), transform={"name": "UPPER(t.name)"}),
         Shaping(unique_columns=("id",), criteria="x > 0"),
         Shaping(unique_columns=("id",), transform={"ID": "t.id + 1"}),
         Shaping(unique_columns=("id",), side_inputs=(SIDE,)),
     ],
 )
 def test_whatever_takes_more_than_looking_goes_sparks_way(shaping: Shaping) -> None:
-    assert keys_of(shaping, COLUMNS) == ()
+    assert keys_of(shaping, COLUMNS) == ((), ())
 
 
-def test_rows_of_packed_or_small_files_are_not_kept() -> None:
-    plain = [Unit(0, "a.json", length=distinct.WORTH_BYTES)]
+def test_rows_of_large_packed_files_are_not_kept() -> None:
+    """Nobody knows how many there are."""
+    plain = [Unit(0, "a.json", length=distinct.ALONE_BYTES)]
     assert worthwhile(SourceFormat.JSON, plain)
+    assert worthwhile(SourceFormat.CSV, plain)
     assert not worthwhile(SourceFormat.JSON, [*plain, Unit(1, "b.json.gz")])
     assert not worthwhile(SourceFormat.PARQUET, plain)
-    assert not worthwhile(SourceFormat.CSV, [Unit(0, "a.csv", length=distinct.WORTH_BYTES - 1)])
+    assert worthwhile(SourceFormat.PARQUET, [Unit(0, "a", length=distinct.ALONE_BYTES - 1)])
 
 
-KEYS = {"id": st.none() | st.integers(-2, 2), "name": st.none() | st.sampled_from(["", "a", "ä"])}
+KEYS = {
+    "id": st.none() | st.integers(-2, 2),
+    "name": st.none() | st.sampled_from(["", "a", "ä"]),
+    "on": st.none() | st.booleans(),
+    "at": st.none() | st.sampled_from(["1969-01-01T00:00:00Z", "2026-01-01T00:00:00Z"]),
+}
 ROWS = st.lists(st.fixed_dictionaries(KEYS), max_size=5)
 numbers = count()
 
@@ -77,11 +86,22 @@ numbers = count()
     chance=st.randoms(use_true_random=False),
     shares=st.integers(1, 3),
     keyless=st.booleans(),
+    by=st.lists(
+        st.tuples(st.sampled_from(["id", "name", "day", "on", "at"]), st.booleans(), st.booleans()), max_size=2
+    ),
 )
 def test_the_last_row_of_the_newest_file_is_the_one_that_is_kept(
-    tmp_path: Path, files: list[list[dict[str, Any]]], keys: tuple[str, ...], chance: Any, shares: int, keyless: bool
+    tmp_path: Path,
+    files: list[list[dict[str, Any]]],
+    keys: tuple[str, ...],
+    chance: Any,
+    shares: int,
+    keyless: bool,
+    by: list[tuple[str, bool, bool]],
 ) -> None:
-    """Also when a large file was cut into parts that different workers read, in any order.
+    """Of those that come first in the order asked for, if any is: here, NULLs first or last, and up or down.
+
+    Also when a large file was cut into parts that different workers read, in any order.
 
     Where rows without a key are kept, all of them are.
     """
@@ -100,7 +120,7 @@ def test_the_last_row_of_the_newest_file_is_the_one_that_is_kept(
             size = sum(map(len, piece))
             units.append(Unit(index, path.name, str(path), start, size, part))
             start += size
-    columns = schema("id INT64", "name STRING", "day DATE")
+    columns = schema("id INT64", "name STRING", "day DATE", "on BOOL", "at TIMESTAMP")
     dealt: list[list[Unit]] = [[] for _ in range(shares)]
     for unit in units:
         dealt[chance.randrange(shares)].append(unit)
@@ -110,15 +130,27 @@ def test_the_last_row_of_the_newest_file_is_the_one_that_is_kept(
     assert sum(len(text.splitlines()) for text in told_of) == len(units)
     before = [row for batch in Kept(str(folder), marked=False)(iter([wanted])) for row in batch.to_pylist()]
     newest: dict[Any, dict[str, Any]] = {}
-    for row in sorted(before, key=lambda row: (order[row[FILE]], row[LINE])):
+    rows = sorted(before, key=lambda row: (order[row[FILE]], row[LINE]))
+    for name, down, last in reversed(by):  # the best at the end: there it replaces the others
+        there = sorted((row for row in rows if row[name] is not None), key=lambda row: _sortable(row[name]))
+        groups = [list(group) for _, group in groupby(there, key=lambda row: _sortable(row[name]))]
+        there = [row for group in (groups if down else reversed(groups)) for row in group]
+        absent = [row for row in rows if row[name] is None]
+        rows = [*absent, *there] if last else [*there, *absent]
+    for row in rows:
         key = tuple(row[name] for name in keys)
         newest[(row[FILE], row[LINE]) if keyless and None in key else key] = row
     kinds = {item.name: item for item in columns}
-    dropped = mark(str(folder), shares, [kinds[key] for key in keys], order, keyless)
+    asked = [distinct.By(kinds[name], down, last) for name, down, last in by]
+    dropped = mark(str(folder), shares, [kinds[key] for key in keys], order, keyless, asked)
     after = [row for batch in Kept(str(folder), marked=True)(iter([wanted])) for row in batch.to_pylist()]
     plain = [{name: value for name, value in row.items() if name in kinds} for row in newest.values()]
     assert sorted(map(repr, after)) == sorted(map(repr, plain))
     assert dropped == len(before) - len(after) == sum(map(len, files)) - len(after)
+
+
+def _sortable(value: Any) -> Any:
+    return value.encode() if isinstance(value, str) else value
 
 
 @pytest.fixture
@@ -136,7 +168,7 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
         answers.append(plain(*given))
         return answers[-1]
 
-    monkeypatch.setattr(distinct, "WORTH_BYTES", 0)
+    monkeypatch.setattr(distinct, "ALONE_BYTES", 0)
     monkeypatch.setattr(distinct, "mark", look)
     return answers
 
@@ -172,17 +204,20 @@ async def _prepared(batches: Batches, kind: str, **more: Any) -> tuple[Prepared,
 
 
 @pytest.mark.parametrize("kind", ["NEWLINE_DELIMITED_JSON", "CSV"])
-@pytest.mark.parametrize("most", [FAR, 1])
+@pytest.mark.parametrize("way", ["two jobs", "too many keys", "one task"])
 async def test_either_way_a_batch_becomes_the_same(
-    batches: Batches, marked: list[int | None], monkeypatch: pytest.MonkeyPatch, kind: str, most: int
+    batches: Batches, marked: list[int | None], monkeypatch: pytest.MonkeyPatch, kind: str, way: str
 ) -> None:
     """Rows, what was left out and the verdict on a bad file; also when there turn out to be too many keys."""
-    monkeypatch.setattr(distinct, "MOST_ROWS", most)
+    monkeypatch.setattr(distinct, "MOST_ROWS", 1 if way == "too many keys" else FAR)
+    if way == "one task":
+        monkeypatch.setattr(distinct, "ALONE_BYTES", FAR)
     prepared, rows = await _prepared(batches, kind)
-    assert marked == [220 - 51 if most == FAR else None]
-    monkeypatch.setattr(distinct, "WORTH_BYTES", FAR)
+    assert marked == {"two jobs": [220 - 51], "too many keys": [None], "one task": []}[way]
+    before = len(marked)
+    monkeypatch.setattr(distinct, "worthwhile", lambda *_: False)
     plain, plain_rows = await _prepared(batches, kind)
-    assert len(marked) == 1
+    assert len(marked) == before
     assert rows == plain_rows
     assert sum(map(len, rows)) == 51
     assert (prepared.rows_left_out, prepared.rows_read) == (plain.rows_left_out, plain.rows_read)
@@ -197,9 +232,9 @@ async def test_a_batch_that_has_to_be_read_again_is_not_written_first(
 ) -> None:
     """New columns are known, and a policy that fails is kept, before any row is looked at twice."""
     written: list[str] = []
-    plain = pipeline.output.write
+    plain = pipeline._write_late
     monkeypatch.setattr(
-        pipeline.output, "write", lambda *given, **more: written.append(given[3]) or plain(*given, **more)
+        pipeline, "_write_late", lambda work, *given: written.append(work.target) or plain(work, *given)
     )
     files = [await batches.put("in/a", lines([{"id": 1, "extra": 0.5}, {"id": 1, "extra": 2}]))]
     columns = schema("id INT64")
@@ -223,16 +258,21 @@ async def test_of_files_whose_bad_rows_are_set_aside_the_good_ones_are_compared(
     assert len(prepared.rejected) == 1
 
 
+@pytest.mark.parametrize("alone", [0, FAR])
 async def test_rows_that_take_far_more_room_than_their_files_are_not_kept(
-    spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: int
 ) -> None:
-    monkeypatch.setattr(distinct, "WORTH_BYTES", 0)
+    monkeypatch.setattr(distinct, "ALONE_BYTES", alone)
     marked = []
     monkeypatch.setattr(distinct, "mark", lambda *given: marked.append(given))
+    unkept = []
+    plain = pipeline._unkept
+    monkeypatch.setattr(pipeline, "_unkept", lambda *given: unkept.append(given) or plain(*given))
     batches = Batches(spark, tmp_path)
     wide = schema("id INT64", *(f"c{number} INT64" for number in range(200)))
-    files = [await batches.put(f"{n}.json", lines([{"id": i % 70} for i in range(1500)])) for n in range(2)]
+    files = [await batches.put(f"{n}.json", lines([{"id": i % 70} for i in range(7000)])) for n in range(2)]
     prepared = await batches.prepare(files, wide, shaping=Shaping(unique_columns=("id",)))
     assert [row[0] for row in await batches.loaded(prepared)] == list(range(70))
-    assert prepared.rows_left_out == {"duplicate": 2930}
+    assert prepared.rows_left_out == {"duplicate": 13_930}
     assert not marked
+    assert len(unkept) == 1

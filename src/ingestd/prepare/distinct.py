@@ -1,7 +1,8 @@
 """One row per key, decided by the keys alone, before the rows go through Spark.
 
 Of a large batch, Spark's way (send every row to its key's partition, sort, number) costs as much as reading the files,
-only to drop a few rows. Where the key is made of the files' own columns and the newest row wins, less will do:
+only to drop a few rows. Where the key, and the order in which one row wins, are made of the files' own columns, less
+will do:
 
     1. the workers read the files as ever, but keep the rows in scratch, as Arrow has them, and hand on only reports
     2. the driver looks at the keys, which are mapped into memory, and marks the rows to keep
@@ -9,14 +10,17 @@ only to drop a few rows. Where the key is made of the files' own columns and the
 
 The verdict on every file is known after the first step, so that a batch that has to be read again is not written first.
 Whatever dies in between leaves files in the attempt's own scratch folder. A share that Spark runs twice replaces its
-file with the same content. Keys that are computed, ordered otherwise, filtered or joined before, or too many to look
-at, go Spark's way (`shaping`), and so do rows that take too much room in scratch.
+file with the same content. A small batch is read by one task, which does all three at once (`AtOnce`). Keys that are
+computed, or filtered or joined before, or too many to look at, go Spark's way (`shaping`), but only with the columns
+that it looks at: the others stay in scratch until the rows are written (`writing`). Rows that would take too much room
+there go Spark's way as a whole.
 """
 
+import json
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,16 +30,18 @@ from ingestd.formats.types import Field, Mode, Schema, Type
 from ingestd.model.preparation import Shaping
 from ingestd.prepare import inflate
 from ingestd.prepare.reading import REPORT, Reading, Unit, output_schema
-from ingestd.prepare.shaping import FILE, LINE
+from ingestd.prepare.shaping import FILE, LINE, split_order
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
-WORTH_BYTES = 16 << 20  # a smaller batch is sorted sooner than a second job is started
+ROW = "_ingestd_row"  # BIGINT: a kept row's number, its share's in the upper bits
+ROW_BITS = 40
+ALONE_BYTES = 16 << 20  # a smaller batch is read by one task that looks at the keys itself, in the same job
 MOST_KEPT = 3  # times the files' size: rows with many empty columns take far more room than their text
-_FRAME = 1 << 20  # what Arrow adds, however few rows there are
+_FRAME = 8 << 20  # and what may be taken however small they are
 MOST_ROWS = 8_000_000  # the driver holds about 50 bytes of each
 MOST_KEY_BYTES = 256 << 20
 _TEXT = (SourceFormat.JSON, SourceFormat.CSV)
@@ -45,28 +51,63 @@ _WHOLE = (Type.INT64, Type.DATETIME, Type.TIMESTAMP)
 _NAME = re.compile(r"(?:`?(\w+)`?\.)?`?(\w+)`?")
 
 
-def keys_of(shaping: Shaping, columns: Schema) -> tuple[Field, ...]:
-    """The columns that make the key; none when it takes more than looking at them."""
-    if shaping.criteria or shaping.side_inputs or shaping.order_by:
-        return ()
+@dataclass(frozen=True, slots=True)
+class By:
+    """A column by which rows of one key are ordered: the first wins."""
+
+    column: Field
+    descending: bool
+    nulls_last: bool
+
+
+def keys_of(shaping: Shaping, columns: Schema) -> tuple[tuple[Field, ...], tuple[By, ...]]:
+    """The columns that make the key, and those that order its rows; none when it takes more than looking at them."""
+    nothing: tuple[tuple[Field, ...], tuple[By, ...]] = ((), ())
+    if shaping.criteria or shaping.side_inputs:
+        return nothing
     known = {item.name.lower(): item for item in columns}
+    keys = [_plain_column(text, shaping, known) for text in shaping.unique_columns]
+    order = []
+    for text in shaping.order_by:
+        expression, descending, nulls_last = split_order(text)
+        if (found := _plain_column(expression, shaping, known)) is None:
+            return nothing
+        order.append(By(found, descending, nulls_last))
+    if None in keys:
+        return nothing
+    return tuple(item for item in keys if item is not None), tuple(order)
+
+
+def _plain_column(text: str, shaping: Shaping, known: Mapping[str, Field]) -> Field | None:
+    named = _NAME.fullmatch(text.strip())
+    if named is None or (named[1] and (named[1].lower() != shaping.alias.lower() or named[1].lower() in known)):
+        return None
+    item = known.get(named[2].lower())
     computed = {name.lower() for name in shaping.transform}
-    found = []
-    for text in shaping.unique_columns:
-        named = _NAME.fullmatch(text.strip())
-        if named is None or (named[1] and (named[1].lower() != shaping.alias.lower() or named[1].lower() in known)):
-            return ()
-        item = known.get(named[2].lower())
-        if item is None or item.name.lower() in computed or item.mode is Mode.REPEATED or item.type not in _EXACT:
-            return ()
-        found.append(item)
-    return tuple(found)
+    if item is None or item.name.lower() in computed or item.mode is Mode.REPEATED or item.type not in _EXACT:
+        return None
+    return item
+
+
+def chosen(shaping: Shaping) -> Shaping:
+    """What is left to do once there is one row per key."""
+    return replace(shaping, unique_columns=(), order_by=())
 
 
 def worthwhile(source: SourceFormat, units: Sequence[Unit]) -> bool:
-    """Whether rows may be kept in scratch: not those of files that are far smaller than what is in them."""
+    """Whether rows may be kept in scratch: not those of large files that are far smaller than what is in them."""
     packed = source not in _TEXT or any(unit.name.endswith(inflate.SUFFIXES) for unit in units)
-    return not packed and sum(unit.length for unit in units) >= WORTH_BYTES
+    return not packed or alone(units)
+
+
+def alone(units: Sequence[Unit]) -> bool:
+    """Whether one task is enough for all of them."""
+    return sum(unit.length for unit in units) < ALONE_BYTES
+
+
+def room(size: int) -> int:
+    """What kept rows of files of that size may take."""
+    return MOST_KEPT * size + _FRAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +122,22 @@ class Keeping:
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                reports = self._share(pa.RecordBatch.from_pydict({"id": [number]}), number)
+                reports = self.share(number)
                 # One row: thousands of files would take the driver longer to receive than to understand.
                 told = None if reports is None else "\n".join(reports)
                 yield pa.record_batch([pa.array([told], pa.string())], [REPORT])
 
-    def _share(self, wanted: "pa.RecordBatch", number: int) -> list[str] | None:
+    def share(self, number: int) -> list[str] | None:
         """The reports on a share whose rows are kept; None when they take too much room."""
         import pyarrow as pa
 
+        wanted = pa.RecordBatch.from_pydict({"id": [number]})
         schema = output_schema(self.reading.plan)
         schema = schema.remove(schema.get_field_index(REPORT))
         reports: list[str] = []
         place = _rows(self.folder, number)
         draft = place.with_suffix(f".{os.getpid()}")
-        most = _FRAME + MOST_KEPT * sum(unit.length for unit in self.reading.shares[number])
+        most = room(sum(unit.length for unit in self.reading.shares[number]))
         with pa.OSFile(str(draft), "wb") as target, pa.ipc.new_file(target, schema) as kept:
             for batch in self.reading(iter([wanted])):
                 told = batch.column(REPORT)
@@ -114,51 +156,106 @@ class Keeping:
 class Kept:
     """The last step, in the workers: the rows that were kept.
 
-    Where there are marks, only those with one, and without the columns by which they were chosen.
+    Where there are marks, only those with one. `columns` are those that Spark is to see, with the rows' numbers;
+    without them it gets all, and of marked rows not those by which they were chosen.
     """
 
     folder: str
     marked: bool
+    columns: tuple[str, ...] | None = None
 
     def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self.share(number)
+
+    def share(self, number: int) -> Iterator["pa.RecordBatch"]:
         import numpy as np
         import pyarrow as pa
 
+        marks = np.load(_marks(self.folder, number)) if self.marked else None
+        at = 0
+        for rows in kept_batches(self.folder, number):
+            count = rows.num_rows
+            if self.columns is not None:
+                numbers = pa.array(np.arange(at, at + count, dtype=np.int64) | (number << ROW_BITS))
+                rows = rows.select(list(self.columns)).append_column(ROW, numbers)
+            elif marks is not None:
+                rows = rows.drop_columns([FILE, LINE])
+            mine = None if marks is None else marks[at : at + count]
+            at += count
+            yield rows if mine is None or mine.all() else rows.filter(pa.array(mine))
+
+
+@dataclass(frozen=True, slots=True)
+class AtOnce:
+    """All steps of a share in one task: where it is the only one, or rows need no marks."""
+
+    keeping: Keeping
+    kept: Kept
+    keys: tuple[Field, ...] = ()
+    order: tuple[int, ...] = ()
+    keep_keyless: bool = False
+    by: tuple[By, ...] = ()
+
+    def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                marks = np.load(_marks(self.folder, number)) if self.marked else None
-                at = 0
-                for rows in _batches(self.folder, number):
-                    if marks is not None:
-                        mine = marks[at : at + rows.num_rows]
-                        at += rows.num_rows
-                        rows = rows.drop_columns([FILE, LINE])
-                        rows = rows if mine.all() else rows.filter(pa.array(mine))
-                    yield rows
+                reports, dropped = self.keeping.share(number), 0
+                if reports is not None and self.keys:
+                    found = mark(self.kept.folder, 1, self.keys, self.order, self.keep_keyless, self.by)
+                    reports, dropped = (None, 0) if found is None else (reports, found)
+                draft = _told(self.kept.folder, number).with_suffix(f".{os.getpid()}")
+                draft.write_text(json.dumps({"reports": reports, "dropped": dropped}))
+                draft.replace(_told(self.kept.folder, number))
+                if reports is not None:
+                    yield from self.kept.share(number)
+
+
+def told(folder: str, shares: int) -> tuple[list[str], int] | None:
+    """What the tasks of `AtOnce` reported, and how many rows they left out; None when one took too much room."""
+    reports: list[str] = []
+    dropped = 0
+    for number in range(shares):
+        one = json.loads(_told(folder, number).read_text())
+        if one["reports"] is None:
+            return None
+        reports += one["reports"]
+        dropped += one["dropped"]
+    return reports, dropped
 
 
 def mark(
-    folder: str, shares: int, keys: Sequence[Field], order: Sequence[int], keep_keyless: bool = False
+    folder: str,
+    shares: int,
+    keys: Sequence[Field],
+    order: Sequence[int],
+    keep_keyless: bool = False,
+    by: Sequence[By] = (),
 ) -> int | None:
     """Marks in each share the rows to keep, and tells how many are not; None when there are too many to look at.
 
-    The newest row wins: the last one of the file that `order` ranks highest, as Spark's way has it.
+    The first row in the order asked for wins, and of equals the newest: the last one of the file that `order` ranks
+    highest, as Spark's way has it.
     """
     import numpy as np
 
-    tables = [_columns(folder, number, [FILE, LINE, *(item.name for item in keys)]) for number in range(shares)]
+    looked_at = [*(item.name for item in keys), *(one.column.name for one in by)]
+    tables = [_columns(folder, number, [FILE, LINE, *dict.fromkeys(looked_at)]) for number in range(shares)]
     counts = [table.num_rows for table in tables]
     rows: int = sum(counts)
-    sizes = sum(table.column(2 + place).nbytes for table in tables for place in range(len(keys)))
+    sizes = sum(table.column(name).nbytes for table in tables for name in looked_at)
     if rows > MOST_ROWS or sizes > MOST_KEY_BYTES:
         return None
     codes = _codes(tables, keys)
     if codes is None:
         return None
+    goodness = [one for item in reversed(by) for one in _goodness(_column(tables, item.column), item)]
     oldest_first = _by_age(tables, counts, order)
     if oldest_first is not None:
         codes = codes[oldest_first]
-    sorted_rows = np.argsort(codes, kind="stable")
+        goodness = [one[oldest_first] for one in goodness]
+    sorted_rows = np.lexsort((*goodness, codes)) if goodness else np.argsort(codes, kind="stable")
     codes = codes[sorted_rows]
     last = np.ones(rows, bool)
     np.not_equal(codes[1:], codes[:-1], out=last[:-1])
@@ -174,13 +271,51 @@ def mark(
     return rows - int(marks.sum())
 
 
+def _goodness(column: "pa.ChunkedArray", by: By) -> "tuple[NDArray[np.int64], NDArray[np.bool_]]":
+    """Of each row, how early it comes among those that have a value, and whether it comes before those that do not.
+
+    The larger the earlier; the second decides before the first.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if by.column.type in (Type.STRING, Type.BYTES):  # by their bytes, as BigQuery and Spark compare them
+        encoded = column.dictionary_encode().unify_dictionaries()
+        words = encoded.chunk(0).dictionary if encoded.num_chunks else pa.array([], column.type)
+        places = pc.sort_indices(words.cast(pa.binary())).to_numpy()
+        ranks = np.empty(len(places) + 1, np.int64)
+        ranks[places] = np.arange(len(places))
+        ranks[-1] = 0
+        codes = [pc.fill_null(chunk.indices, -1).to_numpy() for chunk in encoded.chunks]
+        values = ranks[np.concatenate([*codes, np.zeros(0, np.int32)])]
+    else:
+        whole = {Type.DATE: pa.int32(), Type.BOOL: pa.uint8()}.get(by.column.type, pa.int64())
+        cast = [
+            (chunk.cast(whole) if by.column.type is Type.BOOL else chunk.view(whole)).fill_null(0).to_numpy()
+            for chunk in column.chunks
+        ]
+        values = np.concatenate([*cast, np.zeros(0, np.int64)]).astype(np.int64)
+    there = np.concatenate(
+        [*(chunk.is_valid().to_numpy(zero_copy_only=False) for chunk in column.chunks), np.zeros(0, bool)]
+    )
+    return (values if by.descending else ~values), (there if by.nulls_last else ~there)
+
+
+def _column(tables: Sequence["pa.Table"], item: Field) -> "pa.ChunkedArray":
+    import pyarrow as pa
+
+    found = [table.column(item.name) for table in tables]
+    return pa.chunked_array([chunk for one in found for chunk in one.chunks], type=found[0].type)
+
+
 def _keyless(tables: Sequence["pa.Table"], keys: Sequence[Field]) -> "NDArray[np.bool_]":
     """Which rows have a NULL in their key."""
     import numpy as np
 
     found = [np.zeros(0, bool)]
     for table in tables:
-        nulls = [table.column(2 + place).is_null().to_numpy() for place in range(len(keys))]
+        nulls = [table.column(item.name).is_null().to_numpy() for item in keys]
         found.append(np.logical_or.reduce(nulls))
     return np.concatenate(found)
 
@@ -188,14 +323,12 @@ def _keyless(tables: Sequence["pa.Table"], keys: Sequence[Field]) -> "NDArray[np
 def _codes(tables: Sequence["pa.Table"], keys: Sequence[Field]) -> "NDArray[np.int64] | None":
     """A number per row, the same exactly for rows of the same key; NULLs are one key."""
     import numpy as np
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     codes: NDArray[np.int64] | None = None
     variety = 1
-    for place, item in enumerate(keys):
-        found = [table.column(2 + place) for table in tables]
-        column = pa.chunked_array([chunk for one in found for chunk in one.chunks], type=found[0].type)
+    for item in keys:
+        column = _column(tables, item)
         if item.type in _WHOLE and not column.null_count and len(keys) == 1:
             return np.concatenate([*map(_whole, column.chunks), np.zeros(0, np.int64)])
         encoded = column.dictionary_encode().unify_dictionaries()
@@ -248,7 +381,11 @@ def _marks(folder: str, share: int) -> Path:
     return Path(folder) / f"{share}.npy"
 
 
-def _batches(folder: str, share: int) -> Iterator["pa.RecordBatch"]:
+def _told(folder: str, share: int) -> Path:
+    return Path(folder) / f"{share}.told"
+
+
+def kept_batches(folder: str, share: int) -> Iterator["pa.RecordBatch"]:
     import pyarrow as pa
 
     file = pa.ipc.open_file(pa.memory_map(str(_rows(folder, share))))

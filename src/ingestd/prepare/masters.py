@@ -116,6 +116,7 @@ def configuration(settings: SparkSettings, scratch: Path) -> dict[str, str]:
             "spark.sql.optimizer.windowGroupLimitThreshold": "-1",
             # Over TCP a task's first bytes to its Python worker and back wait 40 ms for an acknowledgement.
             "spark.python.unix.domain.socket.enabled": "true",
+            "spark.python.daemon.module": "ingestd.prepare.workers",
             "spark.driver.memory": f"{sizes(settings).heap // 1024**2}m",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",

@@ -30,13 +30,14 @@ _CODECS = {
     PARQUET: {"": "zstd", "zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "none": "uncompressed"},
     NDJSON: {"": "gzip", "gzip": "gzip", "none": "none"},
 }
-_SUFFIX = {PARQUET: ".parquet", NDJSON: ".json"}
+SUFFIX = ".parquet"
+_SUFFIX = {PARQUET: SUFFIX, NDJSON: ".json"}
+FAST_LEVEL = 1  # of Zstandard: written once, read once, deleted; the next take longer for a few hundredths of the size
 _FAST = {
     # A dictionary of many values costs more time than Zstandard takes to find the same repetitions.
     "parquet.dictionary.page.size": str(64 << 10),
     "parquet.page.row.count.limit": "200000",
-    # Written once, read once, deleted: the next levels take longer for a few hundredths of the size.
-    "parquet.compression.codec.zstd.level": "1",
+    "parquet.compression.codec.zstd.level": str(FAST_LEVEL),
     # For readers that skip parts of a file; a load reads all of it, once.
     "parquet.column.statistics.enabled": "false",
     "parquet.size.statistics.enabled": "false",
@@ -134,13 +135,18 @@ _FILLERS = {
 }
 
 
+def declared(field: Field) -> bool:
+    """Whether a file says that the column has no NULL: BigQuery compares a file's modes with the table's."""
+    return field.mode is Mode.REQUIRED and field.type in _FILLERS
+
+
 def _present(field: Field) -> str:
-    """The column; one that is REQUIRED is declared so, since BigQuery compares a file's modes with the table's.
+    """The column; one that is REQUIRED is declared so.
 
     No such value is NULL (the caller counts them and refuses the batch): the filler only tells Spark so.
     """
     name = quote(field.name)
-    if field.mode is Mode.REQUIRED and field.type in _FILLERS:
+    if declared(field):
         return f"coalesce({name}, CAST({_FILLERS[field.type]} AS {spark_type(field)})) AS {name}"
     if field.mode is Mode.REPEATED:
         # BigQuery has no NULL arrays; a transformation may.

@@ -27,13 +27,26 @@ from ingestd.formats.types import Mode, Schema
 from ingestd.model.errors import BadInput, Fatal, Transient
 from ingestd.model.preparation import DRIFT_REMEDY, BadData, Drift, FileLayout, Shaping, named_in
 from ingestd.prepare import bucket, distinct, output
+from ingestd.prepare.distinct import ROW, AtOnce, Keeping, Kept
 from ingestd.prepare.quarantine import Verdict, judge, refusal
 from ingestd.prepare.readers import ReadPlan
 from ingestd.prepare.reading import HOLD_BYTES, REPORT, Reading, Report, Unit
-from ingestd.prepare.shaping import BRANCH, FILE, HOME, LINE, SideFrame, looked_at, shape, uses_others
+from ingestd.prepare.shaping import (
+    BRANCH,
+    FILE,
+    HOME,
+    LINE,
+    Shaped,
+    SideFrame,
+    late_columns,
+    looked_at,
+    shape,
+    uses_others,
+)
 from ingestd.prepare.sqltypes import quote
 from ingestd.prepare.types import parse_schema, required, rest, spark_ddl
 from ingestd.prepare.unknown import agree, extended, leaves, missing_from
+from ingestd.prepare.writing import TOLD, Writing, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,15 +129,7 @@ def prepare(session: "SparkSession", work: Work) -> Made:
             target=f"{work.target}/{number}-{uuid.uuid4().hex[:8]}",
             rejects=f"{work.rejects}/{number}" if work.rejects else "",
         )
-        rows = _rows(session, one, tolerated)
-        verdict, made = rows.verdict, None
-        try:
-            if verdict is None or not _unsettled(work, verdict):
-                made = _pass(session, one, tolerated, rows)
-                verdict = made.verdict
-        finally:
-            if rows.folder:
-                shutil.rmtree(rows.folder, ignore_errors=True)
+        verdict, made = _once(session, one, tolerated)
         if work.policy is BadData.FAIL and verdict.bad:
             raise refusal(verdict, work.names)
         known_bad = _with_leaked(known_bad, verdict)
@@ -142,6 +147,23 @@ def prepare(session: "SparkSession", work: Work) -> Made:
             return replace(made, verdict=replace(verdict, bad=bad), added=new, passes=number)
         log.info("prepare.again", without=len(without), columns=[item.name for item in added], strict=verdict.strict)
     raise Fatal(f"the batch was not settled after {_MOST_PASSES} passes")
+
+
+def _once(session: "SparkSession", work: Work, tolerated: int) -> tuple[Verdict, Made | None]:
+    """What one pass tells of the files, and what it made; nothing, where it could tell before that it was in vain."""
+    rows = _rows(session, work, tolerated)
+    try:
+        if rows.verdict is not None and _unsettled(work, rows.verdict):
+            return rows.verdict, None
+        made = _pass(session, work, tolerated, rows)
+    except _TooWideError:
+        log.info("prepare.too_wide_to_keep", most=distinct.MOST_KEPT)
+        again = replace(work, target=f"{work.target}-wide")
+        made = _pass(session, again, tolerated, _unkept(session, again, tolerated))
+    finally:
+        if rows.folder:
+            shutil.rmtree(rows.folder, ignore_errors=True)
+    return made.verdict, made
 
 
 def _refuse(strange: Schema, shaping: Shaping) -> None:
@@ -233,42 +255,58 @@ def share(units: Sequence[Unit], count: int) -> tuple[tuple[Unit, ...], ...]:
     return tuple(tuple(sorted(one, key=lambda unit: (unit.index, unit.part))) for one in shares)
 
 
+class _TooWideError(Exception):
+    """The rows take more room in scratch than the files let expect, or have too many keys to look at."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the reading of a batch told: reports on its files, and how many rows were left out as duplicates."""
+
+    reports: list[Report]
+    duplicates: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """A batch's rows, and what is known of its files: everything, or nothing before the rows are written."""
 
-    frame: "DataFrame"
+    frame: Callable[[Schema], "DataFrame"]  # with these columns
     shaping: Shaping  # what is still to be done
-    reports: Callable[[], list[Report]]
+    told: Callable[[], _Told]
     verdict: Verdict | None = None
-    duplicates: int = 0  # left out already
     folder: str = ""  # where they are kept
+    straight: Callable[[Writing], "DataFrame"] | None = None  # into files, past Spark
 
 
 def _rows(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as sql
-
     size = sum(unit.length for unit in work.units)
     if work.in_bucket:  # a task's rows become one file, unless they are sent on
         largest = min(max(work.layout.target_size * _SHRINKS, SHARE_BYTES), _PARTITION_BYTES)
         session.conf.set("spark.sql.files.maxPartitionBytes", str(largest))
-    if work.cores:
+    if work.cores and (work.shaping.unique_columns or work.shaping.side_inputs):
         session.conf.set("spark.sql.shuffle.partitions", str(max(tasks(work), -(-size // _SHUFFLE_BYTES))))
     if work.rejects:
         Path(work.rejects).mkdir(parents=True)
-    keys = distinct.keys_of(work.shaping, _columns(work))
-    worthwhile = keys and _on_this_disk(work) and distinct.worthwhile(work.plan.options.source_format, work.units)
-    if worthwhile and (kept := _kept_rows(session, work, tolerated, keys)) is not None:
-        return kept
+    if _on_this_disk(work) and distinct.worthwhile(work.plan.options.source_format, work.units):
+        try:
+            return _kept(session, work, tolerated)
+        except _TooWideError:
+            log.info("prepare.too_wide_to_keep", most=distinct.MOST_KEPT)
+    return _unkept(session, work, tolerated)
+
+
+def _unkept(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
+    """Rows that go through Spark as they are read."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sql
+
     seen = Observation(f"read-{uuid.uuid4().hex[:8]}")
     frame = read_rows(session, work, tolerated)
     if work.in_bucket and not work.shaping.unique_columns:  # rows stay in their task, which writes a file
         frame = frame.coalesce(tasks(work))
-    frame = frame.observe(seen, sql.expr(f"collect_list({REPORT}) AS reports"))
-    return _Rows(
-        frame.where(f"{REPORT} IS NULL"), work.shaping, lambda: [Report.parse(text) for text in seen.get["reports"]]
-    )
+    frame = frame.observe(seen, sql.expr(f"collect_list({REPORT}) AS reports")).where(f"{REPORT} IS NULL")
+    return _Rows(lambda _: frame, work.shaping, lambda: _Told([Report.parse(text) for text in seen.get["reports"]]))
 
 
 def _on_this_disk(work: Work) -> bool:
@@ -276,90 +314,172 @@ def _on_this_disk(work: Work) -> bool:
     return not work.in_bucket and work.cores > 0
 
 
-def _kept_rows(session: "SparkSession", work: Work, tolerated: int, keys: Schema) -> _Rows | None:
-    """The rows of a large batch, read into scratch and with one per key; None when they take too much room there."""
+def _kept(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
+    """The rows of a batch, read into scratch and, where its key can be looked at, with one per key."""
     folder = f"{work.target}-rows"
     Path(folder).mkdir(parents=True)
-    shares = share(work.units, tasks(work))
+    keys, order = distinct.keys_of(work.shaping, _columns(work))
+    few = distinct.alone(work.units)
+    shares = share(work.units, 1 if few and keys else tasks(work))
     count = len(shares)
-    reading = replace(_reading(work, tolerated), shares=shares)
-    told = session.range(0, count, 1, count).mapInArrow(distinct.Keeping(reading, folder), f"{REPORT} STRING")
-    texts = [row[0] for row in told.collect()]
-    if None in texts:
-        shutil.rmtree(folder, ignore_errors=True)
-        log.info("prepare.too_wide_to_keep", most=distinct.MOST_KEPT)
-        return None
-    reports = [Report.parse(text) for told_of in texts for text in told_of.splitlines()]
-    _complete(work, reports)
-    verdict = judge(reports, work.policy, tolerated)
-    dropped = (
-        None if _unsettled(work, verdict) else distinct.mark(folder, count, keys, work.order, work.shaping.keep_keyless)
-    )
-    ddl, shaping = _ddl(work), work.shaping
-    if dropped is not None:
-        ddl, shaping = spark_ddl(_columns(work)), replace(shaping, unique_columns=())
-    kept = distinct.Kept(folder, marked=dropped is not None)
-    frame = session.range(0, count, 1, count).mapInArrow(kept, ddl)
-    return _Rows(frame, shaping, lambda: reports, verdict, dropped or 0, folder)
+    keeping = Keeping(replace(_reading(work, tolerated), shares=shares), folder)
+
+    def numbers() -> "DataFrame":
+        return session.range(0, count, 1, count)
+
+    if keys and not few:
+        texts = [row[0] for row in numbers().mapInArrow(keeping, f"{REPORT} STRING").collect()]
+        if None in texts:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise _TooWideError
+        reports = [Report.parse(text) for told_of in texts for text in told_of.splitlines()]
+        _complete(work, reports)
+        verdict = judge(reports, work.policy, tolerated)
+        dropped = None
+        if not _unsettled(work, verdict):
+            dropped = distinct.mark(folder, count, keys, work.order, work.shaping.keep_keyless, order)
+        known = _Told(reports, dropped or 0)
+        shaping = work.shaping if dropped is None else distinct.chosen(work.shaping)
+        kept = Kept(folder, marked=dropped is not None)
+        rows = _Rows(lambda _: numbers(), shaping, lambda: known, verdict, folder)
+        source: Callable[[Kept], Any] = _itself
+    else:
+        shaping = distinct.chosen(work.shaping) if keys else work.shaping
+        kept = Kept(folder, marked=bool(keys))
+
+        def told() -> _Told:
+            if (found := distinct.told(folder, count)) is None:
+                raise _TooWideError
+            return _Told([Report.parse(text) for text in found[0]], found[1])
+
+        rows = _Rows(lambda _: numbers(), shaping, told, None, folder)
+
+        def source(kept: Kept) -> AtOnce:
+            return AtOnce(keeping, kept, keys, work.order, work.shaping.keep_keyless, order)
+
+    places = [FILE, LINE] if shaping.unique_columns else []
+
+    def frame(columns: Schema) -> "DataFrame":
+        ddl = ", ".join(
+            part for part in (spark_ddl(columns), *(f"{name} {_PLACES[name]}" for name in (*places, ROW))) if part
+        )
+        named = (*(item.name for item in columns), *places)
+        return numbers().mapInArrow(source(replace(kept, columns=named)), ddl)
+
+    def straight(writing: Writing) -> "DataFrame":
+        return numbers().mapInArrow(replace(writing, rows=source(replace(kept, columns=()))), TOLD)
+
+    return replace(rows, frame=frame, straight=straight)
+
+
+_PLACES = {FILE: "INT", LINE: "BIGINT", ROW: "BIGINT"}
+
+
+def _itself(kept: Kept) -> Kept:
+    return kept
 
 
 def _pass(session: "SparkSession", work: Work, tolerated: int, rows: _Rows) -> Made:
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as sql
-
-    frame, shaping = rows.frame, rows.shaping
-    columns = _columns(work)
-    left_out: Callable[[int, int], dict[str, int]] = _none
-    branches = ready = False
+    shaping, columns = rows.shaping, _columns(work)
+    number = ROW if rows.folder else ""
+    late = late_columns(shaping, rest(columns), rest(work.destination)) if number else {}
+    shaped: Shaped | None = None
     if shaping.asked or (work.destination and _differ(work.destination, columns)):
         sides = work.sides(session) if work.sides is not None else {}
-        shaped = shape(
-            frame,
-            shaping,
-            source=rest(columns),
-            destination=rest(work.destination),
-            sides=sides,
-            file_order=work.order,
-            evolve=work.plan.drift is Drift.EVOLVE,
-        )
-        frame, branches, left_out, ready = shaped.frame, shaped.branches, shaped.left_out, True
-        columns = parse_schema(shaped.schema)
-    elif work.destination:
-        columns = work.destination
-    form = output.choose(work.layout, columns)
-    counted = Observation(f"written-{uuid.uuid4().hex[:8]}")
-    counts = ["count(1) AS rows"]
-    if branches:
-        targets = [HOME, *range(len(work.shaping.branches))]
-        counts += [f"count_if({BRANCH} = {number}) AS `b{number}`" for number in targets]
-    obliged = required(columns)
-    counts += [f"count_if({quote(name)} IS NULL) AS n{place}" for place, name in enumerate(obliged)]
-    frame = frame.observe(counted, *map(sql.expr, counts))
+
+        def shape_without(late: Mapping[str, str]) -> Shaped:
+            behind = set(late.values())
+            return shape(
+                rows.frame(tuple(item for item in columns if item.name not in behind)),
+                shaping,
+                source=rest(columns),
+                destination=rest(work.destination),
+                sides=sides,
+                file_order=work.order,
+                evolve=work.plan.drift is Drift.EVOLVE,
+                late=behind,
+                number=number,
+            )
+
+        shaped = shape_without(late)
+        schema = parse_schema(shaped.schema)
+        form = output.choose(work.layout, schema)
+        if late and form.name != output.PARQUET:  # lines are made of whole rows
+            shaped = shape_without({})
+    else:
+        schema = work.destination or columns
+        form = output.choose(work.layout, schema)
     here = _on_this_disk(work)
     if here:
         output.make_folder(work.target)
-    output.write(frame, _relaxed(work, columns), form, work.target, branches=branches, ready=ready, made=here)
-    reports = rows.reports()
-    verdict = rows.verdict or judge(reports, work.policy, tolerated)
-    _complete(work, reports)
-    got = counted.get
-    empty = tuple(name for place, name in enumerate(obliged) if got[f"n{place}"])
+    if number and form.name == output.PARQUET:
+        written = _write_late(work, rows, shaped, schema, form, late)
+    else:
+        written = _write(work, shaped.frame if shaped else rows.frame(columns), shaped, schema, form)
+    told = rows.told()
+    verdict = rows.verdict or judge(told.reports, work.policy, tolerated)
+    _complete(work, told.reports)
+    empty = tuple(name for name in required(schema) if written.empty.get(name))
     if empty and work.plan.drift is not Drift.EVOLVE:
         raise BadInput(f"REQUIRED column(s) have no value in some rows after the transformation: {', '.join(empty)}")
-    written = {number: got[f"b{number}"] for number in targets} if branches else {HOME: got["rows"]}
-    left = left_out(sum(verdict.rows_per_file.values()) - rows.duplicates, got["rows"])
+    left_out = shaped.left_out if shaped else _none
+    left = left_out(sum(verdict.rows_per_file.values()) - told.duplicates, sum(written.rows.values()))
     return Made(
         work.target,
         form,
-        tuple(replace(item, mode=Mode.NULLABLE) if item.name in empty else item for item in columns),
+        tuple(replace(item, mode=Mode.NULLABLE) if item.name in empty else item for item in schema),
         verdict,
-        written,
+        _by_branch(work, written) if shaped and shaped.branches else {HOME: sum(written.rows.values())},
         relaxed=empty,
-        left_out=left | ({"duplicate": rows.duplicates} if rows.duplicates else {}),
+        left_out=left | ({"duplicate": told.duplicates} if told.duplicates else {}),
         rejects=work.rejects,
         # By part: one that Spark read twice reports twice.
-        rejected=tuple(line for one in {(r.index, r.part): r for r in reports}.values() for line in one.rejected),
+        rejected=tuple(line for one in {(r.index, r.part): r for r in told.reports}.values() for line in one.rejected),
     )
+
+
+def _by_branch(work: Work, written: Written) -> dict[int, int]:
+    return {number: written.rows.get(number, 0) for number in (HOME, *range(len(work.shaping.branches)))}
+
+
+def _write_late(
+    work: Work, rows: _Rows, shaped: Shaped | None, schema: Schema, form: output.Format, late: Mapping[str, str]
+) -> Written:
+    """The prepared files, written by the workers; columns that Spark has not seen come to the others there."""
+    writing = Writing(
+        rows.folder,
+        work.target,
+        _relaxed(work, schema),
+        tuple(late.items()),
+        form.codec,
+        tuple(required(schema)),
+        branches=shaped.branches if shaped else False,
+    )
+    assert rows.straight is not None
+    if shaped is not None and sum(unit.length for unit in work.units) <= SHARE_BYTES:
+        # What Spark has made of so few rows is here sooner than at another worker.
+        return Written.of([writing.write(shaped.frame.toArrow().to_batches(), 0)])
+    frame = rows.straight(writing) if shaped is None else shaped.frame.mapInArrow(writing, TOLD)
+    return Written.of([row[0] for row in frame.collect()])
+
+
+def _write(work: Work, frame: "DataFrame", shaped: Shaped | None, schema: Schema, form: output.Format) -> Written:
+    """The prepared files, written by Spark."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sql
+
+    branches = shaped is not None and shaped.branches
+    counted = Observation(f"written-{uuid.uuid4().hex[:8]}")
+    targets = [HOME, *range(len(work.shaping.branches))] if branches else [HOME]
+    counts = [f"count_if({BRANCH} = {number}) AS `b{number}`" for number in targets] if branches else []
+    obliged = required(schema)
+    counts += ["count(1) AS rows", *(f"count_if({quote(name)} IS NULL) AS n{at}" for at, name in enumerate(obliged))]
+    frame = frame.observe(counted, *map(sql.expr, counts))
+    here, ready = _on_this_disk(work), shaped is not None
+    output.write(frame, _relaxed(work, schema), form, work.target, branches=branches, ready=ready, made=here)
+    got = counted.get
+    rows = {number: got[f"b{number}"] for number in targets} if branches else {HOME: got["rows"]}
+    return Written(rows, {name: got[f"n{place}"] for place, name in enumerate(obliged)})
 
 
 def _none(read: int, written: int) -> dict[str, int]:

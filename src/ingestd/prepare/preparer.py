@@ -136,9 +136,7 @@ class SparkPreparer:
 
     async def _locally(self, request: PrepareRequest, sides: pipeline.Sides | None) -> Prepared:
         size = sum(file.size for file in request.files)
-        unique = bool(request.shaping.unique_columns) and size >= distinct.WORTH_BYTES
-        kept = distinct.MOST_KEPT * size if unique else 0
-        async with self._scratch.room(size, beside=kept) as folder:
+        async with self._scratch.room(size, beside=distinct.room(size)) as folder:
             fetched = await fetch(self._store, request.files, folder)
             gone = tuple(_missing(index) for index in sorted(fetched.gone))
             if not fetched.places:

@@ -94,8 +94,10 @@ def shape(
     sides: Mapping[str, SideFrame] | None = None,
     file_order: Sequence[int] = (),
     evolve: bool = False,
+    late: Collection[str] = (),
+    number: str = "",
 ) -> Shaped:
-    """The shaped rows of `frame`, whose columns are `source`.
+    """The shaped rows of `frame`, whose columns are `source`, but for those that come `late`; `number` is one more.
 
     `destination` is empty when the table is made from the rows; with `evolve`, columns that are computed and that it
     has not come after its own. `sides` has a frame for every side input, by alias.
@@ -105,7 +107,7 @@ def shape(
     _check_session(frame)
     if any("FARM_FINGERPRINT" in text.upper() for text in _texts(shaping)):
         farmhash.register(frame.sparkSession)
-    made = _Shaping(frame, shaping, source, sides or {}, file_order)
+    made = _Shaping(frame, shaping, source, sides or {}, file_order, frozenset(late), number)
     made.join()
     made.transform()
     if shaping.unique_columns:
@@ -155,6 +157,27 @@ def looked_at(shaping: Shaping) -> set[str]:
         return set()  # told by whoever translates it
 
 
+def late_columns(shaping: Shaping, source: Sequence[Field], destination: Sequence[Field]) -> dict[str, str]:
+    """The destination's columns that are the files' own, unchanged and not looked at, and their names there."""
+    try:
+        paths = [path for text in _texts(shaping) if text for path in columns_of(_plain(text))]
+    except (ExpressionError, BadInput):
+        return {}  # told by whoever translates it
+    if shaping.alias.lower() in {path[0].lower() for path in paths if len(path) == 1}:
+        return {}  # the row as a whole
+    seen = {name.lower() for path in paths for name in path[:2]} | {name.lower() for name in shaping.transform}
+    own = {str(one["name"]).lower(): _Column(str(one["name"]), from_field(one), one) for one in source}
+    unseen = {key: one for key, one in own.items() if key not in seen}
+    if not destination:
+        return {one.name: one.name for one in unseen.values()}
+    found = {}
+    for field in destination:
+        one = unseen.get(str(field["name"]).lower())
+        if one is not None and _fitted(one, field, from_field(field)) == quote(one.name):
+            found[str(field["name"])] = one.name
+    return found
+
+
 def _own_names(text: str, alias: str, sides: Collection[str]) -> set[str]:
     """The batch's columns that an expression names; a bare name may be a side input's as well."""
     found = set()
@@ -183,7 +206,11 @@ class _Shaping:
         source: Sequence[Field],
         sides: Mapping[str, SideFrame],
         file_order: Sequence[int],
+        late: frozenset[str],
+        number: str,
     ) -> None:
+        self.late = late
+        self.number = [number] if number else []
         self.frame = frame
         self.shaping = shaping
         self.source = source
@@ -218,8 +245,13 @@ class _Shaping:
             self.frame = self.frame.where(kept)
         self.columns, values = _columns(self.shaping, self.source, self.input)
         if self.shaping.transform or self.shaping.side_inputs:
-            listed = [f"{value.sql} AS {quote(one.name)}" for one, value in zip(self.columns, values, strict=True)]
-            self.frame = self.frame.selectExpr(*listed, *([FILE, LINE] if self.shaping.unique_columns else []))
+            listed = [
+                f"{value.sql} AS {quote(one.name)}"
+                for one, value in zip(self.columns, values, strict=True)
+                if one.name not in self.late
+            ]
+            places = [FILE, LINE] if self.shaping.unique_columns else []
+            self.frame = self.frame.selectExpr(*listed, *places, *self.number)
         rows = Rows({one.name.lower(): Value(quote(one.name), one.type, simple=True) for one in self.columns})
         self.output = Scope({self.shaping.alias.lower(): rows}, self.shaping.parameters)
 
@@ -264,9 +296,14 @@ class _Shaping:
 
     def finish(self, destination: Sequence[Field], *, evolve: bool) -> Shaped:
         projected = _projection(self.shaping, self.columns, destination, evolve=evolve)
-        listed = [f"{value} AS {quote(str(field['name']))}" for field, value in projected]
+        late = {quote(name) for name in self.late}
+        listed = [f"{value} AS {quote(str(field['name']))}" for field, value in projected if value not in late]
         branches = bool(self.shaping.branches)
-        frame = self.frame.selectExpr(*listed, *([BRANCH] if branches else []))
+        # Whoever takes rows by their number takes columns by their names: these may be there already.
+        as_they_are = self.number and all(value == quote(str(field["name"])) for field, value in projected)
+        frame = self.frame
+        if not as_they_are:
+            frame = frame.selectExpr(*listed, *([BRANCH] if branches else []), *self.number)
         return Shaped(frame, tuple(field for field, _ in projected), branches, self._left_out)
 
     def count(self, step: str, what: str = "count(1)") -> None:
@@ -349,7 +386,7 @@ def _unused(shaping: Shaping, names: Sequence[str]) -> list[str]:
 
 def _plain(text: str) -> str:
     """An ORDER BY expression without its direction."""
-    return _split_order(text)[0]
+    return split_order(text)[0]
 
 
 def _fitted(column: _Column, field: Field, want: SqlType) -> str:
@@ -433,7 +470,7 @@ def _key(text: str, scope: Scope) -> str:
 
 def _order(text: str, scope: Scope) -> str:
     """`expr [ASC|DESC] [NULLS FIRST|LAST]`; NULLs are the smallest unless said otherwise."""
-    expression, descending, nulls_last = _split_order(text)
+    expression, descending, nulls_last = split_order(text)
     value = _translated(expression, scope, "OrderBy")
     try:
         check_ordered(value.type, f"OrderBy: {text}")
@@ -447,7 +484,8 @@ def _order(text: str, scope: Scope) -> str:
     return f"{written} {'DESC' if descending else 'ASC'} NULLS {'LAST' if nulls_last else 'FIRST'}"
 
 
-def _split_order(text: str) -> tuple[str, bool, bool]:
+def split_order(text: str) -> tuple[str, bool, bool]:
+    """The expression, whether it descends, and whether NULLs come last."""
     try:
         order = parse_one(f"SELECT 1 ORDER BY {text}\n", read=google_sql()).args["order"].expressions
     except (SqlglotError, KeyError, AttributeError):
@@ -472,4 +510,16 @@ def _ranked(file_order: Sequence[int]) -> str:
     return f"element_at(array({', '.join(map(str, file_order))}), {FILE} + 1)"
 
 
-__all__ = ["BRANCH", "FILE", "HOME", "LINE", "Shaped", "SideFrame", "check", "shape", "uses_others"]
+__all__ = [
+    "BRANCH",
+    "FILE",
+    "HOME",
+    "LINE",
+    "Shaped",
+    "SideFrame",
+    "check",
+    "late_columns",
+    "shape",
+    "split_order",
+    "uses_others",
+]

@@ -38,7 +38,7 @@ def spark_for(settings: SparkSettings) -> Spark:
     """The daemon's Spark, not started yet: that is done by its root task, when somebody wants it."""
     supervisor = Supervisor(
         lambda startup: open_engine(settings, startup),
-        lambda engine: warm_up(engine, master(settings)) if settings.warm_up else prove(engine),
+        lambda engine: warm_up(engine, master(settings)) if settings.warm_up else prove(engine, master(settings)),
         start_timeout=settings.start_timeout,
         heartbeat=settings.heartbeat,
         heartbeat_timeout=settings.heartbeat_timeout,
