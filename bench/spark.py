@@ -20,7 +20,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -74,7 +75,7 @@ POLARS = {
 SHAPING = Shaping(transform={"country": "UPPER(t.country)"}, unique_columns=("id",))
 LEVEL = 1  # of Zstandard, for all of them: the one that the pipeline writes
 NDJSON = {"sourceFormat": "NEWLINE_DELIMITED_JSON"}
-SMALL_TARGET, LARGE_TARGET, BARE_TARGET, OVERHEAD_TARGET = 1.5, 2.0, 1.1, 0.3
+SMALL_TARGET, LARGE_TARGET, QUICK_TARGET, BARE_TARGET, OVERHEAD_TARGET = 1.2, 1.5, 2.0, 1.1, 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +152,11 @@ def with_pyspark(engine: Engine, corpus: Corpus, out: Path) -> int:
         return session.read.parquet(str(out)).count()
 
 
-def with_ingestd(engine: Engine, cores: int, corpus: Corpus, out: Path) -> int:
+def work_of(corpus: Corpus, cores: int, out: Path, options: Mapping[str, Any] = NDJSON) -> pipeline.Work:
     schema = parse_schema(COLUMNS)
     units = tuple(Unit(index, path.name, str(path), 0, path.stat().st_size) for index, path in enumerate(corpus.paths))
-    work = pipeline.Work(
-        plan=ReadPlan(schema, LoadOptions.from_rest(NDJSON)),
+    return pipeline.Work(
+        plan=ReadPlan(schema, LoadOptions.from_rest(dict(options))),
         units=units,
         destination=schema,
         shaping=SHAPING,
@@ -166,8 +167,11 @@ def with_ingestd(engine: Engine, cores: int, corpus: Corpus, out: Path) -> int:
         order=tuple(range(len(units))),
         cores=cores,
     )
+
+
+def with_ingestd(engine: Engine, cores: int, corpus: Corpus, out: Path) -> int:
     with engine.tagged("ingestd", "default") as session:
-        made = pipeline.prepare(session, work)
+        made = pipeline.prepare(session, work_of(corpus, cores, out))
     assert not made.verdict.bad
     return made.rows[-1]
 
@@ -310,6 +314,20 @@ def _create(cloud: LocalCloud, bucket: str) -> None:
     bigquery.Client(**options, client_options={"api_endpoint": cloud.endpoints.bigquery}).create_dataset("bench")
 
 
+@contextmanager
+def warm_session() -> Iterator[tuple[Engine, Master, Path]]:
+    """A session that is warm, where it runs, and a folder; quiet, and gone afterwards."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    with tempfile.TemporaryDirectory(prefix="ingestd-bench-", ignore_cleanup_errors=True) as folder:
+        settings = SparkSettings(scratch=Path(folder) / "scratch")
+        engine, where = open_engine(settings), master(settings)
+        try:
+            warm_up(engine, where)
+            yield engine, where, Path(folder)
+        finally:
+            engine.close()
+
+
 def show(name: str, corpus: Corpus, figures: Figures, target: float) -> dict[str, float]:
     print(f"\n{name}: {len(corpus.paths):,} files, {corpus.size / 1e6:,.0f} MB, {corpus.keys:,} keys")
     print(f"  {'':14}{'seconds':>9}{'MB/s':>8}{'x DuckDB':>11}")
@@ -345,11 +363,11 @@ def main(arguments: list[str]) -> None:
             report["start_s"], report["warm_up_s"] = round(opened, 1), round(warm, 1)
             # The large ones first: a daemon lives for weeks, and Java's compiler is done within its first minutes.
             figures = compare(engine, where.cores, large, runs=runs[0])
-            report["large"] = show("large files", large, figures, LARGE_TARGET)
+            report["large"] = show("large files", large, figures, LARGE_TARGET if share == 1 else QUICK_TARGET)
             shutil.rmtree(large.folder)
             small = make(folder, "small", 2_000 // share, 50_000)
             figures = compare(engine, where.cores, small, runs=runs[1])
-            report["small"] = show("small files", small, figures, SMALL_TARGET)
+            report["small"] = show("small files", small, figures, SMALL_TARGET if share == 1 else QUICK_TARGET)
             overhead, trouble = asyncio.run(over_the_wire(engine, where, folder, runs=runs[2]))
             least = f"{overhead * 1000:.0f} ms (target ≤ {OVERHEAD_TARGET * 1000:.0f} ms)"
             print(f"\nbatch of one file on the warm session: {least}")

@@ -55,14 +55,17 @@ def _backlog(module: Any) -> Any:
 
 TINY: dict[str, Run] = {
     "backlog": _backlog,
+    "cluster": _sized(lambda module: module.main(2, 200_000, 1), NUMBERS=1_000_000),
     "console": lambda module: asyncio.run(_sized(lambda one: one.main(20, 50), ROUNDS=2, TABLES=2)(module)),
     "e2e": _with_arguments(
         "--files=40", "--tables=2", "--window=2", "--grace=0.5", "--only=delete,none,move,success", "--patience=120"
     ),
+    "growth": lambda module: module.main((1, 2), 200_000),
     "intake": _sized(EVENTS=2_000, ROUNDS=1),
     "journal": _sized(lambda module: module.main(["--share=0"]), TABLES=20, ROUNDS=1, FILES=8),
     "localcloud": _localcloud,
     "routing": _sized(EVENTS=20, ROUNDS=1),  # the sizes are what it compares
+    "shapes": _sized(lambda module: module.main(2, 1), SIZE=100_000),
     "spark": lambda module: module.main(["--tiny"]),
     "success": _with_arguments("5"),
     "windows": _sized(WINDOWS=2),
