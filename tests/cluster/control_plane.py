@@ -312,6 +312,7 @@ state = "{self.folder / "containers-state"}"
         for controller in Path("/sys/fs/cgroup").iterdir():
             if controller.name != "unified" and controller.is_dir():
                 (controller / self.name).mkdir(exist_ok=True)
+                self._ending.callback(_remove_groups, controller / self.name)
         self.run(
             "kubelet",
             [
@@ -358,6 +359,15 @@ def pause_archive(folder: Path) -> Path:
     command = ["buildah", "commit", "-q", "--rm", name, f"docker-archive:{archive}:{PAUSE}"]
     subprocess.run(command, check=True, capture_output=True)
     return archive
+
+
+def _remove_groups(group: Path) -> None:
+    """The cgroups that the kubelet made, the innermost first; one that somebody is in stays."""
+    for folder in sorted((one for one in group.rglob("*") if one.is_dir()), reverse=True):
+        with suppress(OSError):
+            folder.rmdir()
+    with suppress(OSError):
+        group.rmdir()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
