@@ -226,7 +226,7 @@ def _counted(evidence: Evidence, rows: list[dict[str, Any]], overwritten: set[st
 
 def _latest(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """As the view of that name: of every batch the row with the highest revision."""
-    return {row["event_id"]: row for row in sorted(rows, key=lambda row: row["revision"])}
+    return {row["event_id"]: row for row in sorted(rows, key=lambda row: (row["revision"], row["recorded_at"]))}
 
 
 def finished(evidence: Evidence) -> Iterator[dict[str, Any]]:

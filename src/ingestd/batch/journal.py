@@ -269,8 +269,8 @@ class Journal:
         except UnreadableObject:
             finished = None  # whoever wrote that end has told it
         if finished is not None:
-            # What we have told of it meanwhile must not look newer than its end.
-            finished = replace(finished, revision=max(finished.revision, held.record.revision))
+            # What we have told of it meanwhile must not look newer than its end, nor be the same row.
+            finished = replace(finished, revision=max(finished.revision, held.record.revision + 1))
         await self._part_with(held, finished or held.record)
 
     async def _part_with(self, held: Held, finished: Record) -> None:

@@ -17,7 +17,7 @@ from prometheus_client import Counter, Gauge
 
 from ingestd.documents import DocumentError, Problem
 from ingestd.model.clock import Clock, SystemClock
-from ingestd.model.errors import Throttled, Transient
+from ingestd.model.errors import NotFound, Throttled, Transient
 from ingestd.model.unknown_keys import UnknownKeys
 from ingestd.rules.actions import Action
 from ingestd.rules.matching import Routing, RuleIndex
@@ -177,13 +177,15 @@ class RuleLoader:
         """Take in a new version; whether that changed anything."""
         file = self._files.setdefault(url, _File(()))
         unreadable: Exception | None = None
+        vanished = False  # since it was listed: what took its place is in the next listing
 
         async def fetch(target: str) -> bytes:
-            nonlocal unreadable
+            nonlocal unreadable, vanished
             try:
                 return await self._source.read(target)
             except Exception as error:
                 unreadable = error
+                vanished = target == url and isinstance(error, NotFound | FileNotFoundError)
                 raise
 
         try:
@@ -203,7 +205,7 @@ class RuleLoader:
             return True
         if isinstance(unreadable, Transient | Throttled) and self.book.loaded_at is None:
             raise unreadable
-        file.unread = isinstance(unreadable, Transient | Throttled)
+        file.unread = vanished or isinstance(unreadable, Transient | Throttled)
         # What could not be read is tried again at the next refresh; what is wrong waits for an edit.
         file.version = () if unreadable else version
         return self._refuse(file, url, problems)

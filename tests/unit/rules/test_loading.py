@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from ingestd.model.clock import ManualClock
-from ingestd.model.errors import Transient
+from ingestd.model.errors import NotFound, Transient
 from ingestd.rules.loading import RuleLoader
 from ingestd.rules.matching import Match, NoMatch
 from ingestd.rules.source import FolderSource
@@ -94,7 +94,10 @@ async def test_removed_files_take_their_rules_along() -> None:
     assert [rule.name for rule in (await loader.refresh()).rules] == ["b"]
 
 
-async def test_a_rule_that_moves_to_a_file_that_cannot_be_read_yet_stays_in_force_until_it_can() -> None:
+@pytest.mark.parametrize("error", [Transient("503"), NotFound("moved again since it was listed")])
+async def test_a_rule_that_moves_to_a_file_that_cannot_be_read_yet_stays_in_force(
+    error: Exception,
+) -> None:
     source = MemorySource(a__yaml=ONE, b__yaml=TWO)
     loader = RuleLoader(source)
     await loader.refresh()
@@ -104,7 +107,7 @@ async def test_a_rule_that_moves_to_a_file_that_cannot_be_read_yet_stays_in_forc
 
     async def unreadable(url: str) -> bytes:
         if url.endswith("moved.yaml"):
-            raise Transient("503")
+            raise error
         return await read(url)
 
     source.read = unreadable  # type: ignore[method-assign]
