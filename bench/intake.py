@@ -28,6 +28,7 @@ from ingestd.intake.receipts import Receipt
 from ingestd.intake.router import Router
 from ingestd.model.clock import SystemClock
 from ingestd.model.objects import ObjectRef
+from ingestd.ops import collector
 from ingestd.ports import Message
 from ingestd.retry import Retrier
 from ingestd.rules.loading import RuleBook
@@ -163,6 +164,7 @@ async def measure(address: str) -> dict[str, Any]:
         for name in (BARE, DAEMON):
             await subscriber.create_subscription(name=name, topic=TOPIC, ack_deadline_seconds=60)
         bare_rates, own_rates, memory = [], [], []
+        collector.settle()  # as the daemon does, for both sides
         for _ in range(ROUNDS):
             for first in range(0, EVENTS, 500):
                 await publisher.publish(topic=TOPIC, messages=messages[first : first + 500])
