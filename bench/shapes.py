@@ -17,10 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import polars as pl
 
-from bench.spark import DUCK, LEVEL, POLARS, SHAPING, Corpus, make, warm_session, work_of
+from bench.spark import DUCK, LEVEL, POLARS, SHAPING, Corpus, duckdb_writes, make, warm_session, work_of
 from ingestd.model.preparation import Branch, Shaping, SideInput
 from ingestd.prepare import pipeline
 from ingestd.prepare.engine import Engine
@@ -124,14 +123,7 @@ def peer(corpus: Corpus, kind: str, out: Path) -> int:
         "CSV": f"read_csv({at}, header = false, columns = {DUCK})",
         "Parquet": f"read_parquet({at})",
     }[kind]
-    with duckdb.connect() as connection:
-        connection.execute(
-            f"COPY (SELECT DISTINCT ON (id) * REPLACE (upper(country) AS country) FROM {source}) "
-            f"TO '{out}.parquet' (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL {LEVEL})"
-        )
-        found = connection.execute(f"SELECT count(*) FROM '{out}.parquet'").fetchone()
-    assert found is not None
-    return int(found[0])
+    return duckdb_writes(source, out)
 
 
 def formats(engine: Engine, cores: int, corpus: Corpus, rounds: int) -> dict[str, float]:

@@ -124,8 +124,11 @@ def make(folder: Path, name: str, files: int, size: int) -> Corpus:
 
 def with_duckdb(corpus: Corpus, out: Path) -> int:
     """Defaults, all cores; the first row it meets of a key is kept, which is less than what we promise."""
+    return duckdb_writes(f"read_json('{corpus.folder}/*.json', format = 'newline_delimited', columns = {DUCK})", out)
+
+
+def duckdb_writes(source: str, out: Path) -> int:
     with duckdb.connect() as connection:
-        source = f"read_json('{corpus.folder}/*.json', format = 'newline_delimited', columns = {DUCK})"
         connection.execute(
             f"COPY (SELECT DISTINCT ON (id) * REPLACE (upper(country) AS country) FROM {source}) "
             f"TO '{out}.parquet' (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL {LEVEL})"
