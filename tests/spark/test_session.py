@@ -106,7 +106,8 @@ async def test_what_takes_too_long_is_cancelled_and_may_be_tried_again(engine: E
         await hasty.run(lambda session: slow_rows(session, 60), tag="prepare/7")
     assert engine.work().jobs == 0
     assert CALLS.labels("timed out")._value.get() == before + 1
-    assert await hasty.run(lambda session: session.range(3).count(), tag="next") == 3
+    patient = Spark.over(engine, call_timeout=timedelta(minutes=10))
+    assert await patient.run(lambda session: session.range(3).count(), tag="next") == 3
 
 
 async def test_a_cancelled_batch_leaves_no_job_no_scratch_and_no_manifest(
