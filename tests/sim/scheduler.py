@@ -433,12 +433,15 @@ class Universe:
     async def _live(self, life: Life) -> None:
         REPLICA.set(life.name)
         assert life.app is not None
+        died = False
         try:
             await life.app.run()
         except* Died:
-            pass
+            died = True
         except* Exception as group:  # noqa: BLE001 - it is noted and fails the run
-            self._ended(life, group.exceptions)
+            # What else failed in the moment of its death is nobody's any more: a process that is killed raises nothing.
+            if not died:
+                self._ended(life, group.exceptions)
 
     def _ended(self, life: Life, why: tuple[Exception, ...]) -> None:
         assert life.app is not None
