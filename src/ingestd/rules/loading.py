@@ -29,6 +29,7 @@ from ingestd.rules.source import RuleSource
 log = structlog.get_logger(__name__)
 
 _INDEXED_ASIDE = 1_000
+_LISTED_AGAIN = 3  # before the first book, when files are moved about
 
 RELOADS = Counter("ingestd_rule_reloads", "Rule files read, by outcome.", ["outcome"])
 for _outcome in ("loaded", "broken", "unlisted"):
@@ -130,6 +131,11 @@ class RuleLoader:
                 return self.book
             self._failed = ""
             changed = await self._update(listed)
+            for _ in range(_LISTED_AGAIN):
+                if self.book.loaded_at is not None or not any(file.unread for file in self._files.values()):
+                    break
+                # A file went between listing and reading: before the first book, what took its place is looked for.
+                await self._update(dict(await self._source.list()))
             if changed or self.book.loaded_at is None:
                 await self._publish()
             return self.book

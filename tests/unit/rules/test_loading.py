@@ -121,6 +121,22 @@ async def test_a_rule_that_moves_to_a_file_that_cannot_be_read_yet_stays_in_forc
     assert [rule.name for rule in (await loader.refresh()).rules] == ["b", "c", "moved"]
 
 
+async def test_a_rule_that_moves_while_the_first_book_is_made_is_in_it() -> None:
+    source = MemorySource(a__yaml=ONE, b__yaml=TWO)
+    read = source.read
+
+    async def moving(url: str) -> bytes:
+        if url.endswith("/a.yaml"):
+            source.put("moved.yaml", source.files.pop(url))
+            raise NotFound("it was listed a moment ago")
+        return await read(url)
+
+    source.read = moving  # type: ignore[method-assign]
+    book = await RuleLoader(source).refresh()
+    assert [rule.name for rule in book.rules] == ["b", "moved"]
+    assert book.problems == ()
+
+
 async def test_an_old_rule_stays_reachable_by_its_hash_while_someone_holds_it() -> None:
     source = MemorySource(a__yaml=ONE)
     loader = RuleLoader(source)
