@@ -47,6 +47,21 @@ GUARDS = (
         "::test_an_older_daemon_leaves_a_split_load_alone_and_what_it_split_itself_keeps_its_names",
     ),
     Guard(
+        "what a load has read is written down before its actions take the sources away",
+        "batch/attempts.py",
+        "        if moved:\n            await self._save()",
+        "        if False:\n            await self._save()",
+        "sim/test_overwrites.py"
+        "::test_that_a_load_read_something_else_is_still_known_after_a_crash_among_its_actions",
+    ),
+    Guard(
+        "a batch that nothing is left of is ended by whoever holds it",
+        "batch/attempts.py",
+        "        if not resumed:\n            await self._save()",
+        "        if not resumed:\n            pass",
+        "sim/test_overwrites.py::test_who_was_overtaken_by_a_replica_whose_clock_is_ahead_does_not_end_the_batch",
+    ),
+    Guard(
         "prepared rows are counted when they are loaded",
         "batch/prepared.py",
         "        if whole and (landed := pinned.landed(branch)) != output.rows:",

@@ -7,8 +7,9 @@ python -m tests.sim --seed 4711 -v
 import argparse
 import json
 import sys
+from dataclasses import replace
 
-from tests.sim.seeds import replay, run_many
+from tests.sim.seeds import FEATURES, replay, run_many
 
 
 def main() -> int:
@@ -19,10 +20,14 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print the report as one line of JSON, last")
     parser.add_argument("-v", "--verbose", action="store_true", help="tell every step")
+    parser.add_argument(
+        "--overwrites", type=float, default=FEATURES.overwrites, help="share of files that are written again"
+    )
     options = parser.parse_args()
+    features = replace(FEATURES, overwrites=options.overwrites)
     if options.seed is not None:
-        return replay(options.seed, verbose=options.verbose)
-    report = run_many(options.first, options.seeds, workers=options.workers, verbose=options.verbose)
+        return replay(options.seed, verbose=options.verbose, features=features)
+    report = run_many(options.first, options.seeds, workers=options.workers, verbose=options.verbose, features=features)
     print(report.text())
     if options.json:
         print(json.dumps(report.to_json()))

@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,13 @@ def simulate(tmp_path: Path) -> Callable[..., None]:
         folder.mkdir()
         loop = VirtualLoop()
         world = World(folder, loop, **options)
+
+        async def whole() -> None:
+            await story(world)
+            await asyncio.sleep(1)  # daemons that were killed at its end unwind before the loop goes
+
         try:
-            run(story(world), loop)
+            run(whole(), loop)
         finally:
             world.close()
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,18 +128,20 @@ def run_seeds(
     return report
 
 
-def run_many(first: int, count: int, *, workers: int = 1, verbose: bool = False) -> Report:
+def run_many(
+    first: int, count: int, *, workers: int = 1, verbose: bool = False, features: Features = FEATURES
+) -> Report:
     report = Report()
     workers = max(1, workers)
     size = max(1, min(50 if count < 5000 else 250, count // workers))
     chunks = [range(start, min(start + size, first + count)) for start in range(first, first + count, size)]
     if workers == 1:
         for chunk in chunks:
-            report.add(run_seeds(chunk))
+            report.add(run_seeds(chunk, features))
             _progress(report, count, verbose)
         return report
     with ProcessPoolExecutor(workers, initializer=end_with_parent) as pool:
-        for part in pool.map(run_seeds, chunks):
+        for part in pool.map(partial(run_seeds, features=features), chunks):
             report.add(part)
             _progress(report, count, verbose)
     return report
@@ -149,9 +152,9 @@ def _progress(report: Report, count: int, verbose: bool) -> None:
         print(f"{report.seeds} of {count} seeds, {len(report.failures)} failed", flush=True)
 
 
-def replay(seed: int, *, verbose: bool) -> int:
+def replay(seed: int, *, verbose: bool, features: Features = FEATURES) -> int:
     """One seed, its story told if wanted; 1 when it fails."""
-    scenario = draw(seed, FEATURES)
+    scenario = draw(seed, features)
     trace: Trace | None = None
     with _folder() as folder:
         if verbose:

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tests.sim.seeds import FEATURES, run_seeds
 from tests.sim.test_individual_loads import modes
 from tests.sim.test_ledger import replay
 from tests.sim.test_windows import prepared, upload
-from tests.sim.world import TRIGGER, World
+from tests.sim.world import TRIGGER, Fate, World
 
 from ingestd.ledger.replay import Selection
 
@@ -73,11 +74,12 @@ def given(world: World, window: bool = False, asynchronous: bool = False, **dest
     return Producer(world)
 
 
-def ruled(world: World, window: bool, asynchronous: bool = False, **dest: Any) -> None:
+def ruled(world: World, window: bool, asynchronous: bool = False, actions: Any = (), **dest: Any) -> None:
     rule: dict[str, Any] = {
         "When": {"Prefix": "/data/"},
         "Async": asynchronous,
         "Dest": {"Table": "bqtail.dummy", **dest},
+        "OnSuccess": list(actions),
     }
     if window:
         rule["Batch"] = {"Window": {"DurationInSec": 10}}
@@ -210,6 +212,40 @@ def test_a_file_deleted_and_uploaded_again_around_its_load_is_counted_once(
     simulate(story, plain=True, job_latency=30.0)
 
 
+def test_that_a_load_read_something_else_is_still_known_after_a_crash_among_its_actions(simulate: Simulate) -> None:
+    """The actions take away the sources by which it was seen."""
+    effects = 0
+    while True:
+        fate = Fate(dies_after=effects)
+
+        async def story(world: World, fate: Fate = fate) -> None:
+            producer = given(world, window=True)
+            ruled(world, window=True, actions=[{"Action": "delete"}])
+            with world.daemon():
+                world.upload("data/0.json", {"id": 100, "name": "x"})
+                producer.upload()
+                await submitted(world)
+            producer.upload()
+            await asyncio.sleep(40)  # BigQuery reads the second generation
+            producer.delete()
+            producer.upload()
+            with world.daemon(fate) as first:
+                await world.until(lambda: not first.alive or world.quiet())
+            with world.daemon():
+                await world.settled(7200)
+            assert sorted(int(number) for number, _ in world.rows()) == [*producer.ids[1], *producer.ids[2], 100]
+            (early,) = [record for record in world.record() if len(record["Files"]) == 2]
+            place = [file["URL"] for file in early["Files"]].index(f"gs://{TRIGGER}/{NAME}")
+            aside = early["Progress"]["Aside"].get(str(place), {})
+            assert (aside.get("Fate"), bool(aside.get("JobID"))) == ("superseded", True), fate.log
+
+        simulate(story, plain=True, job_latency=30.0)
+        if not fate.struck:
+            break
+        effects += 1
+    assert effects >= 8, "the crash points were not reached"
+
+
 @pytest.mark.parametrize("after", [1.0, 20.0])
 @windows
 def test_rows_that_landed_apart_are_landed_again_when_their_file_was_overwritten_meanwhile(
@@ -282,6 +318,36 @@ def test_names_overwritten_while_their_window_collects_cost_no_write_each(simula
 def test_a_job_submitted_while_another_replica_gives_the_file_up_is_heard() -> None:
     """Seed 5009: two replicas with clocks five minutes apart drive one batch, and one of them looks too late."""
     assert run_seeds([5009], replace(FEATURES, overwrites=0.5)).failures == {}
+
+
+@modes
+def test_who_was_overtaken_by_a_replica_whose_clock_is_ahead_does_not_end_the_batch(
+    simulate: Simulate, asynchronous: bool
+) -> None:
+    """It stands still with a batch it has made; the other has submitted the job when the file is overwritten."""
+
+    async def story(world: World) -> None:
+        producer = given(world, asynchronous=asynchronous)
+        ordinary, goes_on = world.pause, asyncio.Event()
+
+        async def pause() -> None:
+            await ordinary()
+            if world.objects("journal/Running/"):
+                await goes_on.wait()
+
+        world.pause = pause  # type: ignore[method-assign]
+        with world.daemon():
+            world.pause = ordinary  # type: ignore[method-assign]
+            producer.upload()
+            await world.until(lambda: world.objects("journal/Running/") != [])
+            with world.daemon(skew=timedelta(minutes=5)):
+                await submitted(world)
+                producer.upload()
+                goes_on.set()
+                await world.settled(7200)
+        loaded_once(world, producer)
+
+    simulate(story, plain=True, job_latency=30.0)
 
 
 def test_seeds_full_of_overwritten_files_hold() -> None:

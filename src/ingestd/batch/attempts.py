@@ -59,22 +59,28 @@ class Loading(Publishing):
         resumed = not fresh
         if not self._record.progress.begun:
             await self._begin(fresh=fresh)
-        while self._record.progress.chunks or (resumed and await self._outrun()):
+        while self._record.progress.chunks or await self._outrun(resumed=resumed):
             if not await self._round(fresh=fresh):
                 return False
             fresh = False
         return await self._conclude()
 
-    async def _outrun(self) -> bool:
+    async def _outrun(self, *, resumed: bool) -> bool:
         """Whether a job runs although all of its files dropped out before it was submitted.
 
         Whoever held the batch before us may have looked at the sources before they changed, and be about to submit the
         job. So its id is used up, by a job that reads nothing; if it was taken already, that job is heard.
+
+        Nobody held it before the one who made it; but one whose clock is ahead may have taken it over meanwhile. The
+        record is written, which fails then; and who takes it over from now on finds what we have found.
         """
         record, parts = self._record, self._parts
         gone = [index for index, one in record.progress.aside.items() if one.fate in _GONE and not one.job_id]
         if record.progress.loads or record.success or not gone or lands_apart(record):
             return False  # what lands apart without being published is dropped, whoever landed it
+        if not resumed:
+            await self._save()
+            return False
         nothing = (parts.settings.staging / f"{record.event_id}/1/nothing").url
         for number in (record.progress.jobs, record.progress.jobs + 1):
             if number < 1:
@@ -236,6 +242,8 @@ class Loading(Publishing):
             cumulative=bool(record.load.get("maxBadRecords")),
         )
         self._held.record = replace(record, progress=progress, error="")
+        if moved:
+            await self._save()  # actions take sources away, and with them what this was seen by
 
     async def _changed(self, indexes: Members, job: JobState) -> Changed:
         """What the job may have read instead of what it was given; nothing if all is as it was."""
