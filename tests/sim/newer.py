@@ -5,6 +5,8 @@ alone, and everything else has to go on.
 """
 
 import random
+import re
+from base64 import b64encode
 from typing import Any
 
 import orjson
@@ -13,6 +15,8 @@ from ingestd.localcloud.storage.core import StorageCore
 from ingestd.localcloud.storage.model import ListQuery, ObjectMetadata, ObjectVersion
 
 VERSION = 99
+_REGISTER = "journal/register/"
+_PAGE = re.compile(r"\d{6,}\.json")
 _PLACES = (("journal/Running/", ".run"), ("journal/Done/", ".run"), ("batch/", ".win"), ("tasks/", ".json"))
 
 
@@ -37,6 +41,29 @@ def leave(storage: StorageCore, bucket: str, chance: random.Random, litter: set[
     data = orjson.dumps(_newer(orjson.loads(storage.read(bucket, model.name)), number))
     storage.objects.insert(bucket, name, data, metadata=ObjectMetadata(custom=_labels(model, number)))
     return name
+
+
+def leave_page(storage: StorageCore, bucket: str, chance: random.Random) -> str:
+    """Add a page to the register: whoever asks for files of that hour has to wait, since it may have them."""
+    listed = storage.objects.list(bucket, ListQuery(prefix=_REGISTER)).items
+    logs: dict[str, int] = {}
+    for one in listed:
+        folder, _, own = one.name.rpartition("/")
+        if _PAGE.fullmatch(own):
+            logs[folder] = max(logs.get(folder, -1), int(own.removesuffix(".json")))
+    if not logs:
+        return ""
+    folder = chance.choice(sorted(logs))
+    name = f"{folder}/{logs[folder] + 1:06d}.json"
+    storage.objects.insert(bucket, name, orjson.dumps({"schema_version": VERSION, "Pages": "of another kind"}))
+    return name
+
+
+def understand_page(storage: StorageCore, bucket: str, name: str) -> None:
+    """That version is back, or has written in our form what it had: files of others."""
+    files = b64encode(bytes(16)).decode()
+    page = {"schema_version": 1, "Batches": [{"Record": "elsewhere.t/2024-01-01/1", "Files": files}]}
+    storage.objects.insert(bucket, name, orjson.dumps(page))
 
 
 def _renamed(name: str, number: str) -> str:

@@ -21,6 +21,7 @@ from tests.sim.changes import Change
 from tests.sim.checker import Deletions, Evidence, Input, check, finished
 from tests.sim.grouped import TOPIC, GroupWatch
 from tests.sim.junk import Junk
+from tests.sim.operators import Gesture, Operator, Roll
 from tests.sim.plain_bigquery import PlainBigQuery
 from tests.sim.plain_database import PlainDatabase
 from tests.sim.plain_preparer import PlainPreparer
@@ -28,7 +29,7 @@ from tests.sim.queues import QueueWatch
 from tests.sim.real_bigquery import RealBigQuery
 from tests.sim.scenario import DATASET, Crash, Delivery, Pause, Scenario, Upload
 from tests.sim.sites import READS, site_of
-from tests.sim.surroundings import Replay, draw_surroundings, replay_everything
+from tests.sim.surroundings import draw_surroundings
 from tests.sim.virtual_time import START, VirtualClock, VirtualLoop
 from tests.sim.world import Died, NoHttp
 
@@ -202,6 +203,7 @@ class Universe:
         sites = [crash.site for crash in scenario.crashes]
         self.surroundings = draw_surroundings(scenario.seed, len(scenario.skews), scenario.healed_at, sites)
         self._littered = self.surroundings.litter
+        self._pages: list[str] = []  # of the register, by a newer version
         self.mischief = scenario.mischief
         self._keeps_load_state = scenario.load_state and bigquery is PlainBigQuery
         self.loop = loop
@@ -316,8 +318,12 @@ class Universe:
     def _leave_newer(self) -> None:
         """A replica of a newer version was here."""
         with self.undisturbed():
-            if name := newer.leave(self.storage, self.ops, self.chance, self._littered):
+            if self.chance.random() < 0.25 and not self.healed:
+                name = newer.leave_page(self.storage, self.ops, self.chance)
+                self._pages += [name] if name else []
+            elif name := newer.leave(self.storage, self.ops, self.chance, self._littered):
                 self._littered.add(name)
+            if name:
                 self.trace("world", f"of a newer version: {name}")
                 self.faults[f"a newer version's object in {'/'.join(name.split('/')[:-1][:2])}/"] += 1
 
@@ -327,17 +333,45 @@ class Universe:
             self.faults[f"junk in {junk.folder}"] += 1
             junk.put(self.storage, self.ops)
 
-    async def _operate(self, replay: Replay) -> None:
+    def _mutter(self, data: bytes) -> None:
+        """Somebody publishes what is no notification."""
+        self.faults["message that nobody can read"] += 1
+        self._publish(self.names.topic(self.names.notifications_topic), data, {})
+
+    async def _operate(self, gesture: Gesture) -> None:
         self._under_way += 1
-        self.faults["operator replays" if not replay.stands_still else "operator replays, standing still"] += 1
+        self.faults[f"operator {gesture}"] += 1
+        self.trace("operator", f"{gesture}: {gesture!r}")
         try:
+            if isinstance(gesture, Roll):
+                await self._roll(gesture)
+                return
             clock = VirtualClock(self.loop)
-            self.trace("operator", f"replays everything, and stands still for {replay.stands_still} s")
             retrier = Retrier(RetryPolicy(attempts=self.mischief.attempts), clock=clock, chance=random.Random(1))
-            await replay_everything(replay, CoreStore(self.storage, clock, retrier), self.settings, clock)
+            operator = Operator(
+                CoreStore(self.storage, clock, retrier),
+                CoreWarehouse(cast("Any", self.bigquery), clock, retrier),
+                CorePublisher(self.pubsub, PROJECT, clock, retrier),
+                self.settings,
+                clock,
+            )
+            topic = self.names.topic(self.names.notifications_topic)
+            await operator.make(gesture, self.trigger, topic, [rule.prefix for rule in self.scenario.ordered])
         finally:
             self._under_way -= 1
             self.last_fault = max(self.last_fault, self.loop.time())
+
+    async def _roll(self, roll: Roll) -> None:
+        """SIGTERM, a while to drain, SIGKILL; and a new one."""
+        life = next((one for one in self.lives if one.slot == roll.replica and not one.dead), None)
+        if life is None or life.app is None or life.task is None or life.task.done():
+            return
+        life.app.stop()
+        await asyncio.wait([life.task], timeout=roll.grace)
+        if not life.dead:  # else it has died of something else, and whoever saw to that starts it again
+            life.kill()
+            self.loop.call_later(roll.back_after, self._start, life.slot)
+            self.last_fault = max(self.last_fault, self.loop.time() + roll.back_after)
 
     async def run(self) -> Evidence:
         scenario = self.scenario
@@ -346,9 +380,11 @@ class Universe:
         for at in self.surroundings.newer:
             self.loop.call_at(at, self._leave_newer)
         operators = []
-        for replay in self.surroundings.replays:
-            start = partial(self._operate, replay)
-            self.loop.call_at(replay.at, lambda start=start: operators.append(self.loop.create_task(start())))
+        for at, data in self.surroundings.gibberish:
+            self.loop.call_at(at, self._mutter, data)
+        for gesture in self.surroundings.gestures:
+            start = partial(self._operate, gesture)
+            self.loop.call_at(gesture.at, lambda start=start: operators.append(self.loop.create_task(start())))
         for upload in scenario.uploads:
             if upload.absent is not None:
                 self.loop.call_at(max(0.0, upload.at - upload.absent), self._delete, upload.name)
@@ -525,6 +561,9 @@ class Universe:
                 self._create_tables(rule.created)
         for topic, data, attributes in self._withheld:
             self._publish(topic, data, attributes)
+        with self.undisturbed():
+            for name in self._pages:
+                newer.understand_page(self.storage, self.ops, name)
 
     async def _settle(self) -> float:
         while True:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
+import pytest
 from tests.sim import test_batches as batches
 from tests.sim import test_windows as windowed
 from tests.sim.test_individual_loads import LOADED, ROWS, prepared
@@ -12,10 +13,13 @@ from tests.sim.world import DATASET, OPS, PROJECT, TRIGGER, Fate, World
 from ingestd.batch.journal import Journal
 from ingestd.intake.refusals import Refusals
 from ingestd.ledger.explain import Explainer, Explanation
+from ingestd.ledger.reading import LoadStateReader
 from ingestd.ledger.replay import Asked, Replayed, Replayer, Selection, replays
 from ingestd.ledger.unloaded import Whereabouts
 from ingestd.localcloud.bindings import CoreStore, CoreWarehouse
-from ingestd.model.objects import ObjectRef
+from ingestd.model.errors import Transient
+from ingestd.model.objects import EPOCH, ObjectRef
+from ingestd.model.tables import parse_table
 from ingestd.rules.bucket import rule_source
 from ingestd.rules.loading import RuleLoader
 from ingestd.windows.pacing import Pacing
@@ -220,3 +224,14 @@ def test_a_batch_s_end_is_told_whatever_effect_the_daemon_dies_after(simulate: S
     assert any("insert_rows" in effect for effect in whole[finished:])
     for effects in range(finished + 1, len(whole) + 1):
         lived(Fate(dies_after=effects))
+
+
+def test_a_load_state_that_does_not_answer_is_trouble_that_passes(simulate: Simulate) -> None:
+    """Commands and sweeps know what to do with it; a bare time-out would end them with a traceback."""
+
+    async def story(world: World) -> None:
+        reader = LoadStateReader(CoreWarehouse(world.bigquery, world.clock), parse_table("bqtail.state"), world.clock)
+        with pytest.raises(Transient, match="not done after"):
+            await reader.loaded(["gs://a/b#1"], since=EPOCH)
+
+    simulate(story, plain=True, job_latency=600.0)

@@ -15,7 +15,7 @@ from typing import Any
 from ingestd.batch.record import UNRESOLVED
 from ingestd.ledger.columns import latest_sql, tables_sql
 from ingestd.model.clock import Clock
-from ingestd.model.errors import NotFound
+from ingestd.model.errors import NotFound, Transient
 from ingestd.model.jobs import JobKind, JobRef, JobRequest
 from ingestd.model.objects import Generation, ObjectRef
 from ingestd.model.tables import TableName
@@ -170,11 +170,14 @@ class LoadStateReader:
     async def _run(self, request: JobRequest) -> list[dict[str, Any]]:
         job = await self._warehouse.insert_job(request)
         pause = _FIRST_PAUSE
-        async with asyncio.timeout(_PATIENCE.total_seconds()):
-            while not job.done:
-                await self._clock.sleep(pause)
-                pause = min(pause * 1.5, _LONGEST_PAUSE)
-                job = await self._warehouse.get_job(job.ref) or job
+        try:
+            async with asyncio.timeout(_PATIENCE.total_seconds()):
+                while not job.done:
+                    await self._clock.sleep(pause)
+                    pause = min(pause * 1.5, _LONGEST_PAUSE)
+                    job = await self._warehouse.get_job(job.ref) or job
+        except TimeoutError:
+            raise Transient(f"job {job.ref}, which asks {self.name}, is not done after {_PATIENCE}") from None
         if problem := job_failure(job):
             raise problem
         return await self._warehouse.rows(job.ref)
