@@ -108,10 +108,10 @@ def run_seeds(
     """All of them, in this process; a failing one is noted and the others go on."""
     report = Report()
     many = list(seeds)
-    with quiet(), _unmeasured(), _folder() as folder, _collecting_rarely() if len(many) > 3 else nullcontext():
+    with _collecting_rarely() if len(many) > 3 else nullcontext(), quiet(), _unmeasured(), _folder() as folder:
         for number, seed in enumerate(many):
-            if number % 10 == 9:
-                gc.collect()
+            if number % 25 == 24:
+                gc.collect()  # a seed leaves a megabyte and a half
             start = time.process_time()
             try:
                 with _given_up_after(_HOPELESS):
@@ -236,8 +236,10 @@ def _unmeasured() -> Iterator[None]:
 
 @contextmanager
 def _collecting_rarely() -> Iterator[None]:
-    """Looking for cycles in all that was imported, over and over, took an eighth of the time."""
-    gc.collect()
+    """Looking for cycles in all that was imported, over and over, took an eighth of the time.
+
+    Goes around `quiet`, whose look at what is left is a short one then, too.
+    """
     gc.freeze()
     gc.disable()
     try:

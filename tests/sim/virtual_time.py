@@ -74,6 +74,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         heappush(self._timers, (when, next(self._order), handle))
         return handle
 
+    def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> "asyncio.Task[Any]":
+        return asyncio.Task(coro, loop=self, name=name, context=context)  # there is no debug mode to look after
+
     def sleeping(self, seconds: float) -> "asyncio.Future[None]":
         """What `asyncio.sleep` waits for, at half its price."""
         future: asyncio.Future[None] = asyncio.Future(loop=self)
@@ -125,14 +128,14 @@ class VirtualClock:
     """The loop's time as a `Clock`, possibly `skew`ed as replicas' clocks are."""
 
     def __init__(self, loop: VirtualLoop, skew: timedelta = timedelta()) -> None:
-        self._loop = loop
-        self._skew = skew
+        self._moment = loop._virtual
+        self._start = START + skew
 
     def now(self) -> datetime:
-        return START + timedelta(seconds=self._loop.time()) + self._skew
+        return self._start + timedelta(seconds=self._moment.now)
 
     def monotonic(self) -> float:
-        return self._loop.time()
+        return self._moment.now
 
     async def sleep(self, duration: timedelta) -> None:
         await asyncio.sleep(duration.total_seconds())
