@@ -31,7 +31,7 @@ def main() -> int:
     print(report.text())
     if options.json:
         print(json.dumps(report.to_json()))
-    return 1 if report.failures else 0
+    return 1 if report.failures or report.seeds < options.seeds else 0
 
 
 if __name__ == "__main__":

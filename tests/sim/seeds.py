@@ -135,19 +135,33 @@ def run_many(
     workers = max(1, workers)
     size = max(1, min(50 if count < 5000 else 250, count // workers))
     chunks = [range(start, min(start + size, first + count)) for start in range(first, first + count, size)]
-    if workers == 1:
-        for chunk in chunks:
-            report.add(run_seeds(chunk, features))
-            _progress(report, count, verbose)
-        return report
-    with ProcessPoolExecutor(workers, initializer=end_with_parent) as pool:
-        for part in pool.map(partial(run_seeds, features=features), chunks):
-            report.add(part)
-            _progress(report, count, verbose)
+    try:
+        with _running(chunks, workers, features) as parts:
+            for part in parts:
+                report.add(part)
+                _progress(report, part, count, verbose)
+    except KeyboardInterrupt:
+        print("stopped; this is what was run")
     return report
 
 
-def _progress(report: Report, count: int, verbose: bool) -> None:
+@contextmanager
+def _running(chunks: list[range], workers: int, features: Features) -> Iterator[Iterator[Report]]:
+    """The chunks' reports, in order; what is not begun is not begun any more once somebody stops us."""
+    if workers == 1:
+        yield (run_seeds(chunk, features) for chunk in chunks)
+        return
+    pool = ProcessPoolExecutor(workers, initializer=end_with_parent)
+    try:
+        yield pool.map(partial(run_seeds, features=features), chunks)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _progress(report: Report, part: Report, count: int, verbose: bool) -> None:
+    """What failed is told when it is found: a long run may never come to its end."""
+    for seed, problem in part.failures.items():
+        print(f"seed {seed}: {problem}\n  replay: {command(seed)}", flush=True)
     if verbose or count > 5000:
         print(f"{report.seeds} of {count} seeds, {len(report.failures)} failed", flush=True)
 
