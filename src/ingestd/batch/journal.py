@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote
 
 import structlog
 
+from ingestd.batch.late import LateMarks
 from ingestd.batch.manifest import INLINE, from_manifest, to_manifest
 from ingestd.batch.names import MOST, name_filter
 from ingestd.batch.record import SCHEMA_VERSION, Kind, Phase, Record
@@ -97,6 +98,7 @@ class Journal:
         self._lease = lease
         self.witness: Witness | None = None
         self.strangers = Strangers(clock)
+        self._late = LateMarks(store, root, clock)
 
     @property
     def lease(self) -> timedelta:
@@ -135,10 +137,12 @@ class Journal:
         """Create the record (claimed by us, or free for anyone); None when it exists already."""
         record = self._stamp(await self.with_files(record), claim=claim)
         record = replace(record, born=f"{int(record.updated.timestamp() * 1_000_000):x}")
+        await self._late.leave(_table(record), record.day)
         try:
             generation = await self._write(self.running(record), record, ABSENT)
         except PreconditionFailed:
             return None
+        await self._late.leave(_table(record), record.day)  # once more, if we stood still for so long
         self._tell(record)
         return Held(record, generation)
 
@@ -307,6 +311,7 @@ class Journal:
         if done is None or done.record.revision != record.revision:
             raise PreconditionFailed(f"record {record.event_id} was opened again by somebody else")
         stamped = self._stamp(replace(record, reopens=done.generation), claim=True)
+        await self._late.leave(_table(stamped), stamped.day)
         held = Held(stamped, await self._write(self.running(stamped), stamped, ABSENT))
         await self._take_back(stamped)
         if not keep:
