@@ -1,16 +1,17 @@
 """A journal of one year: what its age costs those who ask it.
 
 A year is 500,000 finished batches with 20,000,000 files in 50 tables, one batch a minute; `--share` makes that part of
-it, its last days. Records and register pages are as the daemon leaves them, in a local cloud that is asked over HTTP by
-the daemon's own parts. Asked twice, when the journal is a tenth as old and when it is full-grown:
+it, its last days, `--tables` only so many of its tables, each with all of its batches. Records and register pages are
+as the daemon leaves them, names of days that are over written down as it does once a day, in a local cloud that is
+asked over HTTP by the daemon's own parts. Asked twice, when the journal is a tenth as old and when it is full-grown:
 
 - `explain` of a file that is gone, loaded the day the journal began;
 - the duplicate check: a notification that is late by as much as the journal is old, until it is acknowledged;
 - a round of both sweeps;
 - the start of a daemon, until it pulls.
 
-The target is 200 ms each, and that ten times the age costs no more. `python -m bench.journal [--share 0.02]` prints a
-table and, last, one line of JSON.
+The target is 200 ms each, and that ten times the age costs no more. `python -m bench.journal [--share 1 --tables 2]`
+prints a table and, last, one line of JSON.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -38,6 +39,8 @@ from ingestd.batch.register import Register, batch_name
 from ingestd.gcp.connect import Clients, connect
 from ingestd.intake.notifications import FINALIZE, ObjectEvent
 from ingestd.intake.receipts import Receipt
+from ingestd.ledger.name_index import NameIndex
+from ingestd.ledger.name_keeper import NameKeeper
 from ingestd.ledger.parts import explainer, journal_of
 from ingestd.localcloud.bindings import CoreStore
 from ingestd.localcloud.cloud import LocalCloud
@@ -51,7 +54,7 @@ from ingestd.windows.model import window_of
 
 YEAR = 500_000  # batches
 TABLES, FILES = 50, 40
-EVERY = timedelta(days=365) / YEAR
+EVERY = timedelta(days=365) / YEAR * TABLES  # between batches of one table
 WINDOW = 60
 BUCKET, DATASET = f"{PROJECT}-trigger", "year"
 ROUNDS = 5
@@ -81,16 +84,16 @@ class Year:
     settings: Settings
     rule: Rule
     now: datetime
+    tables: int = TABLES
     batches: int = 0
-    seen: dict[int, tuple[FileVersion, ...]] = field(default_factory=dict)
 
     def files_of(self, batch: int) -> tuple[FileVersion, ...]:
         """Those of a batch, all of them in the folder of its table: an hour old at least."""
-        began = int((self.now - timedelta(hours=1) - EVERY * batch).timestamp()) // WINDOW * WINDOW
+        began = int((self.now - timedelta(hours=1) - EVERY * batch / self.tables).timestamp()) // WINDOW * WINDOW
         first = began * 1_000_000
         return tuple(
             FileVersion(
-                ObjectRef(BUCKET, f"year/t{batch % TABLES:02d}/part-{batch:07d}-{number:03d}.json"),
+                ObjectRef(BUCKET, f"year/t{batch % self.tables:02d}/part-{batch:07d}-{number:03d}.json"),
                 Generation(first + number),
                 1000,
                 datetime.fromtimestamp(began, UTC),
@@ -110,6 +113,9 @@ class Year:
             await journal._conclude(record)
             await register.enter(destination(record), batch_name(journal.place(record), record.born), record.files)
         self.batches = batches
+        keeper = NameKeeper(store, journal, NameIndex(store, self.settings.journal, journal.strangers), SystemClock())
+        while await keeper.round():
+            """A round reads some thousand records, and there is one every few minutes."""
 
     def _record(self, files: tuple[FileVersion, ...]) -> Record:
         expanded = expand_destination(self.rule, files[0], {"EventID": "1", "ProjectID": PROJECT})
@@ -161,7 +167,7 @@ async def timed(ask: Callable[[int], Awaitable[object]]) -> Answer:
 
 
 async def ask(year: Year, clients: Clients) -> dict[str, Answer]:
-    oldest = year.batches - TABLES  # one round of tables before the end: each question has a batch of its own
+    oldest = year.batches - 20  # each question has a batch of its own
 
     async def explained(number: int) -> None:
         file = year.files_of(oldest + number)[7]
@@ -220,7 +226,7 @@ async def started(start: Callable[[int], Awaitable[None]], stop: Callable[[], Aw
     return Answer(round(statistics.median(seconds), 4), statistics.median(asked))
 
 
-async def measure(cloud: LocalCloud, batches: int) -> dict[str, dict[int, Answer]]:
+async def measure(cloud: LocalCloud, batches: int, tables: int) -> dict[str, dict[int, Answer]]:
     rule_place = f"gs://{PROJECT}-config/rules"
     cloud.storage.write(f"{PROJECT}-config", "rules/year.json", json.dumps([RULE]).encode())
     settings = Settings.model_validate(
@@ -229,7 +235,7 @@ async def measure(cloud: LocalCloud, batches: int) -> dict[str, dict[int, Answer
     async with connect(PROJECT, environment=cloud.endpoints.environ()) as clients:
         app = assemble(settings, clients, SystemClock())
         await app.rules.refresh()
-        year = Year(cloud, settings, app.rules.book.rules[0], datetime.now(UTC))
+        year = Year(cloud, settings, app.rules.book.rules[0], datetime.now(UTC), tables)
         found: dict[str, dict[int, Answer]] = {}
         for size in (batches // 10, batches):
             began = time.perf_counter()
@@ -240,9 +246,10 @@ async def measure(cloud: LocalCloud, batches: int) -> dict[str, dict[int, Answer
     return found
 
 
-def report(found: dict[str, dict[int, Answer]], batches: int) -> None:
+def report(found: dict[str, dict[int, Answer]], batches: int, tables: int) -> None:
     young, old = batches // 10, batches
-    print(f"finished batches of {FILES} files in {TABLES} tables; a year has {YEAR:,}; calls are Cloud Storage's\n")
+    print(f"finished batches of {FILES} files in {tables} tables; a year has {YEAR // TABLES:,} per table.")
+    print("Calls are Cloud Storage's.\n")
     print(f"{'':18}{f'{young:,} batches':>22}{f'{old:,} batches':>22}{'target':>10}")
     met = {}
     for question, answers in found.items():
@@ -253,6 +260,7 @@ def report(found: dict[str, dict[int, Answer]], batches: int) -> None:
     document = {
         "benchmark": "journal",
         "batches": batches,
+        "tables": tables,
         "files": batches * FILES,
         "answers": {
             question: {str(size): asdict(one) for size, one in answers.items()} for question, answers in found.items()
@@ -266,10 +274,14 @@ def main(arguments: list[str] | None = None) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     parser = argparse.ArgumentParser(prog="python -m bench.journal")
     parser.add_argument("--share", type=float, default=0.02, help="of a year's batches")
-    batches = max(10 * TABLES, int(YEAR * parser.parse_args(arguments).share))
+    parser.add_argument(
+        "--tables", type=int, default=TABLES, help="of the year's fifty: one knows nothing of the others"
+    )
+    asked = parser.parse_args(arguments)
+    batches = max(200, int(YEAR * asked.share * asked.tables / TABLES))
     with local_cloud() as cloud:
-        found = asyncio.run(measure(cloud, batches))
-    report(found, batches)
+        found = asyncio.run(measure(cloud, batches, asked.tables))
+    report(found, batches, asked.tables)
 
 
 if __name__ == "__main__":

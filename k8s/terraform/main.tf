@@ -31,7 +31,7 @@ resource "google_storage_bucket" "ops" {
     }
     condition {
       age            = var.journal_days
-      matches_prefix = ["journal/Done/", "journal/Trail/"]
+      matches_prefix = ["journal/Done/", "journal/Names/", "journal/Trail/"]
     }
   }
   # What was loaded is known for so long: no rule that deletes more of the journal may be added.

@@ -46,6 +46,8 @@ from ingestd.intake.refusals import Refusals
 from ingestd.intake.router import Router, Work
 from ingestd.ledger.announcing import InProcess
 from ingestd.ledger.backfill import Backfill
+from ingestd.ledger.name_index import NameIndex
+from ingestd.ledger.name_keeper import NameKeeper
 from ingestd.ledger.parts import known_files, load_state_writer, wanted
 from ingestd.ledger.sweep import LostFiles
 from ingestd.ledger.writer import LoadStateWriter
@@ -109,6 +111,7 @@ class App:
     success: SuccessArrivals | None = None
     load_state: LoadStateWriter | None = None
     lost: LostFiles | None = None
+    names: NameKeeper | None = None
     console: ConsoleViews | None = None
     spark: Spark | None = None
     ops: OpsServer | None = None
@@ -152,6 +155,8 @@ class App:
                     steady.append(roots.create_task(self.load_state.run(), name="load-state"))
                 if self.lost is not None and instead is None:
                     steady.append(roots.create_task(self.lost.run(), name="sweep:lost-files"))
+                if self.names is not None and instead is None:
+                    steady.append(roots.create_task(self.names.run(), name="sweep:names"))
                 if self.console is not None:
                     steady.append(roots.create_task(self.console.feed.run(), name="console"))
                 if self.ops is not None and instead is None:
@@ -457,6 +462,7 @@ def assemble(
         every = settings.recovery.sweep_every * 20  # whoever prepares cleans up: this is for those who died
         app.leftovers = Leftovers(clients.store, settings.staging, journal, clock, every=every)
     app.lost = _lost_files(app, clients, owner)
+    app.names = NameKeeper(clients.store, journal, NameIndex(clients.store, settings.journal, strangers), clock)
     app.console = console(
         settings,
         clock,

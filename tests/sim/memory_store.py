@@ -63,6 +63,13 @@ class MemoryStore(OneByOne):
         refuse_larger(found[1], largest)
         return found
 
+    async def fetch(
+        self, ref: ObjectRef, *, generation: Generation, start: int = 0, end: int | None = None
+    ) -> bytes | None:
+        self.operations["get"] += 1
+        found = self._objects.get(ref)
+        return found[0][start:end] if found is not None and found[1].generation == generation else None
+
     async def create(
         self,
         ref: ObjectRef,

@@ -18,7 +18,7 @@ from ingestd.model.clock import Clock
 from ingestd.model.tables import parse_table
 from ingestd.ops.access import Token, TokenFile
 from ingestd.ops.history import History
-from ingestd.ports import ObjectStore, Warehouse
+from ingestd.ports import FileStore, Warehouse
 from ingestd.rules.loading import RuleLoader
 from ingestd.settings import Settings
 from ingestd.windows.manager import Windows
@@ -30,7 +30,7 @@ def console(
     settings: Settings,
     clock: Clock,
     *,
-    store: ObjectStore,
+    store: FileStore,
     warehouse: Warehouse,
     journal: Journal,
     runner: BatchRunner,

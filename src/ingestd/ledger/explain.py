@@ -22,7 +22,7 @@ from ingestd.model.clock import Clock
 from ingestd.model.errors import BadInput, IngestError, NotFound, Transient, UnreadableObject
 from ingestd.model.objects import EPOCH, FileVersion, Generation, ObjectInfo, ObjectRef, digest
 from ingestd.model.tables import TableName
-from ingestd.ports import ObjectStore, Warehouse
+from ingestd.ports import FileStore, Warehouse
 from ingestd.rules.destination import DestinationError, expand_destination
 from ingestd.rules.matching import Ambiguous, Disabled, Match, Routing
 from ingestd.rules.rule import Rule
@@ -97,7 +97,7 @@ class Explanation:
 class Explainer:
     def __init__(
         self,
-        store: ObjectStore,
+        store: FileStore,
         warehouse: Warehouse,
         journal: Journal,
         clock: Clock,

@@ -3,24 +3,26 @@
 A record's place follows from its table, the day of the file's generation (or of its window) and the batch's id. The
 load-state table knows generation and batch of everything that ended, so what it remembers is read where it lies.
 Records under way are few, and are listed. Only where the load state is not kept, knows nothing of the object, or has
-not been told everything yet, the table's finished records are gone through: by what a listing tells of each (see
-`names`), several days at a time, reading only those that may be about the object.
+not been told everything yet, the index of names is asked (`name_index`). Finished records of days that it does not have
+are gone through by what a listing tells of each (see `names`), several days at a time, reading only those that may be
+about the object.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from urllib.parse import quote, unquote
 
 from ingestd.batch.journal import SOURCE_SAFE, Journal
 from ingestd.batch.names import may_have
 from ingestd.batch.record import Record
+from ingestd.ledger.name_index import Days, NameIndex
 from ingestd.ledger.reading import BatchState
 from ingestd.model.bounded import bounded
 from ingestd.model.clock import Clock
 from ingestd.model.errors import UnreadableObject
 from ingestd.model.objects import Generation, ObjectInfo, ObjectRef, generation_time
-from ingestd.ports import ObjectStore
+from ingestd.ports import FileStore
 
 PUT_AWAY = "LoadState"  # rows that the load-state table has not got yet
 _DAYS = 31  # listed each by itself
@@ -32,8 +34,9 @@ Remembered = Sequence[tuple[Generation, BatchState]]
 
 
 class FileRecords:
-    def __init__(self, journal: Journal, store: ObjectStore, clock: Clock) -> None:
+    def __init__(self, journal: Journal, store: FileStore, clock: Clock) -> None:
         self._journal = journal
+        self._index = NameIndex(store, journal.folder(""), journal.strangers)
         self._store = store
         self._clock = clock
 
@@ -56,7 +59,7 @@ class FileRecords:
                 for day in (generation_time(generation), generation_time(generation) - _DAY)
             ]
         else:
-            done = await self._gone_through(mark, f"Done/{table}/")
+            done = await self._looked_for(mark, table)
         return [*await self._read(places, ref), *await self._read(done, ref)]
 
     async def _everything_told(self) -> bool:
@@ -64,18 +67,30 @@ class FileRecords:
             return False
         return True
 
-    async def _gone_through(self, mark: "_Mark", folder: str) -> list[ObjectRef]:
-        root = self._journal.folder(folder)
-        today = self._clock.now()
-        back = [*(_DAYS + 30 * month for month in range(_MONTHS, 0, -1)), *range(_DAYS, -1, -1)]
-        days = [f"{root.name}{today - _DAY * number:%Y-%m-%d}" for number in back]
-        bounds = list(zip(["", *days], [*days, ""], strict=True))  # from a day on, and before the next
+    async def _looked_for(self, mark: "_Mark", table: str) -> list[ObjectRef]:
+        answer = await self._index.look_up(table, mark.ref)
+        root = self._journal.folder(f"Done/{table}/")
+        known = [root / f"{day.isoformat()}/{batch}.run" for day, batch in answer.batches]
+        bounds = [bound for days in answer.unknown for bound in self._bounds(days)]
 
         async def look(bound: tuple[str, str]) -> list[ObjectRef]:
-            listed = self._store.list(root, start=bound[0], end=bound[1])
+            start, end = (f"{root.name}{day}" if day else "" for day in bound)
+            listed = self._store.list(root, start=start, end=end)
             return [info.ref async for info in listed if mark.fits(info)]
 
-        return [place for found in await bounded(bounds, look, _AT_ONCE) for place in found]
+        listed = [place for found in await bounded(bounds, look, _AT_ONCE) for place in found]
+        return list(dict.fromkeys([*known, *listed]))
+
+    def _bounds(self, days: Days) -> list[tuple[str, str]]:
+        """The days in pieces to be listed at once: from a day on, and before the next."""
+        first, end = (day.isoformat() if day else "" for day in days)
+        if first or not end:  # before what is written down there is hardly anything
+            today = self._clock.now().date()
+            back = [*(_DAYS + 30 * month for month in range(_MONTHS, 0, -1)), *range(_DAYS, -1, -1)]
+            cuts = [day for number in back if first < (day := _before(today, number)) and (not end or day < end)]
+        else:
+            cuts = []
+        return list(zip([first, *cuts], [*cuts, end], strict=True))
 
     async def _read(self, places: Sequence[ObjectRef], ref: ObjectRef) -> list[tuple[ObjectRef, Record]]:
         found: dict[ObjectRef, Record] = {}
@@ -90,6 +105,10 @@ class FileRecords:
 
         await bounded(places, read, _AT_ONCE)
         return [(place, found[place]) for place in places if place in found]
+
+
+def _before(today: date, days: int) -> str:
+    return (today - _DAY * days).isoformat()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from ingestd.ledger.writer import LoadStateWriter
 from ingestd.model.clock import Clock
 from ingestd.model.objects import ObjectRef
 from ingestd.model.tables import parse_table
-from ingestd.ports import ObjectStore, Warehouse
+from ingestd.ports import FileStore, ObjectStore, Warehouse
 from ingestd.rules.matching import Routing
 from ingestd.settings import Settings
 from ingestd.success.conventions import Conventions, Meaning
@@ -88,7 +88,7 @@ def success_explainer(settings: Settings, store: ObjectStore, journal: Journal, 
 
 
 def explainer(
-    settings: Settings, store: ObjectStore, warehouse: Warehouse, clock: Clock, *, load_state: bool = True
+    settings: Settings, store: FileStore, warehouse: Warehouse, clock: Clock, *, load_state: bool = True
 ) -> Explainer:
     """Asks everything that may know of a file; the load state costs a query."""
     journal = journal_of(settings, store, clock, "explain")

@@ -22,7 +22,7 @@ LEFT_ALONE = Counter(
     "Looks at objects in the daemon's own folders that it cannot read and leaves alone, by folder and reason.",
     ["place", "why"],
 )
-_PLACES = ("journal", "windows", "paces", "queues", "tasks", "quarantine", "load_state", "notes", "quota")
+_PLACES = ("journal", "windows", "paces", "queues", "tasks", "quarantine", "load_state", "notes", "quota", "names")
 for _place in _PLACES:
     for _why in ("unreadable", "newer_version"):
         LEFT_ALONE.labels(_place, _why)
