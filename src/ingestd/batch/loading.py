@@ -41,7 +41,13 @@ _TRUST = timedelta(seconds=60)  # how long a table that was seen is believed to 
 
 def source_format(name: str) -> str | None:
     """The format an object's name tells: its last extension, looking through compression."""
-    base = name.rpartition("/")[2].lower()
+    return _format_of(name.rpartition("/")[2].partition(".")[2])
+
+
+@lru_cache(maxsize=1_000)
+def _format_of(extensions: str) -> str | None:
+    """Files of a batch mostly have the same."""
+    base = f".{extensions.lower()}"
     for packed in _PACKED:
         base = base.removesuffix(packed)
     return next((kind for extension, kind in _FORMATS.items() if base.endswith(extension)), None)

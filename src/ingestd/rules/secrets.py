@@ -89,10 +89,10 @@ def secret_texts(request: Request) -> list[str]:
     """The secrets of a request as they may show up in answers and errors."""
     plain = _plain(request)
     found: list[str] = []
-    for (_, clear), (_, sealed) in zip(_texts(plain), _texts(_sealed(plain)), strict=True):
+    for clear, sealed in _differing(plain, _sealed(plain)):
         if sealed == STARS:
             found += [clear, clear.rpartition(" ")[2]]  # `Bearer …`
-        elif sealed != clear:
+        else:
             found += _parts_of(clear)
     return [text for text in dict.fromkeys(found) if text]
 
@@ -148,6 +148,8 @@ def _sealed(value: Any, key: str = "", *, headers: bool = False, secret: bool = 
             name: _sealed(one, str(name), headers=key.lower() == "headers", secret=below) for name, one in value.items()
         }
     if isinstance(value, list | tuple):
+        if not (headers or secret or names_a_secret(key)) and _are_plain(value):
+            return value
         return [_sealed(one, key, headers=headers, secret=secret) for one in value]
     if value is None or isinstance(value, bool) or value == "":
         return value
@@ -156,6 +158,25 @@ def _sealed(value: Any, key: str = "", *, headers: bool = False, secret: bool = 
     if secret and key.lower() not in ("url", "parameter"):
         return STARS
     return public_url(value) if isinstance(value, str) and _WEB.match(value) else value
+
+
+def _are_plain(values: Sequence[Any]) -> bool:
+    """Texts that are no web addresses, as the names of a batch's files are: there may be very many."""
+    return all(isinstance(one, str) for one in values) and not any(map(_WEB.match, values))
+
+
+def _differing(clear: Any, sealed: Any) -> Iterator[tuple[str, str]]:
+    """The texts that sealing has changed, as they were and as they are."""
+    if clear is sealed:
+        return
+    if isinstance(clear, Mapping):
+        for name, one in clear.items():
+            yield from _differing(one, sealed[name])
+    elif isinstance(clear, list | tuple):
+        for one, other in zip(clear, sealed, strict=True):
+            yield from _differing(one, other)
+    elif str(clear) != str(sealed):
+        yield str(clear), str(sealed)
 
 
 def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
