@@ -22,6 +22,7 @@ from ingestd.actions.context import ActionContext, Outcome, Step
 from ingestd.actions.fill import fill_from_job
 from ingestd.actions.plan import PlannedAction
 from ingestd.actions.values import scope
+from ingestd.model.aside import aside
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient
 from ingestd.model.jobs import JobRef, JobState
 from ingestd.ops import tracing
@@ -36,6 +37,9 @@ ACTIONS_TOTAL = Counter("ingestd_actions", "Post-actions by outcome.", ["action"
 for _name in ACTIONS:
     for _outcome in ("succeeded", "failed", "skipped"):
         ACTIONS_TOTAL.labels(_name, _outcome)
+
+
+_MANY_FILES = 20_000  # of a batch: from there on requests that may name them are filled in beside the event loop
 
 
 class ActionFailed(Exception):  # noqa: N818 - says what happened
@@ -119,8 +123,9 @@ class _Run:
         """The action itself, without nested lists. None: skipped, with everything below it."""
         if not await self._wanted(action, step):
             return None
-        request = filled_request(await self._ctx.opened(action), step)
-        with hiding(secret_texts(request)):
+        heavy = len(self._ctx.files) > _MANY_FILES
+        request = await aside(heavy, filled_request, await self._ctx.opened(action), step)
+        with hiding(await aside(heavy, secret_texts, request)):
             try:
                 outcome = await ACTIONS[action.name].run(self._ctx, step, request)
             except IngestError as error:

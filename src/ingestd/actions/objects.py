@@ -1,5 +1,6 @@
 """What `delete` and `move` share: what becomes of many objects, and the marks that keep moved files from looping."""
 
+from collections import Counter as Counted
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from urllib.parse import quote, unquote
@@ -16,6 +17,9 @@ log = structlog.get_logger(__name__)
 RULES_MARK = "ingestd-rules"
 EVENT_MARK = "ingestd-event"
 SOURCE_MARK = "ingestd-source"
+
+
+MANY_OBJECTS = 20_000  # of an action: from there on they are gone through beside the event loop
 
 
 class Fate(StrEnum):
@@ -51,15 +55,14 @@ def counted(
     ctx: ActionContext, step: Step, objects: Sequence[ObjectRef], outcomes: Sequence[Fate | IngestError]
 ) -> dict[str, int]:
     """What became of the objects, counted. All had their turn; the first failure is raised now."""
-    counts: dict[str, int] = {}
-    failures: list[IngestError] = []
-    for ref, fate in zip(objects, outcomes, strict=True):
-        if isinstance(fate, IngestError):
-            failures.append(fate)
-            continue
-        if fate is Fate.SUPERSEDED:
-            log.warning("action.object_superseded", action=step.action, object=ref.url, event_id=ctx.event_id)
-        counts[str(fate)] = counts.get(str(fate), 0) + 1  # plain text, since it is logged
+    # Most are alike, and may be very many: those that are not are looked at one by one.
+    tally = Counted(one for one in outcomes if not isinstance(one, IngestError))
+    counts = {str(fate): count for fate, count in tally.items()}  # plain text, since it is logged
+    if Fate.SUPERSEDED in tally:
+        for ref, fate in zip(objects, outcomes, strict=True):
+            if fate is Fate.SUPERSEDED:
+                log.warning("action.object_superseded", action=step.action, object=ref.url, event_id=ctx.event_id)
+    failures = [one for one in outcomes if isinstance(one, IngestError)] if tally.total() < len(outcomes) else []
     for word, count in counts.items():
         OBJECTS.labels(step.action, word).inc(count)
     if failures:

@@ -1,6 +1,6 @@
 """A batch's post-actions: the record gives them their variables and remembers how far they got."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,7 +18,9 @@ from ingestd.batch.keyring import Keyring
 from ingestd.batch.quarantine import Quarantine
 from ingestd.batch.record import Kind, Record, StepOutcome
 from ingestd.batch.rule import rule_of
+from ingestd.batch.sources import MANY_FILES
 from ingestd.batch.variables import batch_variables
+from ingestd.model.aside import aside
 from ingestd.model.errors import Fatal, IngestError
 from ingestd.model.jobs import JobState
 from ingestd.model.objects import FileVersion
@@ -82,16 +84,20 @@ class PostActions:
     async def on_success(self, held: Held, job: JobState | None, *, last_try: bool) -> None:
         await self._expiries.set(held.record)
         steps = _plan(held.record)
-        ctx = self._context(held, held.record.loaded_files, steps)
         if held.record.asynchronous:
             await self._note(held.record, "dispatch.json", steps)
+        if not steps.on_success and not steps.cleanup:
+            return
+        ctx = await self._context_aside(held, lambda: held.record.loaded_files, steps)
         await _translated(run_actions(ctx, steps.on_success, job=job, cleanup=steps.cleanup, last_try=last_try))
 
     async def on_failure(self, held: Held, job: JobState | None, error: str, *, last_try: bool) -> None:
         steps = _plan(held.record)
-        ctx = self._context(held, held.record.failed_files, steps)
         if held.record.asynchronous:
             await self._note(held.record, "dispatch.json", steps)
+        if not steps.on_failure and not steps.cleanup:
+            return
+        ctx = await self._context_aside(held, lambda: held.record.failed_files, steps)
         run = run_actions(ctx, steps.on_failure, job=job, error=error, cleanup=steps.cleanup, last_try=last_try)
         await _translated(run)
 
@@ -125,6 +131,12 @@ class PostActions:
             return  # its record has all of it; objects beside it would double what a window costs
         document = orjson.dumps(steps.to_json(), option=orjson.OPT_INDENT_2, default=str)
         await self._journal.note(self._journal.beside(record, name), document)
+
+    async def _context_aside(
+        self, held: Held, files: Callable[[], tuple[FileVersion, ...]], steps: Plan
+    ) -> ActionContext:
+        """The context; of many files, made beside the event loop."""
+        return await aside(len(held.record.files) > MANY_FILES, lambda: self._context(held, files(), steps))
 
     def _context(self, held: Held, files: tuple[FileVersion, ...], steps: Plan | None = None) -> ActionContext:
         record = held.record

@@ -4,13 +4,15 @@ Names are bounded (see `BoundedLabel`): beyond the first 200 rules or tables, se
 """
 
 from collections import Counter as TallyOf
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from prometheus_client import Counter, Gauge, Summary
 
 from ingestd.batch.record import Kind, Record
 from ingestd.ops.labels import BoundedLabel
+from ingestd.ops.latencies import observe_all
 
 RULE_BATCHES = Counter("ingestd_rule_batches", "Batches that ended, by rule and phase.", ["rule", "phase"])
 RULE_FILES = Counter(
@@ -50,7 +52,21 @@ def expect(rules: Iterable[str]) -> None:
         RULE_BYTES.labels(rule)
 
 
-def measure(record: Record, fates: TallyOf[str], now: datetime) -> None:
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long the files of a batch took, and which time the newest of those that loaded is of."""
+
+    seconds: Sequence[float]  # ascending
+    newest: datetime | None
+
+    @classmethod
+    def of(cls, record: Record, now: datetime) -> "Times":
+        """Goes through all files: of many, beside the event loop."""
+        seconds = sorted(max(0.0, (now - file.event_time).total_seconds()) for file in record.files)
+        return cls(seconds, max((file.event_time for file in record.loaded_files), default=None))
+
+
+def measure(record: Record, fates: TallyOf[str], times: Times) -> None:
     """Count a batch that has ended."""
     if record.kind is not Kind.LOAD:
         return
@@ -60,10 +76,8 @@ def measure(record: Record, fates: TallyOf[str], now: datetime) -> None:
         RULE_FILES.labels(rule, fate).inc(number)
     RULE_ROWS.labels(rule).inc(record.progress.claimed)
     RULE_BYTES.labels(rule).inc(record.progress.size)
-    latency = RULE_LATENCY.labels(rule)
-    for file in record.files:
-        latency.observe(max(0.0, (now - file.event_time).total_seconds()))
-    if loaded := record.loaded_files:
-        newest = max(file.event_time for file in loaded).timestamp()
+    observe_all(RULE_LATENCY.labels(rule), times.seconds)
+    if times.newest is not None:
+        newest = times.newest.timestamp()
         for gauge in (RULE_NEWEST.labels(rule), TABLE_NEWEST.labels(TABLES.of(record.dest))):
             gauge.set(max(newest, gauge._value.get()))

@@ -30,7 +30,7 @@ from datetime import UTC, datetime
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
-from ingestd.batch.by_rule import measure
+from ingestd.batch.by_rule import Times, measure
 from ingestd.batch.content import Fate
 from ingestd.batch.driving import abandoned, job_document, submitted_jobs
 from ingestd.batch.journal import Held, LeaseLost
@@ -39,11 +39,14 @@ from ingestd.batch.loaders import Loader, is_prepared, loader_for
 from ingestd.batch.parts import Parts
 from ingestd.batch.prepared import batch_folder
 from ingestd.batch.record import Kind, Phase, Record
+from ingestd.batch.sources import MANY_FILES
+from ingestd.model.aside import aside
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient, UnreadableObject, leading
 from ingestd.model.fair import FairSlots
 from ingestd.model.jobs import JobState
 from ingestd.model.objects import ObjectRef, event_id
 from ingestd.ops import tracing
+from ingestd.ops.latencies import observe_all
 
 log = structlog.get_logger(__name__)
 
@@ -308,7 +311,8 @@ class BatchRunner:
         if record.kind is Kind.LOAD and record.asynchronous:
             for one in submitted_jobs(record):
                 await parts.tasks.drop(one.job_id)
-        self._report(record)
+        now = parts.clock.now()
+        self._report(record, now, await aside(len(record.files) > MANY_FILES, Times.of, record, now))
         await self._tell(record)
 
     async def _tell(self, record: Record) -> None:
@@ -319,16 +323,14 @@ class BatchRunner:
             except IngestError as error:
                 log.warning("batch.tidying_failed", event_id=record.event_id, error=str(error))
 
-    def _report(self, record: Record) -> None:
+    def _report(self, record: Record, now: datetime, times: Times) -> None:
         """The canonical line: one per batch, with everything a person asks first."""
-        now = self._parts.clock.now()
         BATCHES.labels(record.kind, record.phase).inc()
         fates = fates_of(record)
         for fate, number in fates.items():
             FILES.labels(fate).inc(number)
-        measure(record, fates, now)
-        for file in record.files:
-            LATENCY.observe(max(0.0, (now - file.event_time).total_seconds()))
+        measure(record, fates, times)
+        observe_all(LATENCY, times.seconds)
         if record.phase is Phase.DONE:
             LAST_LOADED.set(now.timestamp())
         write = log.error if record.phase is Phase.FAILED else log.info
@@ -435,5 +437,7 @@ def _unloaded(record: Record) -> str:
 
 def fates_of(record: Record) -> TallyOf[str]:
     """How many files ended how: set aside for a reason, or as the batch did."""
-    aside = [str(one.fate) for one in record.progress.aside.values() if one.fate is not Fate.READ_EARLIER]
-    return TallyOf([*aside, *[str(record.phase)] * (len(record.files) - len(aside))])
+    fates = TallyOf(str(one.fate) for one in record.progress.aside.values() if one.fate is not Fate.READ_EARLIER)
+    if (others := len(record.files) - fates.total()) > 0:
+        fates[str(record.phase)] += others
+    return fates

@@ -3,6 +3,7 @@
 The runner and the intake tell; nothing here asks Cloud Storage or BigQuery anything.
 """
 
+import asyncio
 from collections import Counter, OrderedDict
 from datetime import datetime, timedelta
 
@@ -13,12 +14,14 @@ from ingestd.batch.content import Fate
 from ingestd.batch.journal import Journal
 from ingestd.batch.record import Phase, Record
 from ingestd.batch.runner import BatchRunner, fates_of
+from ingestd.batch.sources import MANY_FILES
 from ingestd.console.story import where
 from ingestd.dispatch.reconciler import Reconciler
 from ingestd.intake.puller import Puller
+from ingestd.model.aside import aside
 from ingestd.model.clock import Clock
 from ingestd.model.objects import FileVersion
-from ingestd.ops.history import Ended, History, Level, Trouble, TroubleKind
+from ingestd.ops.history import FILES_REMEMBERED, Ended, History, Level, Trouble, TroubleKind
 from ingestd.windows.manager import Windows
 
 RULE_WINDOWS = Gauge("ingestd_rule_windows_open", "Windows this process is tending, by rule.", ["rule"])
@@ -30,6 +33,7 @@ EVERY = timedelta(seconds=5)
 _AWAITING = 2_000
 _SHOWN_FILES = 20  # set aside in one batch; its record has them all
 _REASON = 2_000  # characters
+_AT_A_STRETCH = 10_000  # files remembered before others get their turn
 
 
 class Feed:
@@ -101,18 +105,28 @@ class Feed:
 
     async def ended(self, record: Record) -> None:
         """A batch has ended: what the runner tells."""
-        now = self._clock.now()
-        latencies = (max(0.0, (now - file.event_time).total_seconds()) for file in record.loaded_files)
-        self.history.ended(self.describe(record), record.sources, latencies)
+        heavy = len(record.files) > MANY_FILES
+        batch, latencies, sources = await aside(heavy, self._gone_through, record)
+        self.history.ended(batch, (), latencies)
+        for at in range(0, len(sources), _AT_A_STRETCH):
+            if at:
+                await asyncio.sleep(0)
+            self.history.remember(batch.event_id, sources[at : at + _AT_A_STRETCH])
         failed = record.phase is Phase.FAILED
         # One trouble each: files that failed with their batch are its own, a batch that failed for bad files is theirs.
         bad = [one for one in record.progress.wrong if not (failed and record.progress.aside[one].fate is Fate.FAILED)]
         for index in bad[:_SHOWN_FILES]:
-            aside = record.progress.aside[index]
-            place = f"{aside.fate}{where(aside.row, aside.column)}"
-            self._trouble(TroubleKind.QUARANTINED, record.files[index].ref.url, f"{place}: {aside.why}", record=record)
+            found = record.progress.aside[index]
+            place = f"{found.fate}{where(found.row, found.column)}"
+            self._trouble(TroubleKind.QUARANTINED, record.files[index].ref.url, f"{place}: {found.why}", record=record)
         if failed and not 0 < len(record.files) == len(bad) <= _SHOWN_FILES:
             self._trouble(TroubleKind.FAILED, _subject(record), record.error, record=record)
+
+    def _gone_through(self, record: Record) -> tuple[Ended, list[float], list[str]]:
+        """What is remembered of a batch that has ended: as it is described, how long files took, which they were."""
+        now = self._clock.now()
+        latencies = [max(0.0, (now - file.event_time).total_seconds()) for file in record.loaded_files]
+        return self.describe(record), latencies, [file.ref.url for file in record.files[-FILES_REMEMBERED:]]
 
     def describe(self, record: Record) -> Ended:
         return Ended(

@@ -21,7 +21,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -31,8 +31,10 @@ from prometheus_client import Counter, Gauge
 
 from ingestd.batch.journal import LeaseLost
 from ingestd.batch.record import Kind, Record
+from ingestd.batch.sources import MANY_FILES
 from ingestd.ledger.columns import row_id, row_of
 from ingestd.ledger.table import LoadStateTable
+from ingestd.model.aside import aside
 from ingestd.model.bounded import bounded
 from ingestd.model.clock import Clock
 from ingestd.model.errors import IngestError, NotFound, UnreadableObject
@@ -168,7 +170,9 @@ class LoadStateWriter:
         waiting, self._waiting = self._waiting, {}
         self._some.clear()
         now = self._clock.now()
-        chunks = list(_chunks([row_of(one.record, replica=self._replica, recorded=now) for one in waiting.values()]))
+        records = [one.record for one in waiting.values()]
+        heavy = sum(len(one.files) for one in records) > MANY_FILES
+        chunks = await aside(heavy, _rows, records, replica=self._replica, recorded=now)
         refused = False
         while chunks:
             rows = chunks[0]
@@ -256,6 +260,10 @@ class LoadStateWriter:
                 log.info("load_state.record_stays", error=str(error))  # the sweep finds it and tells it again
 
         await bounded(forgetting, one, _AT_ONCE)
+
+
+def _rows(records: Sequence[Record], *, replica: str, recorded: datetime) -> list[list[Row]]:
+    return list(_chunks([row_of(one, replica=replica, recorded=recorded) for one in records]))
 
 
 def _chunks(rows: Sequence[Row]) -> Iterator[list[Row]]:

@@ -157,17 +157,21 @@ class History:
         self.batches.append(batch)
         self._by_event[batch.event_id] = batch
         self.batch_count += 1
-        for url in files:
-            key = _digest(url)
-            self._by_file[key] = batch.event_id
-            self._by_file.move_to_end(key)
-        while len(self._by_file) > FILES_REMEMBERED:
-            self._by_file.popitem(last=False)
+        self.remember(batch.event_id, files)
         seconds = list(latencies)
         for ring in (self._fine, self._coarse):
             _count(ring.interval, batch, seconds)
         for totals in (self.totals, self._rule(batch.rule)):
             _add(totals, batch)
+
+    def remember(self, event_id: str, files: Iterable[str]) -> None:
+        """Which batch these files were in."""
+        for url in files:
+            key = _digest(url)
+            self._by_file[key] = event_id
+            self._by_file.move_to_end(key)
+        while len(self._by_file) > FILES_REMEMBERED:
+            self._by_file.popitem(last=False)
 
     def trouble(self, trouble: Trouble) -> None:
         """Remember it; a batch that is blocked over and over stays one line."""
