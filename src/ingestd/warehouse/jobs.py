@@ -1,11 +1,12 @@
 """Running BigQuery jobs: submitted once under deterministic ids, awaited by wake-up and by poll.
 
 An audit event only wakes the waiter; `jobs.get` tells the truth. Since log routing promises nothing, every wait also
-polls, quickly at first and slowly later.
+polls, quickly at first and slowly later: as long as events come, a few seconds later than where none do. An event that
+comes before somebody waits for it is remembered.
 """
 
 import asyncio
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -31,6 +32,9 @@ JOB_SECONDS = Histogram(
 OPEN_JOBS = Gauge("ingestd_jobs_awaited", "BigQuery jobs this process is waiting for.")
 
 _FIRST_POLL = timedelta(milliseconds=500)
+_FIRST_POLL_IF_TOLD = timedelta(seconds=4)  # a poll before the event costs a call, and is mostly in vain
+_TOLD_LATELY = timedelta(minutes=2)
+_EARLY = 1_000  # events that nobody waited for; of other people's jobs, too
 
 
 class Completions:
@@ -38,15 +42,24 @@ class Completions:
 
     def __init__(self) -> None:
         self._waiters: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._early: OrderedDict[str, None] = OrderedDict()
 
     def announce(self, job_id: str) -> bool:
         """Wake whoever waits for the job; False when nobody does."""
         waiters = self._waiters.get(job_id)
         for event in waiters or ():
             event.set()
+        if not waiters:
+            self._early[job_id] = None
+            if len(self._early) > _EARLY:
+                self._early.popitem(last=False)
         return bool(waiters)
 
-    async def wait(self, job_id: str, clock: Clock, at_most: timedelta) -> None:
+    async def wait(self, job_id: str, clock: Clock, at_most: timedelta) -> bool:
+        """Until the bell rings, or for so long; whether it rang."""
+        if job_id in self._early:
+            del self._early[job_id]
+            return True
         event = asyncio.Event()
         self._waiters[job_id].add(event)
         ring = asyncio.ensure_future(event.wait())
@@ -60,6 +73,7 @@ class Completions:
             waiters.discard(event)
             if not waiters:
                 del self._waiters[job_id]
+        return event.is_set()
 
 
 class JobRunner:
@@ -84,6 +98,7 @@ class JobRunner:
         self._max_attempts = max_attempts
         self._pause = pause
         self._throttle_pause = throttle_pause
+        self._told_until = 0.0
         self.slots = slots or JobSlots(warehouse, clock)
 
     async def run(self, make: Callable[[int], JobRequest]) -> JobState:
@@ -118,11 +133,13 @@ class JobRunner:
 
     async def wait(self, job: JobState) -> JobState:
         """Wait until the job is done: by wake-up, or by polls that grow slower."""
-        pause = _FIRST_POLL
+        pause = self._first_poll()
         with OPEN_JOBS.track_inprogress():
             while not job.done:
-                await self._completions.wait(job.ref.job_id, self._clock, pause)
-                pause = min(pause * 2, self._poll_every)
+                rang = await self._completions.wait(job.ref.job_id, self._clock, pause)
+                pause = _FIRST_POLL if rang else min(pause * 2, self._poll_every)  # an event may come a moment early
+                if rang:
+                    self._told_until = self._clock.monotonic() + _TOLD_LATELY.total_seconds()
                 fresh = await self._warehouse.get_job(job.ref)
                 if fresh is None:
                     raise Transient(f"job {job.ref} was submitted but BigQuery does not know it")
@@ -130,6 +147,10 @@ class JobRunner:
         self.seen(job)
         count(job)
         return job
+
+    def _first_poll(self) -> timedelta:
+        told = self._clock.monotonic() < self._told_until
+        return max(_FIRST_POLL, min(_FIRST_POLL_IF_TOLD, self._poll_every)) if told else _FIRST_POLL
 
 
 def _table(request: JobRequest) -> str:
