@@ -1,19 +1,23 @@
 """One row per key decided by the keys alone: the same rows as Spark's own way, whatever the files and their order."""
 
+import gzip
+import io
 import json
 from collections.abc import Mapping
 from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.spark.batches import Batches, lines
 from tests.unit.localcloud.bigquery.files.support import schema
 
-from ingestd.formats.options import LoadOptions, SourceFormat
+from ingestd.formats.options import LoadOptions
 from ingestd.formats.types import Field
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import BadData, Branch, Drift, Prepared, Shaping, SideInput
@@ -59,14 +63,11 @@ def test_whatever_takes_more_than_looking_goes_sparks_way(shaping: Shaping) -> N
     assert keys_of(shaping, COLUMNS) == ((), ())
 
 
-def test_rows_of_large_packed_files_are_not_kept() -> None:
-    """Nobody knows how many there are."""
-    plain = [Unit(0, "a.json", length=distinct.ALONE_BYTES)]
-    assert worthwhile(SourceFormat.JSON, plain)
-    assert worthwhile(SourceFormat.CSV, plain)
-    assert not worthwhile(SourceFormat.JSON, [*plain, Unit(1, "b.json.gz")])
-    assert not worthwhile(SourceFormat.PARQUET, plain)
-    assert worthwhile(SourceFormat.PARQUET, [Unit(0, "a", length=distinct.ALONE_BYTES - 1)])
+def test_rows_are_kept_where_scratch_has_room_for_what_they_may_take() -> None:
+    size = distinct.ALONE_BYTES
+    assert worthwhile(size, None)
+    assert worthwhile(size, distinct.room(size))
+    assert not worthwhile(2 * size, distinct.room(size))
 
 
 KEYS = {
@@ -201,6 +202,61 @@ async def _prepared(batches: Batches, kind: str, **more: Any) -> tuple[Prepared,
     files = await batches.put_all(contents)
     prepared = await batches.prepare(files, FLAT, {"sourceFormat": kind}, **{"shaping": SHAPING, **more})
     return prepared, [await batches.loaded(prepared, branch) for branch in (-1, 0, 1)]
+
+
+def _avro(rows: list[dict[str, Any]]) -> bytes:
+    kinds = {"id": "long", "name": "string", "amount": "double", "at": "string"}
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    out = io.BytesIO()
+    fastavro.writer(out, {"type": "record", "name": "r", "fields": fields}, rows, codec="deflate")
+    return out.getvalue()
+
+
+def _parquet(rows: list[dict[str, Any]]) -> bytes:
+    out = io.BytesIO()
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows), out)
+    return out.getvalue()
+
+
+PACKED = {
+    "NEWLINE_DELIMITED_JSON": lambda rows: gzip.compress(lines(rows)),
+    "AVRO": _avro,
+    "PARQUET": _parquet,
+}
+
+
+@pytest.mark.parametrize("kind", PACKED)
+@pytest.mark.parametrize("few", [True, False])
+async def test_rows_of_packed_files_are_kept_where_there_is_room(
+    batches: Batches, marked: list[int | None], monkeypatch: pytest.MonkeyPatch, kind: str, few: bool
+) -> None:
+    """Else they go Spark's way, and are the same."""
+    make = PACKED[kind]
+    files = await batches.put_all(
+        {
+            "in/0.gz": make([_row(n) for n in range(60)]),
+            "in/1.gz": make([_row(n) for n in range(5)])[:-9],
+            "in/2.gz": make([_row(n) for n in range(40, 200)]),
+        }
+    )
+    if few:
+        monkeypatch.setattr(distinct, "ALONE_BYTES", FAR)
+    options = {"sourceFormat": kind, "useAvroLogicalTypes": True}
+    prepared = await batches.prepare(files, FLAT, options, shaping=SHAPING)
+    rows = [await batches.loaded(prepared, branch) for branch in (-1, 0, 1)]
+    assert marked == ([] if few else [220 - 51])
+    monkeypatch.setattr(batches.scratch, "more", lambda *_: False)
+    monkeypatch.setattr(distinct, "_FRAME", 0)
+    monkeypatch.setattr(distinct, "MOST_KEPT", 3)
+    unkept = []
+    plain = pipeline._unkept
+    monkeypatch.setattr(pipeline, "_unkept", lambda *given: unkept.append(given) or plain(*given))
+    again = await batches.prepare(files, FLAT, options, shaping=SHAPING)
+    assert rows == [await batches.loaded(again, branch) for branch in (-1, 0, 1)]
+    assert unkept or kind == "AVRO"  # of which a short one hardly grows
+    assert sum(map(len, rows)) == 51
+    assert (prepared.rows_left_out, prepared.bad) == (again.rows_left_out, again.bad)
+    assert [bad.index for bad in prepared.bad] == [1]
 
 
 @pytest.mark.parametrize("kind", ["NEWLINE_DELIMITED_JSON", "CSV"])

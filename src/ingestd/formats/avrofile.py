@@ -64,6 +64,22 @@ class Container:
         return bytes(out)
 
 
+def growth(head: bytes) -> float:
+    """How much larger the first block is than what is stored of it; `head` are a file's first bytes."""
+    if not head.startswith(MAGIC):
+        raise BrokenAvroError("Invalid data file. Magic does not match")
+    try:
+        metadata, at = _metadata(head, len(MAGIC))
+        codec = metadata.get("avro.codec", b"null").decode()
+        if codec == "null":
+            return 1.0
+        _, at = _long(head, at + 16)
+        packed, _ = _bytes(head, at)
+        return len(_decompress(packed, codec, BOUND.budget(len(packed)))) / max(len(packed), 1)
+    except (IndexError, UnicodeDecodeError, InflationError):
+        raise BrokenAvroError("Invalid data file. The file is cut short") from None
+
+
 def _metadata(data: bytes, at: int) -> tuple[dict[str, bytes], int]:
     entries: dict[str, bytes] = {}
     while True:

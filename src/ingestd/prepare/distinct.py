@@ -25,11 +25,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingestd.formats.options import SourceFormat
 from ingestd.formats.types import Field, Mode, Schema, Type
 from ingestd.model.preparation import Shaping
-from ingestd.prepare import inflate
-from ingestd.prepare.reading import REPORT, Reading, Unit, output_schema
+from ingestd.prepare.reading import REPORT, Reading, output_schema
 from ingestd.prepare.shaping import FILE, LINE, split_order
 
 if TYPE_CHECKING:
@@ -40,11 +38,10 @@ if TYPE_CHECKING:
 ROW = "_ingestd_row"  # BIGINT: a kept row's number, its share's in the upper bits
 ROW_BITS = 40
 ALONE_BYTES = 16 << 20  # a smaller batch is read by one task that looks at the keys itself, in the same job
-MOST_KEPT = 3  # times the files' size: rows with many empty columns take far more room than their text
+MOST_KEPT = 3  # times the guess: rows with many empty columns take far more room than their text
 _FRAME = 8 << 20  # and what may be taken however small they are
 MOST_ROWS = 8_000_000  # the driver holds about 50 bytes of each
 MOST_KEY_BYTES = 256 << 20
-_TEXT = (SourceFormat.JSON, SourceFormat.CSV)
 # Types whose values are equal exactly when what Arrow holds of them is.
 _EXACT = {Type.INT64, Type.STRING, Type.BYTES, Type.BOOL, Type.DATE, Type.DATETIME, Type.TIMESTAMP}
 _WHOLE = (Type.INT64, Type.DATETIME, Type.TIMESTAMP)
@@ -94,20 +91,19 @@ def chosen(shaping: Shaping) -> Shaping:
     return replace(shaping, unique_columns=(), order_by=())
 
 
-def worthwhile(source: SourceFormat, units: Sequence[Unit]) -> bool:
-    """Whether rows may be kept in scratch: not those of large files that are far smaller than what is in them."""
-    packed = source not in _TEXT or any(unit.name.endswith(inflate.SUFFIXES) for unit in units)
-    return not packed or alone(units)
+def worthwhile(content: int, most: int | None) -> bool:
+    """Whether rows of that size may be kept in scratch, where they may take so much; None: what they are worth."""
+    return most is None or room(content) <= most
 
 
-def alone(units: Sequence[Unit]) -> bool:
-    """Whether one task is enough for all of them."""
-    return sum(unit.length for unit in units) < ALONE_BYTES
+def alone(content: int) -> bool:
+    """Whether one task is enough for rows of that size."""
+    return content < ALONE_BYTES
 
 
-def room(size: int) -> int:
-    """What kept rows of files of that size may take."""
-    return MOST_KEPT * size + _FRAME
+def room(content: int) -> int:
+    """What kept rows may take that were guessed to have so many bytes."""
+    return MOST_KEPT * content + _FRAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +112,7 @@ class Keeping:
 
     reading: Reading
     folder: str
+    growth: float = 1.0  # what is in the files, by guess, for each byte that they have
 
     def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         import pyarrow as pa
@@ -137,7 +134,7 @@ class Keeping:
         reports: list[str] = []
         place = _rows(self.folder, number)
         draft = place.with_suffix(f".{os.getpid()}")
-        most = room(sum(unit.length for unit in self.reading.shares[number]))
+        most = room(int(sum(unit.length for unit in self.reading.shares[number]) * self.growth))
         with pa.OSFile(str(draft), "wb") as target, pa.ipc.new_file(target, schema) as kept:
             for batch in self.reading(iter([wanted])):
                 told = batch.column(REPORT)

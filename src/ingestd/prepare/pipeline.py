@@ -26,7 +26,7 @@ import structlog
 from ingestd.formats.types import Mode, Schema
 from ingestd.model.errors import BadInput, Fatal, Transient
 from ingestd.model.preparation import DRIFT_REMEDY, BadData, Drift, FileLayout, Shaping, named_in
-from ingestd.prepare import bucket, distinct, output
+from ingestd.prepare import bucket, content, distinct, output
 from ingestd.prepare.distinct import ROW, AtOnce, Keeping, Kept
 from ingestd.prepare.quarantine import Verdict, judge, refusal
 from ingestd.prepare.readers import ReadPlan
@@ -80,6 +80,13 @@ class Work:
     rejects: str = ""
     cores: int = 0
     sides: Sides | None = None
+    content: int = 0  # bytes that the rows may take, by guess (`content`); 0: not guessed yet
+    room: int | None = None  # bytes of scratch that kept rows may take; None: as many as they are worth
+
+    @property
+    def size(self) -> int:
+        """What the batch is worth: its files' size, or more, where they are packed."""
+        return max(self.content, sum(unit.length for unit in self.units))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +113,8 @@ def prepare(session: "SparkSession", work: Work) -> Made:
     without: set[int] = set()
     known_bad: Verdict | None = None
     destination = work.destination
+    if not work.content and _on_this_disk(work):
+        work = replace(work, content=content.guess(work.plan, work.units))
     if not work.plan.schema and destination:
         work = replace(work, plan=replace(work.plan, schema=_as_in_the_table(detect(session, work), work)))
     elif not work.plan.schema:
@@ -239,9 +248,8 @@ def _columns(work: Work) -> Schema:
 
 def tasks(work: Work) -> int:
     """How many tasks read: enough to use every core, few enough that each writes a file of some size."""
-    size = sum(unit.length for unit in work.units)
-    busy = min(work.cores or 8, -(-size // SHARE_BYTES))
-    return max(1, busy, -(-size // (work.layout.target_size * _SHRINKS)))
+    busy = min(work.cores or 8, -(-work.size // SHARE_BYTES))
+    return max(1, busy, -(-work.size // (work.layout.target_size * _SHRINKS)))
 
 
 def share(units: Sequence[Unit], count: int) -> tuple[tuple[Unit, ...], ...]:
@@ -280,15 +288,14 @@ class _Rows:
 
 
 def _rows(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
-    size = sum(unit.length for unit in work.units)
     if work.in_bucket:  # a task's rows become one file, unless they are sent on
         largest = min(max(work.layout.target_size * _SHRINKS, SHARE_BYTES), _PARTITION_BYTES)
         session.conf.set("spark.sql.files.maxPartitionBytes", str(largest))
     if work.cores and (work.shaping.unique_columns or work.shaping.side_inputs):
-        session.conf.set("spark.sql.shuffle.partitions", str(max(tasks(work), -(-size // _SHUFFLE_BYTES))))
+        session.conf.set("spark.sql.shuffle.partitions", str(max(tasks(work), -(-work.size // _SHUFFLE_BYTES))))
     if work.rejects:
         Path(work.rejects).mkdir(parents=True)
-    if _on_this_disk(work) and distinct.worthwhile(work.plan.options.source_format, work.units):
+    if _on_this_disk(work) and distinct.worthwhile(work.size, work.room):
         try:
             return _kept(session, work, tolerated)
         except _TooWideError:
@@ -319,10 +326,11 @@ def _kept(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
     folder = f"{work.target}-rows"
     Path(folder).mkdir(parents=True)
     keys, order = distinct.keys_of(work.shaping, _columns(work))
-    few = distinct.alone(work.units)
+    few = distinct.alone(work.size)
     shares = share(work.units, 1 if few and keys else tasks(work))
     count = len(shares)
-    keeping = Keeping(replace(_reading(work, tolerated), shares=shares), folder)
+    stored = sum(unit.length for unit in work.units)
+    keeping = Keeping(replace(_reading(work, tolerated), shares=shares), folder, work.size / max(stored, 1))
 
     def numbers() -> "DataFrame":
         return session.range(0, count, 1, count)
@@ -456,7 +464,7 @@ def _write_late(
         branches=shaped.branches if shaped else False,
     )
     assert rows.straight is not None
-    if shaped is not None and sum(unit.length for unit in work.units) <= SHARE_BYTES:
+    if shaped is not None and work.size <= SHARE_BYTES:
         # What Spark has made of so few rows is here sooner than at another worker.
         return Written.of([writing.write(shaped.frame.toArrow().to_batches(), 0)])
     frame = rows.straight(writing) if shaped is None else shaped.frame.mapInArrow(writing, TOLD)

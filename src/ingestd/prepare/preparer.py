@@ -32,7 +32,7 @@ from ingestd.model.errors import BadInput, NotFound, PreconditionFailed, Transie
 from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
 from ingestd.model.preparation import BadFile, Output, Prepared, PrepareRequest, Shaping
 from ingestd.ports import Deletion, FileStore
-from ingestd.prepare import bucket, distinct, inflate, manifest, pipeline, planning
+from ingestd.prepare import bucket, content, distinct, inflate, manifest, pipeline, planning
 from ingestd.prepare.fetch import PARALLEL, fetch
 from ingestd.prepare.masters import Files
 from ingestd.prepare.reading import Unit
@@ -147,9 +147,12 @@ class SparkPreparer:
                 read, constants = planning.read_plan(request, sorted(fetched.places), heads, self._where.inflation)
                 units = planning.units_of(request, fetched, constants, read)
                 work = planning.work_of(request, read, units, str(folder / "out"), sides, self._where.cores)
-                return replace(work, rejects=str(folder / "rejected"))
+                return replace(work, rejects=str(folder / "rejected"), content=content.guess(read, units))
 
             work = await asyncio.to_thread(plan)
+            more = distinct.room(work.size) - distinct.room(size)
+            if more > 0 and not self._scratch.more(folder, more):
+                work = replace(work, room=distinct.room(size))
             with no_room(folder):
                 made = await self._run(request, work)
                 outputs, rejected = await self._upload(request, made)

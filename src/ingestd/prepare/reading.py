@@ -115,7 +115,7 @@ class Reading:
                 worker = Worker(self, f"{number}")
                 sliced = self.plan.options.source_format in (SourceFormat.PARQUET, SourceFormat.ORC)
                 for unit in self.shares[number]:
-                    yield from worker.take(unit, _mapped(unit) if sliced else _bytes(unit))
+                    yield from worker.take(unit, mapped(unit) if sliced else _bytes(unit))
                 yield from worker.finish()
 
 
@@ -151,7 +151,7 @@ def _first_line(unit: Unit) -> int:
     return unit.start if unit.part else 0
 
 
-def _mapped(unit: Unit) -> bytes | memoryview:
+def mapped(unit: Unit) -> bytes | memoryview:
     """The unit's bytes, of which only those come into memory that are looked at: files that are read in slices."""
     if not unit.length:
         return b""

@@ -22,6 +22,7 @@ class Scratch:
         self.folder = folder
         self.limit = limit
         self._used = 0
+        self._more: dict[Path, int] = {}
         self._line: deque[asyncio.Event] = deque()
 
     @asynccontextmanager
@@ -47,8 +48,16 @@ class Scratch:
                 await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             finally:
                 # Without waiting: whoever is cancelled in the middle of tidying up gives its room back all the same.
-                self._used -= size
+                self._used -= size + self._more.pop(folder, 0)
                 self._next()
+
+    def more(self, folder: Path, size: int) -> bool:
+        """So much more for what is in this folder, if it is there now: nobody waits who has room already."""
+        if self._used + size > self.limit:
+            return False
+        self._used += size
+        self._more[folder] = self._more.get(folder, 0) + size
+        return True
 
     async def _wait_for(self, size: int) -> None:
         turn = asyncio.Event()

@@ -4,6 +4,7 @@ PySpark's own imports nothing, so every new worker (each core's first, and each 
 half a second on it. Only what starts no thread is imported here: a fork takes one thread along, and Arrow has several.
 """
 
+import gc
 import os
 
 
@@ -15,6 +16,8 @@ def preload() -> None:
     from ingestd.prepare import bucket, readers, reading, writing
 
     assert numpy and pyspark.worker and bucket and readers and reading and writing
+    gc.collect()
+    gc.freeze()  # PySpark collects after every task: modules are not to be looked at each time, nor copied by a fork
 
 
 if __name__ == "__main__":
