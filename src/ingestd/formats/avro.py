@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from ingestd.formats.avrobulk import bulk_columns
 from ingestd.formats.avrofile import BrokenAvroError, Container
 from ingestd.formats.binary import FileColumns, UnreadableFileError, decimal_type
-from ingestd.formats.columns import arrow_type, values_array
+from ingestd.formats.columns import Doubt, arrow_type, values_array
 from ingestd.formats.convert import WIDE, text_reader
 from ingestd.formats.errors import not_implemented
 from ingestd.formats.options import LoadOptions
@@ -98,6 +99,13 @@ def read_container(container: Container, options: LoadOptions) -> FileColumns:
     wanted = {name.lower() for name in options.projection_fields}
     if wanted:
         columns = tuple(column for column in columns if column.field.name.lower() in wanted)
+    fields, physical = tuple(column.field for column in columns), {c.field.name.lower(): c.physical for c in columns}
+    try:
+        bulk = bulk_columns(container, schema)
+        arrays = tuple(_bulk_array(column, bulk[column.field.name]) for column in columns)
+        return FileColumns(fields, arrays, physical, sum(block.rows for block in container.blocks))
+    except Doubt:
+        pass
     try:
         # fastavro's own names of errors differ per codec and per break: any failure to decode is a broken file.
         rows: list[Any] = list(fastavro.reader(io.BytesIO(bare.build())))
@@ -106,8 +114,7 @@ def read_container(container: Container, options: LoadOptions) -> FileColumns:
             f"The Apache Avro library failed to read data with the following error: {error}"
         ) from error
     arrays = tuple(_array(column, [row[column.field.name] for row in rows]) for column in columns)
-    physical = {column.field.name.lower(): column.physical for column in columns}
-    return FileColumns(tuple(column.field for column in columns), arrays, physical, len(rows))
+    return FileColumns(fields, arrays, physical, len(rows))
 
 
 def _strip(schema: Any) -> Any:
@@ -255,6 +262,25 @@ def _array(column: Column, values: Sequence[Any]) -> "pa.Array":
         return pa.array(values, arrow_type(field))
     except (pa.ArrowInvalid, OverflowError, UnreadableError) as error:
         raise UnreadableFileError(f"Invalid value for field '{field.name}' of type {field.type}: {error}") from None
+
+
+def _bulk_array(column: Column, raw: "pa.Array") -> "pa.Array":
+    """The same of a column that was decoded as a whole; `Doubt` where a value does not fit."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    field = column.field
+    try:
+        if column.convert is not None:
+            return values_array(field, [column.convert(value) for value in raw.to_pylist()])
+        if field.type in (Type.DATE, Type.TIME, Type.DATETIME, Type.TIMESTAMP):
+            if column.scale_up != 1:
+                raw = pc.multiply_checked(raw, pa.scalar(column.scale_up, pa.int64()))
+            whole = raw.cast(pa.int32()) if field.type is Type.DATE else raw
+            return _in_range(whole.cast(arrow_type(field)), field)
+        return raw.cast(arrow_type(field))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError, UnreadableError):
+        raise Doubt from None
 
 
 def _items(column: Column, value: Any) -> list[Any]:
