@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import count, groupby
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from tests.unit.localcloud.bigquery.files.support import schema
 from ingestd.formats.options import LoadOptions
 from ingestd.formats.types import Field
 from ingestd.model.errors import BadInput
-from ingestd.model.preparation import BadData, Branch, Drift, Prepared, Shaping, SideInput
+from ingestd.model.preparation import BadData, Branch, Drift, Prepared, Shaping, SideInput, Unmatched
 from ingestd.prepare import distinct, pipeline
 from ingestd.prepare.distinct import Keeping, Kept, keys_of, mark, worthwhile
+from ingestd.prepare.preparer import SparkPreparer, Where
 from ingestd.prepare.readers import ReadPlan
 from ingestd.prepare.reading import FILE, LINE, Reading, Unit
 from ingestd.prepare.session import Spark
+from ingestd.prepare.shaping import SideFrame
 
 RECORD = {"name": "info", "type": "RECORD", "fields": [{"name": "key", "type": "STRING"}]}
 COLUMNS = (
@@ -34,6 +37,10 @@ COLUMNS = (
 )
 NDJSON = LoadOptions.from_rest({"sourceFormat": "NEWLINE_DELIMITED_JSON"})
 SIDE = SideInput("s", "s.id = t.id", select="SELECT 1 AS id")
+
+
+def test_so_can_one_beside_rows_of_a_side_input_that_leaves_none_out() -> None:
+    assert len(keys_of(Shaping(unique_columns=("id",), side_inputs=(SIDE,)), COLUMNS)[0]) == 1
 
 
 @pytest.mark.parametrize("keys", [("id",), ("t.id", "Name"), ("`id`",), ("T.`day`",)])
@@ -56,7 +63,8 @@ def test_a_key_of_the_files_own_columns_can_be_looked_at(keys: tuple[str, ...]) 
         Shaping(unique_columns=("id",), order_by=("name",), transform={"name": "UPPER(t.name)"}),
         Shaping(unique_columns=("id",), criteria="x > 0"),
         Shaping(unique_columns=("id",), transform={"ID": "t.id + 1"}),
-        Shaping(unique_columns=("id",), side_inputs=(SIDE,)),
+        Shaping(unique_columns=("id",), side_inputs=(SIDE, replace(SIDE, alias="u", inner=True))),
+        Shaping(unique_columns=("s.id",), side_inputs=(SIDE,)),
     ],
 )
 def test_whatever_takes_more_than_looking_goes_sparks_way(shaping: Shaping) -> None:
@@ -332,3 +340,55 @@ async def test_rows_that_take_far_more_room_than_their_files_are_not_kept(
     assert prepared.rows_left_out == {"duplicate": 13_930}
     assert not marked
     assert len(unkept) == 1
+
+
+class Labels:
+    """A side input of these rows."""
+
+    def __init__(self, rows: list[tuple[int, str]]) -> None:
+        self.rows = rows
+
+    async def ready(self, _: Shaping) -> pipeline.Sides:
+        columns = ({"name": "id", "type": "INTEGER"}, {"name": "label", "type": "STRING"})
+        return lambda session: {"s": SideFrame(session.createDataFrame(self.rows, "id BIGINT, label STRING"), columns)}
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("few", [False, True])
+@pytest.mark.parametrize("every", [False, True])
+async def test_rows_are_joined_after_they_were_chosen_and_are_the_same(
+    spark: Spark,
+    tmp_path: Path,
+    marked: list[int | None],
+    monkeypatch: pytest.MonkeyPatch,
+    several: bool,
+    few: bool,
+    every: bool,
+) -> None:
+    """A side input that makes several rows of one is noticed, and one of them stays: here they are all alike."""
+    batches = Batches(spark, tmp_path)
+    labels = [(n, f"label {n}") for n in range(10)]
+    if several:
+        labels += labels[:3]
+    batches.preparer = SparkPreparer(spark, batches.store, batches.scratch, Where(cores=2), Labels(labels))
+    if few:
+        monkeypatch.setattr(distinct, "ALONE_BYTES", FAR)
+    shaping = replace(
+        SHAPING,
+        side_inputs=(SideInput("s", "s.id = t.id", select="SELECT 1"),),
+        transform={"name": "COALESCE(s.label, t.name)"},
+        branches=(Branch("amount > 50"), Branch("name = 'label 1'")),
+        unmatched=Unmatched.DROP,
+        every_branch=every,
+    )
+    unkept = []
+    plain = pipeline._unkept
+    monkeypatch.setattr(pipeline, "_unkept", lambda *given: unkept.append(given) or plain(*given))
+    prepared, rows = await _prepared(batches, "NEWLINE_DELIMITED_JSON", shaping=shaping)
+    assert marked == ([] if few else [220 - 51])
+    assert len(unkept) == several
+    monkeypatch.setattr(distinct, "worthwhile", lambda *_: False)
+    other, other_rows = await _prepared(batches, "NEWLINE_DELIMITED_JSON", shaping=shaping)
+    assert rows == other_rows
+    assert sum(map(len, rows)) > 10
+    assert (prepared.rows_left_out, prepared.bad) == (other.rows_left_out, other.bad)

@@ -174,7 +174,7 @@ def _widths(wire: _Wire, array: "pa.Array") -> "NDArray[np.int64] | int":
     if wire.kind == "long":
         values = array.fill_null(0).to_numpy()
         return _number_width((values << 1) ^ (values >> 63))
-    lengths = pc.binary_length(array).fill_null(0).to_numpy().astype(np.int64)
+    lengths: NDArray[np.int64] = pc.binary_length(array).fill_null(0).to_numpy().astype(np.int64)
     return lengths + _number_width(lengths << 1)
 
 

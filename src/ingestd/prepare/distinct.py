@@ -11,9 +11,10 @@ will do:
 The verdict on every file is known after the first step, so that a batch that has to be read again is not written first.
 Whatever dies in between leaves files in the attempt's own scratch folder. A share that Spark runs twice replaces its
 file with the same content. A small batch is read by one task, which does all three at once (`AtOnce`). Keys that are
-computed, or filtered or joined before, or too many to look at, go Spark's way (`shaping`), but only with the columns
-that it looks at: the others stay in scratch until the rows are written (`writing`). Rows that would take too much room
-there go Spark's way as a whole.
+computed, or filtered before, or too many to look at, go Spark's way (`shaping`), but only with the columns that it
+looks at: the others stay in scratch until the rows are written (`writing`). Rows that would take too much room there go
+Spark's way as a whole. A side input that leaves no row out is joined to the rows that were kept; when it turns out to
+make several of one, the batch is made again, Spark's way.
 """
 
 import json
@@ -60,7 +61,7 @@ class By:
 def keys_of(shaping: Shaping, columns: Schema) -> tuple[tuple[Field, ...], tuple[By, ...]]:
     """The columns that make the key, and those that order its rows; none when it takes more than looking at them."""
     nothing: tuple[tuple[Field, ...], tuple[By, ...]] = ((), ())
-    if shaping.criteria or shaping.side_inputs:
+    if shaping.criteria or any(side.inner for side in shaping.side_inputs):  # they may leave out the row that wins
         return nothing
     known = {item.name.lower(): item for item in columns}
     keys = [_plain_column(text, shaping, known) for text in shaping.unique_columns]

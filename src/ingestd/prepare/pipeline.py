@@ -165,8 +165,8 @@ def _once(session: "SparkSession", work: Work, tolerated: int) -> tuple[Verdict,
         if rows.verdict is not None and _unsettled(work, rows.verdict):
             return rows.verdict, None
         made = _pass(session, work, tolerated, rows)
-    except _TooWideError:
-        log.info("prepare.too_wide_to_keep", most=distinct.MOST_KEPT)
+    except (_TooWideError, _MultipliedError) as why:
+        log.info("prepare.not_to_be_kept", why=type(why).__doc__)
         again = replace(work, target=f"{work.target}-wide")
         made = _pass(session, again, tolerated, _unkept(session, again, tolerated))
     finally:
@@ -265,6 +265,10 @@ def share(units: Sequence[Unit], count: int) -> tuple[tuple[Unit, ...], ...]:
 
 class _TooWideError(Exception):
     """The rows take more room in scratch than the files let expect, or have too many keys to look at."""
+
+
+class _MultipliedError(Exception):
+    """A side input has several rows for one, of which one is to stay: which one, Spark decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,7 +435,11 @@ def _pass(session: "SparkSession", work: Work, tolerated: int, rows: _Rows) -> M
     if empty and work.plan.drift is not Drift.EVOLVE:
         raise BadInput(f"REQUIRED column(s) have no value in some rows after the transformation: {', '.join(empty)}")
     left_out = shaped.left_out if shaped else _none
-    left = left_out(sum(verdict.rows_per_file.values()) - told.duplicates, sum(written.rows.values()))
+    read = sum(verdict.rows_per_file.values()) - told.duplicates
+    chosen = shaping.unique_columns != work.shaping.unique_columns  # before they were joined
+    if shaped and shaping.side_inputs and chosen and shaped.made(sum(written.rows.values())) > read:
+        raise _MultipliedError
+    left = left_out(read, sum(written.rows.values()))
     return Made(
         work.target,
         form,

@@ -74,6 +74,7 @@ class Shaped:
     schema: tuple[Field, ...]  # the columns of the frame that belong to the destination, REST form
     branches: bool  # whether the frame has the column BRANCH
     left_out: Callable[[int, int], dict[str, int]]  # criteria, duplicate, unmatched
+    made: Callable[[int], int]  # after the write: rows before they were split, given those written
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +305,7 @@ class _Shaping:
         frame = self.frame
         if not as_they_are:
             frame = frame.selectExpr(*listed, *([BRANCH] if branches else []), *self.number)
-        return Shaped(frame, tuple(field for field, _ in projected), branches, self._left_out)
+        return Shaped(frame, tuple(field for field, _ in projected), branches, self._left_out, self._made)
 
     def count(self, step: str, what: str = "count(1)") -> None:
         """Counts rows as they go by."""
@@ -314,10 +315,16 @@ class _Shaping:
         self.counts[step] = Observation(f"{step}-{uuid.uuid4().hex[:8]}")
         self.frame = self.frame.observe(self.counts[step], sql.expr(f"{what} AS rows"))
 
+    def _seen(self) -> dict[str, int]:
+        return {step: int(found.get["rows"] or 0) for step, found in self.counts.items()}
+
+    def _made(self, written: int) -> int:
+        seen = self._seen()
+        return seen.get("shaped", written + seen.get("unmatched", 0))
+
     def _left_out(self, read: int, written: int) -> dict[str, int]:
-        seen = {step: int(found.get["rows"] or 0) for step, found in self.counts.items()}
-        unmatched = seen.get("unmatched", 0)
-        shaped = seen.get("shaped", written + unmatched)
+        seen = self._seen()
+        unmatched, shaped = seen.get("unmatched", 0), self._made(written)
         kept = seen.get("kept", read) if self.shaping.unique_columns else shaped
         left = {"duplicate": kept - shaped, "unmatched": unmatched}
         if self.shaping.criteria:
