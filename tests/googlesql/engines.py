@@ -15,11 +15,11 @@ from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.database import Database
 from ingestd.localcloud.bigquery.sql.context import Collected, Session
+from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.engine import Surroundings
-from ingestd.localcloud.bigquery.sql.lexer import Source
 from ingestd.localcloud.bigquery.sql.names import Scope as Names
-from ingestd.localcloud.bigquery.sql.parse_statements import StatementParser
 from ingestd.localcloud.bigquery.sql.queries import Compiler
+from ingestd.localcloud.bigquery.sql.reading import parse_expression
 from ingestd.model.clock import SystemClock
 from ingestd.prepare import farmhash
 from ingestd.prepare.expressions import Scope, translate
@@ -63,18 +63,14 @@ class LocalBigQuery:
         self._session = Session(catalog, "p", "p", "", (), {}, Surroundings(), clock.now())
 
     def compile(self, expression: str) -> Compiled:
-        source = Source(f"{expression}\n")
         try:
-            parser = StatementParser(source)
-            node = parser.expression()
-            if parser.token.kind != "end":
-                raise parser.unexpected()
+            source, node = parse_expression(f"{expression}\n")
             collected = Collected()
             value = Compiler(self._session, source, collected).expr(node, Names())
         except BigQueryError as error:
             raise RefusedError(f"{error.reason}: {error.message}") from None
         assert not collected.bound
-        return Compiled(f"CAST({value.sql} AS {value.type.duckdb})", value.type)
+        return Compiled(f"CAST({value.sql} AS {duckdb_type(value.type)})", value.type)
 
     def answers(self, compiled: Sequence[Compiled]) -> "list[Any | FailedError]":
         """One query for all; when it fails, halves of it, until what fails is alone."""

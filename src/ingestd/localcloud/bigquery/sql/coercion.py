@@ -6,9 +6,7 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.localcloud.bigquery.sql.names import Expr, pack
-from ingestd.localcloud.bigquery.sql.runtime import civil, jsons, numbers
-from ingestd.localcloud.bigquery.sql.sqltypes import (
+from ingestd.googlesql.types import (
     BOOL,
     BYTES,
     DATE,
@@ -25,6 +23,9 @@ from ingestd.localcloud.bigquery.sql.sqltypes import (
     coerces,
     struct_of,
 )
+from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
+from ingestd.localcloud.bigquery.sql.names import Expr, pack
+from ingestd.localcloud.bigquery.sql.runtime import civil, jsons, numbers
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -41,13 +42,13 @@ def literal(value: object, kind: SqlType) -> Expr:
 
 def _literal_sql(value: object, kind: SqlType) -> str:
     if value is None:
-        return f"CAST(NULL AS {kind.duckdb})"
+        return f"CAST(NULL AS {duckdb_type(kind)})"
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, int):
         if kind is FLOAT64:
             return f"CAST({value} AS DOUBLE)"
-        return f"CAST({value} AS {kind.duckdb})"
+        return f"CAST({value} AS {duckdb_type(kind)})"
     if isinstance(value, float):
         return f"CAST('{value!r}' AS DOUBLE)"
     if isinstance(value, bytes):
@@ -61,7 +62,7 @@ def _literal_sql(value: object, kind: SqlType) -> str:
     if isinstance(value, time):
         return f"TIME '{value.isoformat()}'"
     if isinstance(value, Decimal):
-        return f"CAST('{value:f}' AS {kind.duckdb})"
+        return f"CAST('{value:f}' AS {duckdb_type(kind)})"
     if kind.kind == "JSON":
         return f"CAST({string_sql(str(value))} AS JSON)"
     return string_sql(str(value))
@@ -96,9 +97,9 @@ def coerce(value: Expr, target: SqlType) -> Expr | None:
     """`value` converted implicitly, or None where GoogleSQL wants a CAST."""
     source = value.type
     if value.null:
-        return Expr(f"CAST(NULL AS {target.duckdb})", target)
+        return Expr(f"CAST(NULL AS {duckdb_type(target)})", target)
     if value.raises:
-        return Expr(f"CAST({value.value} AS {target.duckdb})", target)
+        return Expr(f"CAST({value.value} AS {duckdb_type(target)})", target)
     if source == target:
         return value
     if value.literal and not value.parameter:
@@ -168,7 +169,7 @@ def _coerce_array(value: Expr, target: SqlType) -> Expr | None:
 def array_value(items: Sequence[Expr], element: SqlType) -> Expr:
     kind = array_of(element)
     if not items:
-        return Expr(f"CAST([] AS {kind.duckdb})", kind, members=())
+        return Expr(f"CAST([] AS {duckdb_type(kind)})", kind, members=())
     return Expr("[" + ", ".join(item.sql for item in items) + "]", kind, members=tuple(items))
 
 
@@ -219,7 +220,7 @@ def cast(value: Expr, target: SqlType) -> Expr:
     """An explicit CAST; raises where GoogleSQL has none."""
     source = value.type
     if value.null or source == target:
-        return Expr(f"CAST({value.sql} AS {target.duckdb})", target)
+        return Expr(f"CAST({value.sql} AS {duckdb_type(target)})", target)
     if value.literal and not value.parameter and isinstance(value.value, str) and source is STRING:
         parsed = parse_literal(value.value, target) if target is not JSON else None
         if parsed is not None:

@@ -5,20 +5,20 @@ from dataclasses import replace
 
 from ingestd.formats.errors import BigQueryError, not_implemented
 from ingestd.formats.types import Field, Mode, Schema, quote
+from ingestd.googlesql import ast
+from ingestd.googlesql.lexer import Source
 from ingestd.localcloud.bigquery.catalog import Dataset, DatasetRef, Table, TableKind, TableRef
-from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.context import TempTable, UserFunction
 from ingestd.localcloud.bigquery.sql.dml import stored
+from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type, field_from_node, from_field
 from ingestd.localcloud.bigquery.sql.layout import evaluate, partitioning, with_dataset_options, with_options
-from ingestd.localcloud.bigquery.sql.lexer import Source
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope
-from ingestd.localcloud.bigquery.sql.parser import parse_query
 from ingestd.localcloud.bigquery.sql.queries import Compiler
+from ingestd.localcloud.bigquery.sql.reading import fail, from_node, parse_query
 from ingestd.localcloud.bigquery.sql.results import CreateExternalRequest, StatementResult, TableName
 from ingestd.localcloud.bigquery.sql.runner import Runner
 from ingestd.localcloud.bigquery.sql.sources import missing_table
-from ingestd.localcloud.bigquery.sql.sqltypes import field_from_node, from_field, from_node
 
 
 def table_name(ref: TableRef) -> TableName:
@@ -49,7 +49,7 @@ class DdlRunner:
         found, seen = [], set()
         for item in columns:
             if item.name.lower() in seen:
-                source.fail(f"Duplicate column name {item.name} in CREATE TABLE", item.pos)
+                fail(source, f"Duplicate column name {item.name} in CREATE TABLE", item.pos)
             seen.add(item.name.lower())
             found.append(self._field(item, source))
         return tuple(found)
@@ -116,8 +116,8 @@ class DdlRunner:
         values = list(names)
         if table.by_ingestion_time:
             assert table.time_partitioning is not None
+            from ingestd.googlesql.types import TIMESTAMP
             from ingestd.localcloud.bigquery.sql.coercion import literal
-            from ingestd.localcloud.bigquery.sql.sqltypes import TIMESTAMP
 
             names.append(quote("_PARTITIONTIME"))
             has = self.runner.rows(
@@ -151,7 +151,7 @@ class DdlRunner:
             schema, rows = self._from_query(node, base.schema, compiler)
             base = replace(base, schema=schema)
         if not base.schema and node.query is None and not node.like and not node.copy_of and node.columns is None:
-            source.fail("CREATE TABLE must have a column list or AS SELECT", node.pos)
+            fail(source, "CREATE TABLE must have a column list or AS SELECT", node.pos)
         if node.partition_by is not None:
             time, ranges = partitioning(node.partition_by, source, self.runner)
             base = replace(base, time_partitioning=time, range_partitioning=ranges)
@@ -200,7 +200,7 @@ class DdlRunner:
         compiler = self.runner.compiler(source)
         ref = TableRef(self.session.project, "_script", node.target[-1])
         if node.partition_by is not None and len(node.target) > 1:
-            source.fail("A temporary table takes no dataset", node.pos)
+            fail(source, "A temporary table takes no dataset", node.pos)
         table, rows = self._new_table(node, ref, source, compiler)
         relation = f"temp.{quote(self.session.unique('_temp'))}"
         columns = ", ".join(
@@ -319,7 +319,9 @@ class DdlRunner:
         returns = from_node(node.returns) if node.returns is not None else None
         function = UserFunction(name, parameters, returns, node.body, source)
         if all(kind is not None for _, kind in parameters):
-            values = {item.lower(): Expr(f"CAST(NULL AS {kind.duckdb})", kind) for item, kind in parameters if kind}
+            values = {
+                item.lower(): Expr(f"CAST(NULL AS {duckdb_type(kind)})", kind) for item, kind in parameters if kind
+            }
             self.runner.compiler(source).expr(node.body, Scope(values=values))
         self.session.functions[name.lower()] = function
         return StatementResult("CREATE_FUNCTION", text, ddl_operation="CREATE")

@@ -9,16 +9,17 @@ from dataclasses import dataclass
 
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.types import Field, Mode, Schema, Type, quote
+from ingestd.googlesql import ast
+from ingestd.googlesql.lexer import Source
+from ingestd.googlesql.types import DATE, TIMESTAMP, SqlType
 from ingestd.localcloud.bigquery.catalog import PARTITION_TIME, Table, TableKind
-from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.coercion import coerce, literal, string_sql
-from ingestd.localcloud.bigquery.sql.lexer import Source
+from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type, from_field
 from ingestd.localcloud.bigquery.sql.names import Column, Expr, Range, Scope, pack
-from ingestd.localcloud.bigquery.sql.parser import parse_expression
 from ingestd.localcloud.bigquery.sql.queries import Compiler
+from ingestd.localcloud.bigquery.sql.reading import parse_expression
 from ingestd.localcloud.bigquery.sql.results import DmlStats, StatementResult, TableName
 from ingestd.localcloud.bigquery.sql.runner import Runner, whole_array
-from ingestd.localcloud.bigquery.sql.sqltypes import DATE, TIMESTAMP, SqlType, from_field
 
 _TWICE = "UPDATE/MERGE must match at most one source row for each target row"
 
@@ -270,7 +271,7 @@ class _Work:
 
     def _nested(self, current: Expr, path: tuple[str, ...], item: ast.Assignment, scope: Scope) -> Expr:
         kind = current.type
-        wanted = kind.field(path[0]) if kind.kind == "STRUCT" else None
+        wanted = kind.member(path[0]) if kind.kind == "STRUCT" else None
         if wanted is None:
             self.c.fail(f"Field name {path[0]} does not exist in {kind}", item)
         members = []
@@ -397,7 +398,7 @@ def stored(value: Expr, item: Field) -> str:
     if item.precision is not None and item.type in (Type.NUMERIC, Type.BIGNUMERIC):
         scale = item.scale or 0
         kind: SqlType = from_field(item)
-        rounded = f"CAST(round({sql}, {scale}) AS {kind.duckdb})"
+        rounded = f"CAST(round({sql}, {scale}) AS {duckdb_type(kind)})"
         words = (
             f"Field {item.name}: {item.type}({item.precision}, {scale}) has precision {item.precision} and scale "
             f"{scale} but got a value that is not in range of [-(10^precision-1), 10^precision-1] / 10^scale"

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 import duckdb
 
 from ingestd.formats.errors import BigQueryError
+from ingestd.googlesql.parser import Script
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.sql.context import Session
 from ingestd.localcloud.bigquery.sql.interpreter import Interpreter, system_variables
 from ingestd.localcloud.bigquery.sql.parameters import QueryParameter
-from ingestd.localcloud.bigquery.sql.parser import Script, parse_script
+from ingestd.localcloud.bigquery.sql.reading import parse_script
 from ingestd.localcloud.bigquery.sql.results import (
     CreateExternalRequest,
     DmlStats,

@@ -6,7 +6,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, NoReturn
 
 from ingestd.formats.errors import BigQueryError, not_implemented
-from ingestd.localcloud.bigquery.sql import ast
+from ingestd.googlesql import ast
+from ingestd.googlesql.lexer import Source
+from ingestd.googlesql.types import BOOL, BYTES, FLOAT64, INT64, JSON, SCALARS, STRING, SqlType, struct_of
 from ingestd.localcloud.bigquery.sql.coercion import (
     INT64_MAX,
     INT64_MIN,
@@ -20,21 +22,10 @@ from ingestd.localcloud.bigquery.sql.coercion import (
     supertype,
 )
 from ingestd.localcloud.bigquery.sql.context import Collected, Session, Variable
-from ingestd.localcloud.bigquery.sql.lexer import Source
+from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Expr, Range, Scope, pack
 from ingestd.localcloud.bigquery.sql.parameters import typed_value
-from ingestd.localcloud.bigquery.sql.sqltypes import (
-    BOOL,
-    BYTES,
-    FLOAT64,
-    INT64,
-    JSON,
-    SCALARS,
-    STRING,
-    SqlType,
-    from_node,
-    struct_of,
-)
+from ingestd.localcloud.bigquery.sql.reading import fail, from_node, mistake
 
 if TYPE_CHECKING:
     from ingestd.localcloud.bigquery.sql.queries import CompiledQuery
@@ -73,7 +64,7 @@ class ExpressionCompiler:
         raise NotImplementedError
 
     def fail(self, message: str, node: ast.Node | int) -> NoReturn:
-        self.source.fail(message, node if isinstance(node, int) else node.pos)
+        fail(self.source, message, node if isinstance(node, int) else node.pos)
 
     def expr(self, node: ast.Expression, scope: Scope) -> Expr:
         self.collected.depth += 1
@@ -86,7 +77,7 @@ class ExpressionCompiler:
             result: Expr = getattr(self, method)(node, scope)
         except BigQueryError as error:
             if error.reason == "invalidQuery" and " at [" not in error.message:
-                raise self.source.error(error.message, node.pos) from None
+                raise mistake(self.source, error.message, node.pos) from None
             raise
         finally:
             self.collected.depth -= 1
@@ -132,7 +123,7 @@ class ExpressionCompiler:
         for text in bounds[1:-1].split(","):
             text = text.strip()
             if text.upper() in ("UNBOUNDED", "NULL"):
-                parts.append(f"CAST(NULL AS {element.duckdb})")
+                parts.append(f"CAST(NULL AS {duckdb_type(element)})")
                 continue
             value = parse_literal(text, element)
             if value is None:
@@ -161,7 +152,7 @@ class ExpressionCompiler:
             found, key = positional[node.index - 1], f"p_{node.index}"
         kind, value = typed_value(found)
         self.collected.bound[key] = value
-        return Expr(f"CAST(${key} AS {kind.duckdb})", kind, literal=True, value=value, parameter=True)
+        return Expr(f"CAST(${key} AS {duckdb_type(kind)})", kind, literal=True, value=value, parameter=True)
 
     def _using_param(self, node: ast.Param, using: tuple[tuple[str, Variable], ...]) -> Expr:
         if node.name:
@@ -173,7 +164,7 @@ class ExpressionCompiler:
         return self.read(found)
 
     def read(self, variable: Variable) -> Expr:
-        return Expr(f"CAST(getvariable('{variable.slot}') AS {variable.type.duckdb})", variable.type)
+        return Expr(f"CAST(getvariable('{variable.slot}') AS {duckdb_type(variable.type)})", variable.type)
 
     def _system_variable(self, node: ast.SystemVariable, scope: Scope) -> Expr:
         known = self.session.system
@@ -222,7 +213,7 @@ class ExpressionCompiler:
             return Expr(f"CAST(bq_json_member({value.sql}, {string_sql(name)}) AS JSON)", JSON)
         if value.type.kind != "STRUCT":
             self.fail(f"Cannot access field {name} on a value with type {value.type}", node)
-        found = value.type.field(name)
+        found = value.type.member(name)
         if found is None:
             self.fail(f"Field name {name} does not exist in {value.type}", node)
         physical, kind = found
@@ -260,7 +251,7 @@ class ExpressionCompiler:
             found = (
                 f"CASE WHEN {position} > 0 AND {position} <= len({base.sql}) THEN {base.sql}[{position}] "
                 f"WHEN {base.sql} IS NULL OR {index.sql} IS NULL THEN NULL "
-                f"ELSE CAST(bq_error({error}) AS {base.type.element.duckdb}) END"
+                f"ELSE CAST(bq_error({error}) AS {duckdb_type(base.type.element)}) END"
             )
         return Expr(f"({found})", base.type.element)
 
@@ -325,8 +316,8 @@ class ExpressionCompiler:
             if node.op == "~" and value.type is not INT64:
                 self.fail(f"No matching signature for operator ~ for argument types: {value.type}", node)
             return Expr(f"({node.op} {value.sql})", value.type)
-        raise self.source.error(
-            f"No matching signature for operator {node.op} for argument types: {value.type}", node.pos
+        raise mistake(
+            self.source, f"No matching signature for operator {node.op} for argument types: {value.type}", node.pos
         )
 
     def _binary(self, node: ast.Binary, scope: Scope) -> Expr:
@@ -525,7 +516,7 @@ class ExpressionCompiler:
                 names.append(alias or implied)
             kind = struct_of((name, member.type) for name, member in zip(names, members, strict=True))
             members = [
-                Expr(f"CAST(NULL AS {member.type.duckdb})", member.type, null=True, literal=True)
+                Expr(f"CAST(NULL AS {duckdb_type(member.type)})", member.type, null=True, literal=True)
                 if member.null
                 else member
                 for member in members

@@ -6,11 +6,11 @@ from typing import Any
 
 from ingestd.formats.errors import BigQueryError, not_implemented
 from ingestd.formats.types import Field, Mode, Schema, Type, quote
+from ingestd.googlesql import ast
 from ingestd.localcloud.bigquery.catalog import Dataset, DatasetRef, Table, TableKind, partition_expression
 from ingestd.localcloud.bigquery.resources import from_millis
-from ingestd.localcloud.bigquery.sql import ast
+from ingestd.localcloud.bigquery.sql.duckdb_types import from_field
 from ingestd.localcloud.bigquery.sql.sources import SourceCompiler
-from ingestd.localcloud.bigquery.sql.sqltypes import from_field
 
 _S, _I, _B, _T = Type.STRING, Type.INT64, Type.BOOL, Type.TIMESTAMP
 
@@ -132,8 +132,8 @@ def _rows(rows: list[_Row], schema: Schema) -> tuple[str, Schema]:
 
 
 def _literal(value: Any, item: Field) -> str:
+    from ingestd.googlesql.types import SCALARS
     from ingestd.localcloud.bigquery.sql.coercion import literal
-    from ingestd.localcloud.bigquery.sql.sqltypes import SCALARS
 
     if item.mode is Mode.REPEATED:
         inner = Field(item.name, item.type, fields=item.fields)

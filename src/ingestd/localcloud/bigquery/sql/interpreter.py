@@ -8,16 +8,17 @@ from typing import Any
 
 from ingestd.formats.errors import BigQueryError, not_implemented
 from ingestd.formats.types import quote
-from ingestd.localcloud.bigquery.sql import ast
+from ingestd.googlesql import ast
+from ingestd.googlesql.parser import Script
+from ingestd.googlesql.types import BOOL, STRING, SqlType, struct_of
 from ingestd.localcloud.bigquery.sql.context import Variable
 from ingestd.localcloud.bigquery.sql.ddl import DdlRunner, table_name
 from ingestd.localcloud.bigquery.sql.dml import DmlRunner
 from ingestd.localcloud.bigquery.sql.layout import evaluate, partitioning
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope
-from ingestd.localcloud.bigquery.sql.parser import Script, parse_script
+from ingestd.localcloud.bigquery.sql.reading import fail, from_node, mistake, parse_script
 from ingestd.localcloud.bigquery.sql.results import ExportRequest, LoadRequest, StatementResult
 from ingestd.localcloud.bigquery.sql.runner import Runner
-from ingestd.localcloud.bigquery.sql.sqltypes import BOOL, STRING, SqlType, from_node, struct_of
 
 _DML = (ast.Insert, ast.Update, ast.Delete, ast.Merge, ast.Truncate)
 _DDL = (ast.CreateTable, ast.CreateView, ast.CreateSchema, ast.CreateFunction, ast.Drop, ast.Alter)
@@ -188,7 +189,7 @@ class Interpreter:
 
     def _run_declare(self, node: ast.Declare) -> None:
         if node.type is None and node.default is None:
-            self.script.source.fail("DECLARE needs a type or a DEFAULT", node.pos)
+            fail(self.script.source, "DECLARE needs a type or a DEFAULT", node.pos)
         value: Expr | None = None
         kind: SqlType
         compiler = self.runner.compiler(self.script.source)
@@ -202,7 +203,7 @@ class Interpreter:
             kind = value.type
         for name in node.names:
             if name.lower() in self.session.variables[-1]:
-                self.script.source.fail(f"Variable '{name}' redeclaration", node.pos)
+                fail(self.script.source, f"Variable '{name}' redeclaration", node.pos)
         for name in node.names:
             variable = self.runner.declare(name, kind)
             self.runner.assign(variable, value, compiler.collected.bound)
@@ -210,7 +211,7 @@ class Interpreter:
     def _variable(self, name: str, node: ast.Node) -> Variable:
         found = self.session.variable(name)
         if found is None:
-            self.script.source.fail(f"Undeclared variable: {name}", node.pos)
+            fail(self.script.source, f"Undeclared variable: {name}", node.pos)
         return found
 
     def _run_setvariable(self, node: ast.SetVariable) -> None:
@@ -222,7 +223,7 @@ class Interpreter:
             self._set_from_struct(node)
             return
         if len(node.names) != len(node.values):
-            self.script.source.fail("SET has different numbers of variables and values", node.pos)
+            fail(self.script.source, "SET has different numbers of variables and values", node.pos)
         pending: list[tuple[Variable, Expr]] = []
         for name, item in zip(node.names, node.values, strict=True):
             variable = self._variable(name, node)
@@ -240,7 +241,7 @@ class Interpreter:
         compiler = self.runner.compiler(self.script.source)
         value = compiler.expr(node.values[0], Scope())
         if value.type.kind != "STRUCT" or len(value.type.fields) != len(node.names):
-            self.script.source.fail(f"Cannot assign {value.type} to {len(node.names)} variables", node.pos)
+            fail(self.script.source, f"Cannot assign {value.type} to {len(node.names)} variables", node.pos)
         self.runner.execute(
             f"CREATE OR REPLACE TEMP TABLE _pending AS SELECT {value.sql} AS v", compiler.collected.bound
         )
@@ -309,7 +310,7 @@ class Interpreter:
             f"CREATE TEMP TABLE {quote(name)} AS SELECT *, row_number() OVER () AS _n FROM ({sql}) AS _q",
             compiler.collected.bound,
         )
-        from ingestd.localcloud.bigquery.sql.sqltypes import from_schema
+        from ingestd.localcloud.bigquery.sql.duckdb_types import from_schema
 
         kind = struct_of(from_schema(schema))
         members = ", ".join(f"{quote(item.name)} := {quote(item.name)}" for item in schema)
@@ -380,15 +381,15 @@ class Interpreter:
     def _run_raise(self, node: ast.Raise) -> None:
         if node.message is None:
             if self._error is None:
-                self.script.source.fail("RAISE without a message is only allowed in an EXCEPTION block", node.pos)
+                fail(self.script.source, "RAISE without a message is only allowed in an EXCEPTION block", node.pos)
             raise self._error
         message, _ = self.runner.value(node.message, self.script.source, STRING)
-        raise self.script.source.error(str(message), node.pos)
+        raise mistake(self.script.source, str(message), node.pos)
 
     def _run_executeimmediate(self, node: ast.ExecuteImmediate) -> None:
         text, _ = self.runner.value(node.sql, self.script.source, STRING)
         if text is None:
-            self.script.source.fail("EXECUTE IMMEDIATE of NULL", node.pos)
+            fail(self.script.source, "EXECUTE IMMEDIATE of NULL", node.pos)
         using: list[tuple[str, Variable]] = []
         for item, name in node.using:
             compiler = self.runner.compiler(self.script.source)
@@ -398,7 +399,7 @@ class Interpreter:
             using.append((name, variable))
         inner = parse_script(str(text))
         if len(inner.block) != 1:
-            self.script.source.fail("EXECUTE IMMEDIATE must have exactly one statement", node.pos)
+            fail(self.script.source, "EXECUTE IMMEDIATE must have exactly one statement", node.pos)
         before, self.session.using = self.session.using, tuple(using) if using else None
         made = len(self.results)
         try:
@@ -410,9 +411,10 @@ class Interpreter:
 
     def _into(self, node: ast.ExecuteImmediate, result: StatementResult | None) -> None:
         if result is None or result.relation is None or result.schema is None:
-            self.script.source.fail("EXECUTE IMMEDIATE … INTO needs a query", node.pos)
+            fail(self.script.source, "EXECUTE IMMEDIATE … INTO needs a query", node.pos)
         if len(result.schema) != len(node.into):
-            self.script.source.fail(
+            fail(
+                self.script.source,
                 f"EXECUTE IMMEDIATE INTO has {len(node.into)} variables but the query has {len(result.schema)} columns",
                 node.pos,
             )
@@ -420,8 +422,8 @@ class Interpreter:
             raise not_implemented("EXECUTE IMMEDIATE … INTO inside a transaction")
         total = self.runner.count(f"SELECT count(*) FROM {result.relation}")
         if total > 1:
-            self.script.source.fail("EXECUTE IMMEDIATE INTO query returned more than one row", node.pos)
-        from ingestd.localcloud.bigquery.sql.sqltypes import from_field
+            fail(self.script.source, "EXECUTE IMMEDIATE INTO query returned more than one row", node.pos)
+        from ingestd.localcloud.bigquery.sql.duckdb_types import from_field
 
         compiler = self.runner.compiler(self.script.source)
         for name, item in zip(node.into, result.schema, strict=True):

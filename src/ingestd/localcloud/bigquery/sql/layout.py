@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from ingestd.formats.errors import BigQueryError, not_implemented
+from ingestd.googlesql import ast
+from ingestd.googlesql.lexer import Source
 from ingestd.localcloud.bigquery.catalog import (
     Dataset,
     Granularity,
@@ -13,8 +15,7 @@ from ingestd.localcloud.bigquery.catalog import (
     Table,
     TimePartitioning,
 )
-from ingestd.localcloud.bigquery.sql import ast
-from ingestd.localcloud.bigquery.sql.lexer import Source
+from ingestd.localcloud.bigquery.sql.reading import mistake
 from ingestd.localcloud.bigquery.sql.runner import Runner
 
 _DAY_MS = 86_400_000
@@ -62,7 +63,8 @@ def partitioning(
                 numbers = [runner.value(item, source)[0] for item in bounds.args]
                 step = numbers[2] if len(numbers) == 3 else 1
                 return None, RangePartitioning(name, int(numbers[0]), int(numbers[1]), int(step))
-    raise source.error(
+    raise mistake(
+        source,
         "PARTITION BY expression must be DATE(<timestamp_column>), DATE(<datetime_column>), "
         "DATE_TRUNC, DATETIME_TRUNC, TIMESTAMP_TRUNC, a DATE column, DATE(_PARTITIONTIME), or "
         "RANGE_BUCKET(<int64_column>, GENERATE_ARRAY(<int64_value>, <int64_value>[, <int64_value>]))",

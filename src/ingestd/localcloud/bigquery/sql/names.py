@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 from ingestd.formats.types import quote
-from ingestd.localcloud.bigquery.sql import ast
-from ingestd.localcloud.bigquery.sql.sqltypes import SqlType
+from ingestd.googlesql import ast
+from ingestd.googlesql.types import SqlType
+from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 
 
 @dataclass(slots=True)
@@ -41,7 +42,7 @@ def ranged(value: Expr) -> Expr:
     bounds = _FIRST_AND_LAST.get(value.type.kind)
     if bounds is None:
         return value
-    failing = f"CAST(bq_error('{value.type.kind} value out of range') AS {value.type.duckdb})"
+    failing = f"CAST(bq_error('{value.type.kind} value out of range') AS {duckdb_type(value.type)})"
     body = f"CASE WHEN _n.x < {bounds[0]} OR _n.x > {bounds[1]} THEN {failing} ELSE _n.x END"
     return Expr(once(body, x=value.sql), value.type)
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingestd.formats.errors import BigQueryError, not_implemented
+from ingestd.googlesql.types import SCALARS, SqlType, array_of, struct_of
+from ingestd.localcloud.bigquery.sql.reading import scalar_name
 from ingestd.localcloud.bigquery.sql.runtime import civil, jsons, numbers
-from ingestd.localcloud.bigquery.sql.sqltypes import SCALARS, SqlType, array_of, scalar_name, struct_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,13 @@
 from dataclasses import replace
 
 from ingestd.formats.types import quote
-from ingestd.localcloud.bigquery.sql import ast
+from ingestd.googlesql import ast
+from ingestd.googlesql.types import STRING
 from ingestd.localcloud.bigquery.sql.coercion import coerce, literal, string_sql, supertype
 from ingestd.localcloud.bigquery.sql.names import Column, Expr, Range, Scope
 from ingestd.localcloud.bigquery.sql.queries import walk
+from ingestd.localcloud.bigquery.sql.reading import mistake
 from ingestd.localcloud.bigquery.sql.sources import SourceCompiler
-from ingestd.localcloud.bigquery.sql.sqltypes import STRING
 
 
 def pivot(c: SourceCompiler, node: ast.Pivot, scope: Scope) -> str:
@@ -68,7 +69,7 @@ def _label(c: SourceCompiler, value: ast.Expression) -> str:
         return text
     if isinstance(value, ast.TypedLiteral):
         return value.text.replace("-", "_")
-    raise c.source.error("Implicit pivot column names need a literal; give the value an alias", value.pos)
+    raise mistake(c.source, "Implicit pivot column names need a literal; give the value an alias", value.pos)
 
 
 def unpivot(c: SourceCompiler, node: ast.Unpivot, scope: Scope) -> str:

@@ -6,14 +6,15 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.types import quote
-from ingestd.localcloud.bigquery.sql import ast
+from ingestd.googlesql import ast
+from ingestd.googlesql.types import INT64, SqlType, array_of, struct_of
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, supertype
+from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import implied_name
 from ingestd.localcloud.bigquery.sql.library.registry import REGISTRY
 from ingestd.localcloud.bigquery.sql.library.windows import direction
 from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Column, Expr, Range, Scope, pack
 from ingestd.localcloud.bigquery.sql.sources import SourceCompiler
-from ingestd.localcloud.bigquery.sql.sqltypes import INT64, SqlType, array_of, struct_of
 
 MAX_ITERATIONS = 500
 _UNGROUPABLE = frozenset({"JSON", "GEOGRAPHY"})
@@ -219,7 +220,7 @@ class Compiler(SourceCompiler):
         for column, kind in zip(query.columns, kinds, strict=True):
             name = quote(column.physical)
             if column.expr.null:
-                items.append(f"CAST(NULL AS {kind.duckdb}) AS {name}")
+                items.append(f"CAST(NULL AS {duckdb_type(kind)}) AS {name}")
                 continue
             value = Expr(f"_b.{name}", column.type)
             converted = coerce(value, kind)
@@ -433,7 +434,7 @@ class Compiler(SourceCompiler):
         if column.type.kind == "ARRAY":
             self.fail("Cannot use array subquery with column of type ARRAY", node)
         kind = array_of(column.type)
-        listed = f"coalesce(list(_a.{quote(column.physical)}), CAST([] AS {kind.duckdb}))"
+        listed = f"coalesce(list(_a.{quote(column.physical)}), CAST([] AS {duckdb_type(kind)}))"
         return Expr(f"(SELECT {listed} FROM ({compiled.sql}) AS _a)", kind)
 
     def _natural_order(self, select: ast.Select, scope: Scope) -> str:
@@ -452,7 +453,9 @@ def _still_recursing(iteration: str) -> str:
 
 
 def _typed_null(value: Expr) -> Expr:
-    return Expr(f"CAST(NULL AS {value.type.duckdb})", value.type, null=True, literal=True) if value.null else value
+    return (
+        Expr(f"CAST(NULL AS {duckdb_type(value.type)})", value.type, null=True, literal=True) if value.null else value
+    )
 
 
 def _columns(items: list[_Item]) -> list[OutColumn]:

@@ -9,14 +9,15 @@ import duckdb
 
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.types import Schema, quote
-from ingestd.localcloud.bigquery.sql import ast
+from ingestd.googlesql import ast
+from ingestd.googlesql.lexer import Source
+from ingestd.googlesql.types import SqlType
 from ingestd.localcloud.bigquery.sql.coercion import string_sql
 from ingestd.localcloud.bigquery.sql.context import Collected, Session, Variable
+from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type, to_field
 from ingestd.localcloud.bigquery.sql.failures import from_duckdb, is_conflict
-from ingestd.localcloud.bigquery.sql.lexer import Source
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope
 from ingestd.localcloud.bigquery.sql.queries import CompiledQuery, Compiler, OutColumn
-from ingestd.localcloud.bigquery.sql.sqltypes import SqlType, to_field
 from ingestd.model.clock import Clock
 
 _Answer = TypeVar("_Answer")
@@ -232,14 +233,12 @@ class Runner:
     def assign(self, variable: Variable, value: Expr | None, bound: Mapping[str, object] | None = None) -> None:
         """Set a variable's session slot. The value goes through a temp table: SET VARIABLE binds no parameters."""
         if value is None:
-            self.execute(f"SET VARIABLE {variable.slot} = CAST(NULL AS {variable.type.duckdb})")
+            self.execute(f"SET VARIABLE {variable.slot} = CAST(NULL AS {duckdb_type(variable.type)})")
         elif not bound:
-            self.execute(f"SET VARIABLE {variable.slot} = (SELECT CAST({value.sql} AS {variable.type.duckdb}))")
+            self.execute(f"SET VARIABLE {variable.slot} = (SELECT CAST({value.sql} AS {duckdb_type(variable.type)}))")
         else:
-            self.execute(
-                f"CREATE OR REPLACE TEMP TABLE _assigned AS SELECT CAST({value.sql} AS {variable.type.duckdb}) AS v",
-                bound,
-            )
+            typed = f"CAST({value.sql} AS {duckdb_type(variable.type)})"
+            self.execute(f"CREATE OR REPLACE TEMP TABLE _assigned AS SELECT {typed} AS v", bound)
             self.execute(f"SET VARIABLE {variable.slot} = (SELECT v FROM _assigned)")
 
     def now(self) -> datetime:
@@ -255,7 +254,7 @@ def _output(column: OutColumn, name: str) -> str:
 def whole_array(sql: str, kind: SqlType, name: str) -> str:
     message = string_sql(f"Array cannot have a null element; error in writing field {name}")
     return (
-        f"CASE WHEN len({sql}) > list_count({sql}) THEN CAST(bq_error({message}) AS {kind.duckdb}) "
+        f"CASE WHEN len({sql}) > list_count({sql}) THEN CAST(bq_error({message}) AS {duckdb_type(kind)}) "
         f"ELSE coalesce({sql}, []) END"
     )
 

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 from ingestd.formats.errors import BigQueryError, not_implemented
 from ingestd.formats.types import Schema, quote
+from ingestd.googlesql import ast
+from ingestd.googlesql.types import DATE, INT64, STRING, TIMESTAMP, SqlType
 from ingestd.localcloud.bigquery.catalog import PARTITION_TIME, Table, TableKind, TableRef
-from ingestd.localcloud.bigquery.sql import ast
 from ingestd.localcloud.bigquery.sql.coercion import string_sql
+from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type, from_field
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Column, Expr, Range, Scope
-from ingestd.localcloud.bigquery.sql.parser import parse_query
+from ingestd.localcloud.bigquery.sql.reading import parse_query
 from ingestd.localcloud.bigquery.sql.results import ExternalTable, TableName
-from ingestd.localcloud.bigquery.sql.sqltypes import DATE, INT64, STRING, TIMESTAMP, SqlType, from_field
 
 if TYPE_CHECKING:
     from ingestd.localcloud.bigquery.sql.queries import OutColumn
@@ -299,9 +300,9 @@ class SourceCompiler(ExpressionCompiler):
                 own = table.field(item.name)
                 kind: SqlType = from_field(item)
                 if own is None:
-                    items.append(f"CAST(NULL AS {kind.duckdb}) AS {quote(item.name)}")
+                    items.append(f"CAST(NULL AS {duckdb_type(kind)}) AS {quote(item.name)}")
                 elif own.duckdb != item.duckdb:
-                    items.append(f"CAST({quote(own.name)} AS {kind.duckdb}) AS {quote(item.name)}")
+                    items.append(f"CAST({quote(own.name)} AS {duckdb_type(kind)}) AS {quote(item.name)}")
                 else:
                     items.append(f"{quote(own.name)} AS {quote(item.name)}")
             suffix = string_sql(table.ref.table[len(prefix) :])

@@ -3,7 +3,7 @@
 from difflib import get_close_matches
 
 from ingestd.formats.errors import not_implemented
-from ingestd.localcloud.bigquery.sql import ast
+from ingestd.googlesql import ast
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library import (

@@ -1,12 +1,8 @@
 """Aggregate functions, with DISTINCT, ORDER BY, LIMIT, IGNORE NULLS, HAVING MAX/MIN and OVER."""
 
 from ingestd.formats.errors import not_implemented
-from ingestd.localcloud.bigquery.sql import ast
-from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, function, no_signature, want
-from ingestd.localcloud.bigquery.sql.library.windows import order, over
-from ingestd.localcloud.bigquery.sql.names import Expr, Scope
-from ingestd.localcloud.bigquery.sql.sqltypes import (
+from ingestd.googlesql import ast
+from ingestd.googlesql.types import (
     BIGNUMERIC,
     BOOL,
     BYTES,
@@ -18,6 +14,11 @@ from ingestd.localcloud.bigquery.sql.sqltypes import (
     array_of,
     struct_of,
 )
+from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
+from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
+from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, function, no_signature, want
+from ingestd.localcloud.bigquery.sql.library.windows import order, over
+from ingestd.localcloud.bigquery.sql.names import Expr, Scope
 
 
 def _plain(c: ExpressionCompiler, node: ast.Call, *allowed: str) -> None:
@@ -77,7 +78,7 @@ def sum_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     if not value.type.numeric and value.type is not INTERVAL:
         no_signature(c, node, [value], "SUM(INT64); SUM(FLOAT64); SUM(NUMERIC); SUM(BIGNUMERIC); SUM(INTERVAL)")
     # DuckDB sums integers as 128 bits; back to 64, or an overflow error.
-    return Expr(f"CAST({_aggregate(c, node, plain, 'sum', value.sql)} AS {value.type.duckdb})", value.type)
+    return Expr(f"CAST({_aggregate(c, node, plain, 'sum', value.sql)} AS {duckdb_type(value.type)})", value.type)
 
 
 @function("AVG", kind="aggregate")
@@ -91,7 +92,10 @@ def avg(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         total = _aggregate(c, node, plain, "sum", value.sql)
         number = f"nullif({_aggregate(c, node, plain, 'count', value.sql)}, 0)"
         name = f"bq_{value.type.kind.lower()}_divide"
-        return Expr(f"{name}(CAST({total} AS {value.type.duckdb}), CAST({number} AS {value.type.duckdb}))", value.type)
+        return Expr(
+            f"{name}(CAST({total} AS {duckdb_type(value.type)}), CAST({number} AS {duckdb_type(value.type)}))",
+            value.type,
+        )
     return Expr(f"CAST({_aggregate(c, node, plain, 'avg', value.sql)} AS DOUBLE)", FLOAT64)
 
 

@@ -1,24 +1,14 @@
 """Array functions, and generators of arrays."""
 
-from ingestd.localcloud.bigquery.sql import ast
+from ingestd.googlesql import ast
+from ingestd.googlesql.types import BOOL, BYTES, DATE, DATETIME, FLOAT64, INT64, STRING, TIMESTAMP, SqlType, array_of
 from ingestd.localcloud.bigquery.sql.coercion import cast, string_sql
+from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler, numbers_of
 from ingestd.localcloud.bigquery.sql.library.dates import ADDABLE, TIME_PARTS
 from ingestd.localcloud.bigquery.sql.library.intervals import add
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, function, no_signature, want
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope
-from ingestd.localcloud.bigquery.sql.sqltypes import (
-    BOOL,
-    BYTES,
-    DATE,
-    DATETIME,
-    FLOAT64,
-    INT64,
-    STRING,
-    TIMESTAMP,
-    SqlType,
-    array_of,
-)
 
 _UNORDERED = frozenset(["STRUCT", "ARRAY", "JSON", "GEOGRAPHY", "RANGE"])
 LIMIT = 1_048_575  # BigQuery refuses larger generated arrays
@@ -86,7 +76,7 @@ def _join(array: str, delimiter: str, missing: str | None = None) -> str:
 def end(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     value, element = _array(c, node, arguments(c, node, scope, 1)[0])
     at = "1" if node.name == "ARRAY_FIRST" else "-1"
-    error = f"CAST(bq_error('{node.name} cannot get the first element of an empty array') AS {element.duckdb})"
+    error = f"CAST(bq_error('{node.name} cannot get the first element of an empty array') AS {duckdb_type(element)})"
     return Expr(f"(CASE WHEN len({value.sql}) = 0 THEN {error} ELSE {value.sql}[{at}] END)", element)
 
 
@@ -156,15 +146,15 @@ def generate(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     if not kind.numeric:
         no_signature(c, node, args)
     start, stop = bounds[0].sql, bounds[1].sql
-    step = bounds[2].sql if len(bounds) == 3 else f"CAST(1 AS {kind.duckdb})"
-    zero = f"CAST(bq_error('Sequence step cannot be 0.') AS {array_of(kind).duckdb})"
+    step = bounds[2].sql if len(bounds) == 3 else f"CAST(1 AS {duckdb_type(kind)})"
+    zero = f"CAST(bq_error('Sequence step cannot be 0.') AS {duckdb_type(array_of(kind))})"
     large = f"(CAST({stop} AS DOUBLE) - CAST({start} AS DOUBLE)) / CAST({step} AS DOUBLE) >= {LIMIT}"
     bounded = _bounded(large, start, stop)
     if kind is INT64:
         body = f"generate_series({start}, {bounded}, {step})"
     else:
         steps = f"CAST(floor(({bounded} - {start}) / {step} + 1e-9) AS BIGINT)"
-        item = f"CAST({start} + _e * {step} AS {kind.duckdb})"
+        item = f"CAST({start} + _e * {step} AS {duckdb_type(kind)})"
         body = f"list_transform(generate_series(0, {steps}), lambda _e: {item})"
     missing = f"{start} IS NULL OR {stop} IS NULL OR {step} IS NULL"
     return Expr(
@@ -181,7 +171,7 @@ def _bounded(large: str, start: str, stop: str) -> str:
 
 def _too_large(kind: SqlType) -> str:
     message = string_sql(f"Cannot generate arrays with more than {LIMIT} elements.")
-    return f"CAST(bq_error({message}) AS {array_of(kind).duckdb})"
+    return f"CAST(bq_error({message}) AS {duckdb_type(array_of(kind))})"
 
 
 @function("GENERATE_DATE_ARRAY", "GENERATE_TIMESTAMP_ARRAY", "GENERATE_DATETIME_ARRAY")
@@ -209,7 +199,9 @@ def generate_dates(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     zero = ""
     if amount is not None:
         missing += f" OR {amount.sql} IS NULL"
-        zero = f" WHEN {amount.sql} = 0 THEN CAST(bq_error('Sequence step cannot be 0.') AS {array_of(kind).duckdb})"
+        zero = (
+            f" WHEN {amount.sql} = 0 THEN CAST(bq_error('Sequence step cannot be 0.') AS {duckdb_type(array_of(kind))})"
+        )
     return Expr(
         f"(CASE WHEN {missing} THEN NULL{zero} WHEN {large} THEN {_too_large(kind)} ELSE {listed} END)", array_of(kind)
     )
@@ -232,4 +224,4 @@ def fold(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     if kind is FLOAT64 and name in ("min", "max"):  # any NaN makes the result NaN
         nan = f"list_has_any(list_transform({value.sql}, lambda _e: isnan(_e)), [TRUE])"
         found = f"CASE WHEN {nan} THEN CAST('nan' AS DOUBLE) ELSE {found} END"
-    return Expr(f"CAST({found} AS {kind.duckdb})", kind)
+    return Expr(f"CAST({found} AS {duckdb_type(kind)})", kind)

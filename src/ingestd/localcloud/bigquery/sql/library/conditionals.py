@@ -1,12 +1,13 @@
 """Conditional functions, and the few that belong to no family: ERROR, SESSION_USER, hashes of whole values."""
 
 from ingestd.formats.errors import not_implemented
-from ingestd.localcloud.bigquery.sql import ast
+from ingestd.googlesql import ast
+from ingestd.googlesql.types import BOOL, FLOAT64, INT64, STRING, SqlType
 from ingestd.localcloud.bigquery.sql.coercion import coerce, string_sql
+from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler, comparison
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, define, function, no_signature, want
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope, once
-from ingestd.localcloud.bigquery.sql.sqltypes import BOOL, FLOAT64, INT64, STRING, SqlType
 
 
 @function("IF")
@@ -46,7 +47,7 @@ def nullifzero(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
 @function("ZEROIFNULL")
 def zeroifnull(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     (value,) = _number(c, node, scope)
-    return Expr(f"coalesce({value.sql}, CAST(0 AS {value.type.duckdb}))", value.type)
+    return Expr(f"coalesce({value.sql}, CAST(0 AS {duckdb_type(value.type)}))", value.type)
 
 
 @function("GREATEST", "LEAST")

@@ -7,8 +7,10 @@ otherwise. Without a zone, UTC.
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from ingestd.localcloud.bigquery.sql import ast
+from ingestd.googlesql import ast
+from ingestd.googlesql.types import DATE, DATETIME, INT64, INTERVAL, JSON, STRING, TIME, TIMESTAMP, SqlType
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, literal, string_sql
+from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.intervals import add
 from ingestd.localcloud.bigquery.sql.library.registry import (
@@ -21,18 +23,8 @@ from ingestd.localcloud.bigquery.sql.library.registry import (
     want,
 )
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope, ranged
+from ingestd.localcloud.bigquery.sql.reading import mistake
 from ingestd.localcloud.bigquery.sql.runtime import civil
-from ingestd.localcloud.bigquery.sql.sqltypes import (
-    DATE,
-    DATETIME,
-    INT64,
-    INTERVAL,
-    JSON,
-    STRING,
-    TIME,
-    TIMESTAMP,
-    SqlType,
-)
 
 _WEEKDAYS = ("SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY")
 TIME_PARTS = {
@@ -57,7 +49,7 @@ def part_of(c: ExpressionCompiler, node: ast.Expression) -> tuple[str, int]:
         day = node.args[0]
         if isinstance(day, ast.Path) and day.parts[0].upper() in _WEEKDAYS:
             return "WEEK", (1 - _WEEKDAYS.index(day.parts[0].upper())) % 7
-    raise c.source.error("A valid date part name is required", node.pos)
+    raise mistake(c.source, "A valid date part name is required", node.pos)
 
 
 def zone_sql(c: ExpressionCompiler, zone: Expr | None) -> str:
@@ -104,7 +96,7 @@ def current(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         return Expr(now.sql, TIMESTAMP)
     local = f"({now.sql} AT TIME ZONE {zone_sql(c, args[0] if args else None)})"
     kind = _FAMILY[node.name.removeprefix("CURRENT_")]
-    return Expr(local if kind is DATETIME else f"CAST({local} AS {kind.duckdb})", kind)
+    return Expr(local if kind is DATETIME else f"CAST({local} AS {duckdb_type(kind)})", kind)
 
 
 @function("DATE")
@@ -131,7 +123,7 @@ def _clock(numbers: Sequence[str], made: str, kind: SqlType) -> str:
     """A time of day made of hour, minute and second; DuckDB has an hour 24 and a second 60."""
     hour, minute, second = numbers
     inside = f"{hour} BETWEEN 0 AND 23 AND {minute} BETWEEN 0 AND 59 AND {second} BETWEEN 0 AND 59"
-    return f"CASE WHEN NOT ({inside}) THEN CAST(bq_error('Invalid time value') AS {kind.duckdb}) ELSE {made} END"
+    return f"CASE WHEN NOT ({inside}) THEN CAST(bq_error('Invalid time value') AS {duckdb_type(kind)}) ELSE {made} END"
 
 
 @function("DATETIME")
@@ -220,7 +212,7 @@ def _moved(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         days = number.sql if written.part == "DAY" else f"({number.sql} * 7)"
         return ranged(Expr(f"CAST({value.sql} {sign} CAST({days} AS INTEGER) AS DATE)", DATE))
     moved = f"({value.sql} {sign} {add(number, written.part)})"
-    return ranged(Expr(f"CAST({moved} AS {value.type.duckdb})", value.type))
+    return ranged(Expr(f"CAST({moved} AS {duckdb_type(value.type)})", value.type))
 
 
 for _name in ("DATE", "DATETIME", "TIME", "TIMESTAMP"):
@@ -231,7 +223,9 @@ for _name in ("DATE", "DATETIME", "TIME", "TIMESTAMP"):
 def add_months(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     value, months = arguments(c, node, scope, 2)
     kind = _temporal(c, node, value, "DATE")
-    return Expr(f"CAST({kind.sql} + {add(want(c, node, months, INT64), 'MONTH')} AS {kind.type.duckdb})", kind.type)
+    return Expr(
+        f"CAST({kind.sql} + {add(want(c, node, months, INT64), 'MONTH')} AS {duckdb_type(kind.type)})", kind.type
+    )
 
 
 def _date_diff(end: str, start: str, part: str, shift: int) -> str | None:

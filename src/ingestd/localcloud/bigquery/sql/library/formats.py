@@ -3,13 +3,8 @@
 import re
 
 from ingestd.formats.errors import not_implemented
-from ingestd.localcloud.bigquery.sql import ast
-from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, string_sql
-from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.library.registry import arguments, constant_text, function
-from ingestd.localcloud.bigquery.sql.library.safe import attempt
-from ingestd.localcloud.bigquery.sql.names import Expr, Scope
-from ingestd.localcloud.bigquery.sql.sqltypes import (
+from ingestd.googlesql import ast
+from ingestd.googlesql.types import (
     BIGNUMERIC,
     BYTES,
     DATE,
@@ -22,6 +17,13 @@ from ingestd.localcloud.bigquery.sql.sqltypes import (
     TIMESTAMP,
     SqlType,
 )
+from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, string_sql
+from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
+from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
+from ingestd.localcloud.bigquery.sql.library.registry import arguments, constant_text, function
+from ingestd.localcloud.bigquery.sql.library.safe import attempt
+from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.reading import mistake
 
 _SPECIFIER = re.compile(
     r"%(?P<flags>[-+ #0']*)(?P<width>\d+|\*)?(?:\.(?P<precision>\d+|\*))?(?P<kind>[diouxXfFeEgGsctTpP%])"
@@ -107,8 +109,8 @@ def _convert(
         if kind == "P":
             raise not_implemented("FORMAT's %P")
         return f"bq_format_string({flag}, {width}, {precision}, {to_json_text(value)})"
-    raise c.source.error(
-        f"Invalid type for argument to FORMAT; Expected a value for %{kind}, got {value.type}", node.pos
+    raise mistake(
+        c.source, f"Invalid type for argument to FORMAT; Expected a value for %{kind}, got {value.type}", node.pos
     )
 
 
@@ -171,18 +173,18 @@ def cast_with_parameters(c: ExpressionCompiler, value: Expr, target: SqlType, no
     first, *more = node.type.parameters
     if target in (STRING, BYTES):
         size = f"length({plain.sql})" if target is STRING else f"octet_length({plain.sql})"
-        error = f"CAST(bq_error('maximum length {first} but got a value with length ' || {size}) AS {target.duckdb})"
+        error = (
+            f"CAST(bq_error('maximum length {first} but got a value with length ' || {size}) AS {duckdb_type(target)})"
+        )
         return Expr(f"CASE WHEN {size} > {first} THEN {'NULL' if node.safe else error} ELSE {plain.sql} END", target)
     if target in (NUMERIC, BIGNUMERIC):
         scale = more[0] if more else 0
         rounded = f"round({plain.sql}, {scale})"
         shown = f"'{target}({first}, {scale}) has too many digits: ' || CAST({plain.sql} AS VARCHAR)"
-        error = f"CAST(bq_error({shown}) AS {target.duckdb})"
+        error = f"CAST(bq_error({shown}) AS {duckdb_type(target)})"
         digits = f"abs({rounded}) >= CAST('1{'0' * (first - scale)}' AS HUGEINT)"
-        return Expr(
-            f"CAST(CASE WHEN {digits} THEN {'NULL' if node.safe else error} ELSE {rounded} END AS {target.duckdb})",
-            target,
-        )
+        checked = f"CASE WHEN {digits} THEN {'NULL' if node.safe else error} ELSE {rounded} END"
+        return Expr(f"CAST({checked} AS {duckdb_type(target)})", target)
     raise not_implemented(f"type parameters of {target}")
 
 

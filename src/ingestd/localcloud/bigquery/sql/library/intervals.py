@@ -2,12 +2,12 @@
 
 import re
 
-from ingestd.localcloud.bigquery.sql import ast
+from ingestd.googlesql import ast
+from ingestd.googlesql.types import INT64, INTERVAL, STRING
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, function, want
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope
-from ingestd.localcloud.bigquery.sql.sqltypes import INT64, INTERVAL, STRING
 
 _UNITS = {
     "YEAR": "to_months(CAST({0} * 12 AS INTEGER))",

@@ -1,7 +1,8 @@
 """JSON functions. Functions that take JSON text (STRING) and those that take JSON share names and differ in type."""
 
 from ingestd.formats.errors import not_implemented
-from ingestd.localcloud.bigquery.sql import ast
+from ingestd.googlesql import ast
+from ingestd.googlesql.types import BOOL, FLOAT64, INT64, JSON, STRING, SqlType, array_of
 from ingestd.localcloud.bigquery.sql.coercion import cast, string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import (
@@ -15,7 +16,6 @@ from ingestd.localcloud.bigquery.sql.library.registry import (
 )
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope
 from ingestd.localcloud.bigquery.sql.runtime import jsons as runtime
-from ingestd.localcloud.bigquery.sql.sqltypes import BOOL, FLOAT64, INT64, JSON, STRING, SqlType, array_of
 
 
 def _json(sql: str) -> Expr:

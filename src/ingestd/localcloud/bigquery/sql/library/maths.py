@@ -1,13 +1,14 @@
 """Mathematical functions. Domain errors are errors here, where DuckDB answers NaN or infinity."""
 
-from ingestd.localcloud.bigquery.sql import ast
+from ingestd.googlesql import ast
+from ingestd.googlesql.types import BIGNUMERIC, FLOAT64, INT64, NUMERIC, SqlType
 from ingestd.localcloud.bigquery.sql.coercion import coerce
+from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.operators import arithmetic
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, define, function, no_signature, want
 from ingestd.localcloud.bigquery.sql.library.safe import attempt
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope
-from ingestd.localcloud.bigquery.sql.sqltypes import BIGNUMERIC, FLOAT64, INT64, NUMERIC, SqlType
 
 
 def _guard(condition: str, message: str, body: str) -> str:
@@ -24,7 +25,7 @@ _BEYOND = "NOT isnan({0}) AND abs({0})"  # to DuckDB a NaN is the largest number
 _SIGN = "CASE WHEN isnan({0}) THEN {0} ELSE CAST(sign({0}) AS DOUBLE) END"
 for _kind, _type in (("INT64", "INT64"), ("NUMERIC", "NUMERIC"), ("BIGNUMERIC", "BIGNUMERIC"), ("FLOAT64", "FLOAT64")):
     define("ABS", _kind, _type, "abs({0})")
-    define("SIGN", _kind, _type, f"CAST(sign({{0}}) AS {SqlType(_kind).duckdb})" if _kind != "FLOAT64" else _SIGN)
+    define("SIGN", _kind, _type, f"CAST(sign({{0}}) AS {duckdb_type(SqlType(_kind))})" if _kind != "FLOAT64" else _SIGN)
 define("CEIL CEILING", "FLOAT64", "FLOAT64", "ceil({0})")
 define("FLOOR", "FLOAT64", "FLOAT64", "floor({0})")
 define("IS_NAN", "FLOAT64", "BOOL", "isnan({0})")
@@ -66,7 +67,7 @@ define(
            "pow({0}, {1})"),
 )  # fmt: skip
 for _kind in ("NUMERIC", "BIGNUMERIC"):
-    _duckdb = SqlType(_kind).duckdb
+    _duckdb = duckdb_type(SqlType(_kind))
     define("CEIL CEILING", _kind, _kind, f"CAST(ceil({{0}}) AS {_duckdb})")
     define("FLOOR", _kind, _kind, f"CAST(floor({{0}}) AS {_duckdb})")
     define("MOD", f"{_kind} {_kind}", _kind, f"CAST({{0}} % nullif({{1}}, 0) AS {_duckdb})")
@@ -110,13 +111,13 @@ def rounding(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         kind = value.type
         scale = 9 if kind is NUMERIC else 18
         if digits is None:
-            return Expr(f"CAST({name}({value.sql}) AS {kind.duckdb})", kind)
+            return Expr(f"CAST({name}({value.sql}) AS {duckdb_type(kind)})", kind)
         # DuckDB wants a constant scale: shift by a power of ten, round, shift back.
         power = f"CAST(pow(10, greatest(-29, least({scale}, {digits}))) AS DECIMAL(38,9))"
         shifted = f"bq_numeric_multiply(CAST({value.sql} AS DECIMAL(38,9)), {power})"
         if isinstance(args[1].value, int) and 0 <= args[1].value <= scale and name == "round":
-            return Expr(f"CAST(round({value.sql}, {args[1].value}) AS {kind.duckdb})", kind)
-        return Expr(f"CAST(bq_numeric_divide({name}({shifted}), {power}) AS {kind.duckdb})", kind)
+            return Expr(f"CAST(round({value.sql}, {args[1].value}) AS {duckdb_type(kind)})", kind)
+        return Expr(f"CAST(bq_numeric_divide({name}({shifted}), {power}) AS {duckdb_type(kind)})", kind)
     number = want(c, node, value, FLOAT64)
     return Expr(f"{name}({number.sql})" if digits is None else f"bq_{name}_float({number.sql}, {digits})", FLOAT64)
 
@@ -135,7 +136,9 @@ def safe_negate(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     (value,) = arguments(c, node, scope, 1)
     if not value.type.numeric:
         no_signature(c, node, [value])
-    return attempt(c, [value], lambda values: Expr(f"CAST((- {values[0].sql}) AS {value.type.duckdb})", value.type))
+    return attempt(
+        c, [value], lambda values: Expr(f"CAST((- {values[0].sql}) AS {duckdb_type(value.type)})", value.type)
+    )
 
 
 @function("COSINE_DISTANCE", "EUCLIDEAN_DISTANCE")

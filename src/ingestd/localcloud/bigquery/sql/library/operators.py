@@ -1,10 +1,7 @@
 """Arithmetic, concatenation and bit operators, with GoogleSQL's result types and errors."""
 
-from ingestd.localcloud.bigquery.sql import ast
-from ingestd.localcloud.bigquery.sql.coercion import coerce, supertype
-from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.names import Expr, once, ranged
-from ingestd.localcloud.bigquery.sql.sqltypes import (
+from ingestd.googlesql import ast
+from ingestd.googlesql.types import (
     BIGNUMERIC,
     BOOL,
     BYTES,
@@ -17,6 +14,9 @@ from ingestd.localcloud.bigquery.sql.sqltypes import (
     STRING,
     TIMESTAMP,
 )
+from ingestd.localcloud.bigquery.sql.coercion import coerce, supertype
+from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
+from ingestd.localcloud.bigquery.sql.names import Expr, once, ranged
 
 _COMPARISONS = frozenset({"=", "!=", "<", ">", "<=", ">="})
 _BITS = {"&": "({0} & {1})", "|": "({0} | {1})", "^": "xor({0}, {1})"}

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ingestd.localcloud.bigquery.sql import ast
+from ingestd.googlesql import ast
+from ingestd.googlesql.types import SCALARS, SqlType, array_of
 from ingestd.localcloud.bigquery.sql.coercion import coerce
+from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope
-from ingestd.localcloud.bigquery.sql.sqltypes import SCALARS, SqlType, array_of
 
 Handler = Callable[[ExpressionCompiler, ast.Call, Scope], Expr]
 
@@ -94,7 +95,7 @@ def _cost(value: Expr, kind: SqlType) -> int:
 
 def _apply(signature: Signature, args: list[Expr]) -> Expr:
     typed = [
-        f"CAST(NULL AS {kind.duckdb})" if arg.null else arg.sql
+        f"CAST(NULL AS {duckdb_type(kind)})" if arg.null else arg.sql
         for arg, kind in zip(args, signature.parameters, strict=True)
     ]
     return Expr(signature.template.format(*typed), signature.returns)

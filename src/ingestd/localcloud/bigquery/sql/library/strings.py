@@ -2,7 +2,8 @@
 
 import re
 
-from ingestd.localcloud.bigquery.sql import ast
+from ingestd.googlesql import ast
+from ingestd.googlesql.types import BOOL, BYTES, INT64, STRING, array_of
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import (
@@ -17,7 +18,6 @@ from ingestd.localcloud.bigquery.sql.library.registry import (
 )
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope
 from ingestd.localcloud.bigquery.sql.runtime import strings as runtime
-from ingestd.localcloud.bigquery.sql.sqltypes import BOOL, BYTES, INT64, STRING, array_of
 
 for _name in ("UPPER", "LOWER"):  # a letter may become several, which DuckDB does not know
     _lower = _name.lower()

@@ -1,11 +1,12 @@
 """OVER clauses and the functions that need one."""
 
-from ingestd.localcloud.bigquery.sql import ast
+from ingestd.googlesql import ast
+from ingestd.googlesql.types import FLOAT64, INT64, NUMERIC
 from ingestd.localcloud.bigquery.sql.coercion import coerce
+from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, function, no_signature, want
 from ingestd.localcloud.bigquery.sql.names import Expr, Scope
-from ingestd.localcloud.bigquery.sql.sqltypes import FLOAT64, INT64, NUMERIC
 
 
 def order(c: ExpressionCompiler, items: tuple[ast.OrderItem, ...], scope: Scope) -> str:
@@ -136,4 +137,4 @@ def percentile(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         value = want(c, node, value, FLOAT64)
     # A quantile's position must be a constant in DuckDB.
     position = repr(float(part.value)) if isinstance(part.value, int | float) else part.sql
-    return Expr(f"(CAST({name}({value.sql}, {position}){over(c, node.over, plain)} AS {kind.duckdb}))", kind)
+    return Expr(f"(CAST({name}({value.sql}, {position}){over(c, node.over, plain)} AS {duckdb_type(kind)}))", kind)

@@ -1,8 +1,8 @@
 """Written types, and the columns and options that come with them."""
 
-from ingestd.formats.errors import not_implemented
-from ingestd.localcloud.bigquery.sql import ast
-from ingestd.localcloud.bigquery.sql.cursor import TokenCursor
+from ingestd.googlesql import ast
+from ingestd.googlesql.cursor import TokenCursor
+from ingestd.googlesql.errors import UnsupportedSql
 
 
 class TypeParser(TokenCursor):
@@ -52,7 +52,7 @@ class TypeParser(TokenCursor):
                     break
             self.expect_op(")")
         if self.accept("COLLATE"):
-            raise not_implemented("collation")
+            raise UnsupportedSql("collation")
         return ast.TypeNode(token.pos, name, tuple(parameters))
 
     def _field(self, *, column: bool) -> ast.FieldNode:

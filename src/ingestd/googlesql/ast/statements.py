@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ingestd.localcloud.bigquery.sql.ast.queries import (
+from ingestd.googlesql.ast.queries import (
     Expression,
     FieldNode,
     Node,

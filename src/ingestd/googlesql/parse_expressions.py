@@ -1,9 +1,9 @@
 """Expressions and types, by precedence climbing over the token list."""
 
-from ingestd.formats.errors import not_implemented
-from ingestd.localcloud.bigquery.sql import ast
-from ingestd.localcloud.bigquery.sql.lexer import RESERVED, Token
-from ingestd.localcloud.bigquery.sql.parse_types import TypeParser
+from ingestd.googlesql import ast
+from ingestd.googlesql.errors import UnsupportedSql
+from ingestd.googlesql.lexer import RESERVED, Token
+from ingestd.googlesql.parse_types import TypeParser
 
 _TYPED_LITERALS = {
     "DATE": "DATE", "TIMESTAMP": "TIMESTAMP", "DATETIME": "DATETIME", "TIME": "TIME", "NUMERIC": "NUMERIC",
@@ -109,7 +109,7 @@ class ExpressionParser(TypeParser):
                     return ast.Like(pos, left, (), quantifier, negated, array)
                 self.expect_op("(")
                 if self.is_keyword("SELECT") or self.is_keyword("WITH"):
-                    raise not_implemented("LIKE ANY/ALL with a subquery")
+                    raise UnsupportedSql("LIKE ANY/ALL with a subquery")
                 patterns = [self.expression()]
                 while self.comma_list():
                     patterns.append(self.expression())
@@ -428,7 +428,7 @@ class ExpressionParser(TypeParser):
         return ast.RangeLiteral(token.pos, element, self.string())
 
     def _kw_new(self, token: Token) -> ast.Expression:
-        raise not_implemented("protocol buffers (NEW)")
+        raise UnsupportedSql("protocol buffers (NEW)")
 
     def _name(self, token: Token) -> ast.Expression:
         """A path or a call."""
@@ -499,7 +499,7 @@ class ExpressionParser(TypeParser):
             args.append(ast.ScalarQuery(token.pos, self.query()))
             return
         if token.kind == "name" and token.upper in ("TABLE", "MODEL") and following.kind in ("name", "quoted"):
-            raise not_implemented(f"{token.upper} arguments")
+            raise UnsupportedSql(f"{token.upper} arguments")
         value = self.expression()
         if self.accept("AS"):  # STRUCT-like naming is only legal in STRUCT()
             self.unexpected()

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import NoReturn
 
-from ingestd.formats.errors import BigQueryError
+from ingestd.googlesql.errors import SqlError
 
 RESERVED = frozenset(
     [
@@ -179,8 +179,8 @@ class Source:
     def line(self, pos: int) -> int:
         return self.text.count("\n", 0, pos) + 1
 
-    def error(self, message: str, pos: int) -> BigQueryError:
-        return BigQueryError("invalidQuery", f"{message} at {self.where(pos)}", "query")
+    def error(self, message: str, pos: int) -> SqlError:
+        return SqlError(f"{message} at {self.where(pos)}")
 
     def fail(self, message: str, pos: int) -> NoReturn:
         raise self.error(message, pos)

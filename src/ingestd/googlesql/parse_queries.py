@@ -1,9 +1,9 @@
 """Queries: WITH, SELECT and its clauses, set operations, and everything that can stand after FROM."""
 
-from ingestd.formats.errors import not_implemented
-from ingestd.localcloud.bigquery.sql import ast
-from ingestd.localcloud.bigquery.sql.lexer import RESERVED
-from ingestd.localcloud.bigquery.sql.parse_expressions import ExpressionParser
+from ingestd.googlesql import ast
+from ingestd.googlesql.errors import UnsupportedSql
+from ingestd.googlesql.lexer import RESERVED
+from ingestd.googlesql.parse_expressions import ExpressionParser
 
 _NOT_ALIASES = frozenset({"PIVOT", "UNPIVOT", "WINDOW", "FOR", "MATCH_RECOGNIZE"})
 
@@ -25,7 +25,7 @@ class QueryParser(ExpressionParser):
                 if not self.comma_list():
                     break
         if self.is_keyword("FROM"):
-            raise not_implemented("pipe query syntax")
+            raise UnsupportedSql("pipe query syntax")
         body = self._set_operations()
         order_by: tuple[ast.OrderItem, ...] = ()
         limit = offset = None
@@ -36,7 +36,7 @@ class QueryParser(ExpressionParser):
             if self.accept("OFFSET"):
                 offset = self.expression()
         if self.is_op("|>"):
-            raise not_implemented("pipe query syntax")
+            raise UnsupportedSql("pipe query syntax")
         if isinstance(body, ast.Query) and not ctes and not order_by and limit is None:
             return body
         return ast.Query(pos, body, tuple(ctes), recursive, order_by, limit, offset)
@@ -56,7 +56,7 @@ class QueryParser(ExpressionParser):
             if every and token.upper != "UNION":
                 self.source.fail(f"{token.upper} ALL is not supported", token.pos)
             if self.is_keyword("BY", "NAME") or self.is_keyword("CORRESPONDING"):
-                raise not_implemented("set operations BY NAME")
+                raise UnsupportedSql("set operations BY NAME")
             if first is not None and first != (token.upper, every):
                 self.source.fail(
                     "Syntax error: Different set operations cannot be used in the same query without using parentheses "
@@ -78,7 +78,7 @@ class QueryParser(ExpressionParser):
     def _select(self) -> ast.Select:
         pos = self.expect("SELECT").pos
         if self.is_keyword("WITH") and self.peek().upper in ("DIFFERENTIAL_PRIVACY", "AGGREGATION_THRESHOLD"):
-            raise not_implemented(f"SELECT WITH {self.peek().upper}")
+            raise UnsupportedSql(f"SELECT WITH {self.peek().upper}")
         distinct = self.accept("DISTINCT")
         if not distinct:
             self.accept("ALL")
@@ -90,7 +90,7 @@ class QueryParser(ExpressionParser):
                 self.next()
                 as_kind = "VALUE"
             else:
-                raise not_implemented("SELECT AS a protocol buffer")
+                raise UnsupportedSql("SELECT AS a protocol buffer")
         items = [self._select_item()]
         while self.comma_list():
             if self.token.kind == "end" or self.token.upper in ("FROM", ")", ";"):
@@ -171,7 +171,7 @@ class QueryParser(ExpressionParser):
                 groups: list[tuple[ast.Expression, ...]] = []
                 while True:
                     if self.is_keyword("ROLLUP") or self.is_keyword("CUBE"):
-                        raise not_implemented("ROLLUP or CUBE inside GROUPING SETS")
+                        raise UnsupportedSql("ROLLUP or CUBE inside GROUPING SETS")
                     groups.append(self._grouping_group())
                     if not self.comma_list():
                         break
@@ -211,7 +211,7 @@ class QueryParser(ExpressionParser):
             pos = self.token.pos
             value = self.expression()
             if self.accept("COLLATE"):
-                raise not_implemented("collation")
+                raise UnsupportedSql("collation")
             desc = False
             if self.accept("DESC"):
                 desc = True
@@ -319,12 +319,12 @@ class QueryParser(ExpressionParser):
             self.expect_op("(")
             array = self.expression()
             if self.is_op(","):
-                raise not_implemented("UNNEST of several arrays")
+                raise UnsupportedSql("UNNEST of several arrays")
             self.expect_op(")")
             alias = self._table_alias()
             source = ast.Unnest(pos, array, alias, self._with_offset())
         elif self.accept("LATERAL"):
-            raise not_implemented("LATERAL joins")
+            raise UnsupportedSql("LATERAL joins")
         elif self.is_op("("):
             if self._at_query() and not self._parenthesised_join():
                 self.next()
@@ -341,7 +341,7 @@ class QueryParser(ExpressionParser):
         else:
             parts = self.table_path()
             if self.is_op("("):
-                raise not_implemented(f"the table function {'.'.join(parts)}")
+                raise UnsupportedSql(f"the table function {'.'.join(parts)}")
             early, _ = self._table_operators(ast.TableName(pos, parts))
             if early is not None:
                 return early
@@ -474,7 +474,7 @@ class QueryParser(ExpressionParser):
             return None
         method = self.identifier().upper()
         if method not in ("SYSTEM", "BERNOULLI"):
-            raise not_implemented(f"TABLESAMPLE {method}")
+            raise UnsupportedSql(f"TABLESAMPLE {method}")
         self.expect_op("(")
         percent = self.expression()
         self.expect("PERCENT")

@@ -1,8 +1,8 @@
 """DML and DDL statements."""
 
-from ingestd.formats.errors import not_implemented
-from ingestd.localcloud.bigquery.sql import ast
-from ingestd.localcloud.bigquery.sql.parse_queries import QueryParser
+from ingestd.googlesql import ast
+from ingestd.googlesql.errors import UnsupportedSql
+from ingestd.googlesql.parse_queries import QueryParser
 
 _UNSUPPORTED_OBJECTS = frozenset(
     [
@@ -179,13 +179,13 @@ class StatementParser(QueryParser):
             exists = self.accept("IF", "NOT", "EXISTS")
             target = self.table_path()
             if self.is_keyword("DEFAULT"):
-                raise not_implemented("collation")
+                raise UnsupportedSql("collation")
             options = self.options() if self.is_keyword("OPTIONS") else ()
             return ast.CreateSchema(pos, target, exists, options)
         if self.accept("FUNCTION"):
             return self._create_function(pos, replace, temp)
         if self.token.upper in _UNSUPPORTED_OBJECTS:
-            raise not_implemented(f"CREATE {self.token.upper}")
+            raise UnsupportedSql(f"CREATE {self.token.upper}")
         self.unexpected()
         raise AssertionError
 
@@ -199,10 +199,10 @@ class StatementParser(QueryParser):
         elif self.accept("COPY") or self.accept("CLONE"):
             copy_of = self.table_path()
             if self._system_time() is not None:
-                raise not_implemented("time travel (FOR SYSTEM_TIME AS OF)")
+                raise UnsupportedSql("time travel (FOR SYSTEM_TIME AS OF)")
         columns = self._columns() if self.is_op("(") else None
         if self.is_keyword("DEFAULT", "COLLATE"):
-            raise not_implemented("collation")
+            raise UnsupportedSql("collation")
         partition_by, partition_columns, cluster_by = self._table_layout()
         if self.accept("WITH", "CONNECTION"):
             self.table_path()
@@ -330,7 +330,7 @@ class StatementParser(QueryParser):
         returns = self.type() if self.accept("RETURNS") else None
         if self.token.upper in ("DETERMINISTIC", "NOT", "REMOTE", "LANGUAGE"):
             language = self.peek().upper if self.token.upper == "LANGUAGE" else self.token.upper
-            raise not_implemented(f"functions written in {language}")
+            raise UnsupportedSql(f"functions written in {language}")
         self.expect("AS")
         self.expect_op("(")
         if self._at_query():
@@ -350,7 +350,7 @@ class StatementParser(QueryParser):
                 kind = word + " "
         name = self.next().upper
         if name in _UNSUPPORTED_OBJECTS:
-            raise not_implemented(f"DROP {name}")
+            raise UnsupportedSql(f"DROP {name}")
         if name not in ("TABLE", "VIEW", "SCHEMA", "FUNCTION"):
             self.at -= 1
             self.unexpected()
@@ -364,10 +364,10 @@ class StatementParser(QueryParser):
     def _st_alter(self) -> ast.Statement:
         pos = self.next().pos
         if self.accept("MATERIALIZED"):
-            raise not_implemented("materialized views")
+            raise UnsupportedSql("materialized views")
         kind = self.next().upper
         if kind not in ("TABLE", "VIEW", "SCHEMA"):
-            raise not_implemented(f"ALTER {kind}")
+            raise UnsupportedSql(f"ALTER {kind}")
         exists = self.accept("IF", "EXISTS")
         target = self.table_path()
         actions = [self._alter_action()]
@@ -391,12 +391,12 @@ class StatementParser(QueryParser):
             return ast.AlterAction(pos, "RENAME", new_name=".".join(self.table_path()))
         if self.accept("SET"):
             if self.is_keyword("DEFAULT"):
-                raise not_implemented("collation")
+                raise UnsupportedSql("collation")
             return ast.AlterAction(pos, "SET_OPTIONS", options=self.options())
         if self.accept("ALTER", "COLUMN"):
             return self._alter_column(pos)
         if self.token.upper in ("ADD", "DROP"):
-            raise not_implemented(f"ALTER TABLE {self.token.upper} {self.peek().upper}")
+            raise UnsupportedSql(f"ALTER TABLE {self.token.upper} {self.peek().upper}")
         self.unexpected()
         raise AssertionError
 
@@ -433,10 +433,10 @@ class StatementParser(QueryParser):
         if not overwrite:
             self.expect("INTO")
         if self.is_keyword("TEMP", "TABLE") or self.is_keyword("TEMPORARY", "TABLE"):
-            raise not_implemented("LOAD DATA into a temporary table")
+            raise UnsupportedSql("LOAD DATA into a temporary table")
         target = self.table_path()
         if self.accept("PARTITIONS"):
-            raise not_implemented("LOAD DATA into PARTITIONS")
+            raise UnsupportedSql("LOAD DATA into PARTITIONS")
         columns = self._columns() if self.is_op("(") else None
         partition_by, partition_columns, cluster_by = self._table_layout()
         options = self.options() if self.is_keyword("OPTIONS") else ()
@@ -456,10 +456,10 @@ class StatementParser(QueryParser):
         return ast.Assert(pos, condition, self.string() if self.accept("AS") else "")
 
     def _st_grant(self) -> ast.Statement:
-        raise not_implemented("GRANT")
+        raise UnsupportedSql("GRANT")
 
     def _st_revoke(self) -> ast.Statement:
-        raise not_implemented("REVOKE")
+        raise UnsupportedSql("REVOKE")
 
     def _st_undrop(self) -> ast.Statement:
-        raise not_implemented("UNDROP")
+        raise UnsupportedSql("UNDROP")

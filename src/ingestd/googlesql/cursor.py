@@ -1,7 +1,7 @@
 """Where a parser is in the token list."""
 
-from ingestd.formats.errors import BigQueryError
-from ingestd.localcloud.bigquery.sql.lexer import RESERVED, Source, Token, tokenize
+from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.lexer import RESERVED, Source, Token, tokenize
 
 
 class TokenCursor:
@@ -63,7 +63,7 @@ class TokenCursor:
             self.unexpected(f'"{op}"')
         return token
 
-    def unexpected(self, wanted: str = "") -> "BigQueryError":
+    def unexpected(self, wanted: str = "") -> "SqlError":
         token = self.token
         if wanted:
             message = f"Syntax error: Expected {wanted} but got {token.describe()}"

@@ -6,10 +6,10 @@ Trees are immutable and depend on the text alone, so they may be remembered.
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ingestd.formats.errors import not_implemented
-from ingestd.localcloud.bigquery.sql import ast
-from ingestd.localcloud.bigquery.sql.lexer import Source
-from ingestd.localcloud.bigquery.sql.parse_statements import StatementParser
+from ingestd.googlesql import ast
+from ingestd.googlesql.errors import UnsupportedSql
+from ingestd.googlesql.lexer import Source
+from ingestd.googlesql.parse_statements import StatementParser
 
 _LONG = 20_000
 
@@ -305,4 +305,4 @@ class ScriptParser(StatementParser):
         return ast.ExecuteImmediate(pos, sql, tuple(into), tuple(using))
 
     def _sc_call(self) -> ast.Statement:
-        raise not_implemented("CALL")
+        raise UnsupportedSql("CALL")

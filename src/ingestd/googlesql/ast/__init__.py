@@ -1,6 +1,6 @@
 """The syntax tree of GoogleSQL."""
 
-from ingestd.localcloud.bigquery.sql.ast.queries import (
+from ingestd.googlesql.ast.queries import (
     ArrayQuery,
     ArrayValue,
     Between,
@@ -51,7 +51,7 @@ from ingestd.localcloud.bigquery.sql.ast.queries import (
     Unpivot,
     Window,
 )
-from ingestd.localcloud.bigquery.sql.ast.statements import (
+from ingestd.googlesql.ast.statements import (
     Alter,
     AlterAction,
     Assert,

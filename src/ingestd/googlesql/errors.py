@@ -1,0 +1,13 @@
+"""What is wrong with a text that should be GoogleSQL."""
+
+
+class SqlError(ValueError):
+    """Not GoogleSQL, or GoogleSQL without a meaning; says why, and where it is known also where."""
+
+
+class UnsupportedSql(SqlError):  # noqa: N818 - reads as what was found
+    """GoogleSQL that is not read here; `feature` is its name."""
+
+    def __init__(self, feature: str) -> None:
+        super().__init__(f"{feature} is not supported")
+        self.feature = feature
