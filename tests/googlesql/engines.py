@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import duckdb
 
 from ingestd.formats.errors import BigQueryError
+from ingestd.googlesql.errors import SqlError
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.database import Database
 from ingestd.localcloud.bigquery.sql.context import Collected, Session
@@ -23,7 +24,7 @@ from ingestd.localcloud.bigquery.sql.reading import parse_expression
 from ingestd.model.clock import SystemClock
 from ingestd.prepare import farmhash
 from ingestd.prepare.expressions import Scope, translate
-from ingestd.prepare.values import ExpressionError
+from ingestd.prepare.sqltypes import spark_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,7 +111,7 @@ class Spark:
     def compile(self, expression: str) -> Compiled:
         try:
             value = translate(expression, Scope())
-        except ExpressionError as error:
+        except SqlError as error:
             raise RefusedError(str(error)) from None
         return Compiled(_collectable(value.sql, value.type), value.type)
 
@@ -188,7 +189,7 @@ def _collectable(sql: str, kind: Any) -> str:
     """A TIMESTAMP comes back as UTC's, whatever the zone of this process is, and years that Python has not as text."""
     if kind.kind in ("DATE", "DATETIME", "TIMESTAMP"):
         return f"CAST({sql} AS STRING)"
-    spark = kind.spark
+    spark = spark_sql(kind)
     return f"CAST({sql} AS {re.sub('TIMESTAMP(?!_NTZ)', 'TIMESTAMP_NTZ', spark)})" if "TIMESTAMP" in spark else sql
 
 

@@ -14,10 +14,11 @@ from tests.spark.conformance import FAILING, PARAMETERS, ROWS, SCHEMA, expressio
 from tests.spark.yardstick import LocalBigQuery, local_bigquery, normal, outcome, same, spark_frame
 
 from ingestd.formats.errors import BigQueryError
+from ingestd.googlesql.errors import SqlError
 from ingestd.prepare import farmhash
-from ingestd.prepare.expressions import Rows, Scope, columns_of, condition, translate, unsupported
+from ingestd.prepare.checker import unsupported
+from ingestd.prepare.expressions import Rows, Scope, columns_of, condition, translate
 from ingestd.prepare.functions import REGISTRY
-from ingestd.prepare.values import ExpressionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -134,7 +135,7 @@ def test_what_spark_can_do_is_no_problem() -> None:
     ],
 )
 def test_a_wrong_expression_says_what_is_wrong(text: str, why: str) -> None:
-    with pytest.raises(ExpressionError, match=why.replace("+", r"\+").replace("(", r"\(")):
+    with pytest.raises(SqlError, match=why.replace("+", r"\+").replace("(", r"\(")):
         translate(text, SCOPE)
 
 
@@ -147,10 +148,10 @@ def test_the_columns_of_an_expression_are_told() -> None:
 
 def test_a_name_in_two_tables_needs_its_alias() -> None:
     scope = Scope({"t": Rows.of(SCHEMA), "x": Rows.of(SCHEMA[:2], "side.")})
-    with pytest.raises(ExpressionError, match="column k is ambiguous"):
+    with pytest.raises(SqlError, match="column k is ambiguous"):
         translate("k + 1", scope)
     assert condition("t.k = x.k", scope, "On") == "(`k` = side.`k`)"
-    with pytest.raises(ExpressionError, match="On must be a BOOL"):
+    with pytest.raises(SqlError, match="On must be a BOOL"):
         condition("t.k", scope, "On")
 
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from ingestd.googlesql.types import SqlType, array_of
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.database import Database
 from ingestd.localcloud.bigquery.sql.engine import QueryParameter, SqlEngine
 from ingestd.model.clock import ManualClock
-from ingestd.prepare.sqltypes import SqlType, array_of, from_field
+from ingestd.prepare.sqltypes import from_field, spark_sql
 from ingestd.warehouse.statements import rest_parameter
 
 if TYPE_CHECKING:
@@ -98,13 +99,13 @@ def spark_frame(
     frame = session.createDataFrame(data, ddl)
     for field in schema:
         kind = from_field(field)
-        if _loading(kind) != kind.spark:
-            frame = frame.withColumn(field["name"], frame[field["name"]].cast(kind.spark))
+        if _loading(kind) != spark_sql(kind):
+            frame = frame.withColumn(field["name"], frame[field["name"]].cast(spark_sql(kind)))
     return frame
 
 
 def _loading(kind: SqlType) -> str:
-    return kind.spark.replace("TIMESTAMP_NTZ", "TIMESTAMP").replace("TIMESTAMP", "TIMESTAMP_NTZ")
+    return spark_sql(kind).replace("TIMESTAMP_NTZ", "TIMESTAMP").replace("TIMESTAMP", "TIMESTAMP_NTZ")
 
 
 def _plain(value: Any) -> Any:
@@ -119,7 +120,7 @@ def outcome(sql: str, kind: SqlType) -> str:
     """What to select on Spark so that a TIMESTAMP comes back as UTC's."""
     if kind.kind == "TIMESTAMP":
         return f"CAST({sql} AS TIMESTAMP_NTZ)"
-    return f"CAST({sql} AS {kind.spark.replace('TIMESTAMP_NTZ', 'TIMESTAMP').replace('TIMESTAMP', 'TIMESTAMP_NTZ')})"
+    return f"CAST({sql} AS {_loading(kind)})"
 
 
 def normal(value: Any, kind: SqlType) -> Any:

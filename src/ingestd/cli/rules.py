@@ -249,15 +249,8 @@ async def _lint(source: "RuleSource", path: str, unknown: UnknownKeys) -> "list[
 
 def _checks() -> "ExpressionChecks":
     """Expressions are read the way Spark's half of the daemon reads them."""
-    from ingestd.prepare import expressions
-    from ingestd.prepare.values import ExpressionError
+    from ingestd.prepare.checker import unsupported
+    from ingestd.prepare.grammar import columns_of, problem
     from ingestd.rules.lint_dest import ExpressionChecks
 
-    def parse(text: str) -> str:
-        try:
-            expressions.parse(text)
-        except ExpressionError as error:
-            return str(error)
-        return ""
-
-    return ExpressionChecks(parse, expressions.unsupported, expressions.columns_of)
+    return ExpressionChecks(problem, unsupported, columns_of)

@@ -1,6 +1,6 @@
 """Where a parser is in the token list."""
 
-from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.errors import UnexpectedToken
 from ingestd.googlesql.lexer import RESERVED, Source, Token, tokenize
 
 
@@ -44,7 +44,7 @@ class TokenCursor:
         first = self.token
         for word in words:
             if not self.accept(word):
-                self.unexpected(f"keyword {word}")
+                raise self.unexpected(f"keyword {word}")
         return first
 
     def is_op(self, op: str) -> bool:
@@ -60,16 +60,17 @@ class TokenCursor:
     def expect_op(self, op: str) -> Token:
         token = self.token
         if not self.accept_op(op):
-            self.unexpected(f'"{op}"')
+            raise self.unexpected(f'"{op}"')
         return token
 
-    def unexpected(self, wanted: str = "") -> "SqlError":
+    def unexpected(self, wanted: str = "") -> UnexpectedToken:
         token = self.token
         if wanted:
             message = f"Syntax error: Expected {wanted} but got {token.describe()}"
         else:
             message = f"Syntax error: Unexpected {token.describe()}"
-        raise self.source.error(message, token.pos)
+        written = self.source.text[token.pos : token.end]
+        return UnexpectedToken(f"{message} at {self.source.where(token.pos)}", token.pos, written, wanted.strip('"'))
 
     def identifier(self, *, after_dot: bool = False) -> str:
         """A name. After a dot even reserved words are names."""
@@ -77,8 +78,7 @@ class TokenCursor:
         if token.kind == "quoted" or (token.kind == "name" and (after_dot or token.upper not in RESERVED)):
             self.at += 1
             return token.text
-        self.unexpected("identifier" if token.kind != "end" else "")
-        raise AssertionError
+        raise self.unexpected("identifier" if token.kind != "end" else "")
 
     def is_identifier(self) -> bool:
         token = self.token
@@ -94,7 +94,7 @@ class TokenCursor:
     def string(self) -> str:
         token = self.token
         if token.kind != "string":
-            self.unexpected("string literal")
+            raise self.unexpected("string literal")
         self.at += 1
         return token.text
 

@@ -95,8 +95,7 @@ class ExpressionParser(TypeParser):
         for what in ("NULL", "TRUE", "FALSE", "UNKNOWN"):
             if self.accept(what):
                 return ast.Is(token.pos, left, what, negated)
-        self.unexpected()
-        return None
+        raise self.unexpected()
 
     def _like(self, pos: int, left: ast.Expression, negated: bool) -> ast.Expression:
         for word in ("ANY", "SOME", "ALL"):
@@ -124,7 +123,7 @@ class ExpressionParser(TypeParser):
             self.expect_op(")")
             return ast.In(pos, left, array=array, negated=negated)
         if self.token.kind in ("param",):
-            self.unexpected('"(" or keyword UNNEST')
+            raise self.unexpected('"(" or keyword UNNEST')
         self.expect_op("(")
         if self._at_query():
             query = self.query()
@@ -239,8 +238,7 @@ class ExpressionParser(TypeParser):
             return self._name(token)
         if kind == "name":
             return self._word(token)
-        self.unexpected()
-        raise AssertionError
+        raise self.unexpected()
 
     def _symbol(self, token: Token) -> ast.Expression:
         if token.upper == "?":
@@ -266,8 +264,7 @@ class ExpressionParser(TypeParser):
                 return ast.StructValue(token.pos, tuple(items), tuple_syntax=True)
             self.expect_op(")")
             return first
-        self.unexpected()
-        raise AssertionError
+        raise self.unexpected()
 
     def _parenthesised_expression(self) -> bool:
         """`((SELECT 1) + 1)`: the inner parentheses hold a query, the outer ones an expression."""
@@ -303,7 +300,7 @@ class ExpressionParser(TypeParser):
             self.next()
             return ast.Call(token.pos, word, written=token.text)
         if word in RESERVED and not (word in _CALLABLE and following.upper == "("):
-            self.unexpected()
+            raise self.unexpected()
         return self._name(token)
 
     def _kw_null(self, token: Token) -> ast.Expression:
@@ -331,7 +328,7 @@ class ExpressionParser(TypeParser):
             self.expect("THEN")
             whens.append((condition, self.expression()))
         if not whens:
-            self.unexpected("keyword WHEN")
+            raise self.unexpected("keyword WHEN")
         otherwise = self.expression() if self.accept("ELSE") else None
         self.expect("END")
         return ast.Case(token.pos, operand, tuple(whens), otherwise)
@@ -502,7 +499,7 @@ class ExpressionParser(TypeParser):
             raise UnsupportedSql(f"{token.upper} arguments")
         value = self.expression()
         if self.accept("AS"):  # STRUCT-like naming is only legal in STRUCT()
-            self.unexpected()
+            raise self.unexpected()
         args.append(value)
 
     def _lambda_names(self) -> tuple[str, ...]:

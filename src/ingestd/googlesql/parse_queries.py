@@ -51,8 +51,7 @@ class QueryParser(ExpressionParser):
             elif self.accept("DISTINCT"):
                 every = False
             else:
-                self.unexpected("keyword ALL or keyword DISTINCT")
-                raise AssertionError
+                raise self.unexpected("keyword ALL or keyword DISTINCT")
             if every and token.upper != "UNION":
                 self.source.fail(f"{token.upper} ALL is not supported", token.pos)
             if self.is_keyword("BY", "NAME") or self.is_keyword("CORRESPONDING"):
@@ -210,6 +209,7 @@ class QueryParser(ExpressionParser):
         while True:
             pos = self.token.pos
             value = self.expression()
+            end = self.tokens[self.at - 1].end
             if self.accept("COLLATE"):
                 raise UnsupportedSql("collation")
             desc = False
@@ -221,9 +221,9 @@ class QueryParser(ExpressionParser):
             if self.accept("NULLS"):
                 nulls = "FIRST" if self.token.upper == "FIRST" else "LAST"
                 if self.token.upper not in ("FIRST", "LAST"):
-                    self.unexpected("keyword FIRST or keyword LAST")
+                    raise self.unexpected("keyword FIRST or keyword LAST")
                 self.next()
-            items.append(ast.OrderItem(pos, value, desc, nulls))
+            items.append(ast.OrderItem(pos, value, desc, nulls, end))
             if not self.comma_list():
                 break
         return tuple(items)
@@ -309,8 +309,7 @@ class QueryParser(ExpressionParser):
             return ast.Join(token.pos, left, kind, right, using=tuple(names))
         if isinstance(right, ast.Unnest | ast.TableName):
             return ast.Join(token.pos, left, kind, right)
-        self.unexpected("keyword ON or keyword USING")
-        return None
+        raise self.unexpected("keyword ON or keyword USING")
 
     def _table_primary(self) -> ast.TableExpression:
         pos = self.token.pos
@@ -498,7 +497,7 @@ class QueryParser(ExpressionParser):
             elif following.kind in ("int", "float"):
                 text += "\0" + self._dashed_name()
             elif following.kind == "op" and following.upper == "*":
-                self.unexpected()
+                raise self.unexpected()
             else:
                 text += "\0" + self.identifier(after_dot=True)
         # `proj.ds`.INFORMATION_SCHEMA.TABLES and `proj.ds.t` both mean a dotted path.

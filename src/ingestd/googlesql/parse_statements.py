@@ -31,8 +31,7 @@ class StatementParser(QueryParser):
             return ast.QueryStatement(token.pos, self.query())
         parse = getattr(self, f"_st_{word.lower()}", None) if word else None
         if parse is None:
-            self.unexpected()
-            raise AssertionError
+            raise self.unexpected()
         statement: ast.Statement = parse()
         return statement
 
@@ -54,7 +53,7 @@ class StatementParser(QueryParser):
                 rows.append(self._row())
             return ast.Insert(pos, target, tuple(columns), tuple(rows))
         if self.accept("ROW"):
-            self.unexpected()
+            raise self.unexpected()
         return ast.Insert(pos, target, tuple(columns), query=self.query())
 
     def _row(self) -> tuple[ast.Expression, ...]:
@@ -117,7 +116,7 @@ class StatementParser(QueryParser):
         while self.is_keyword("WHEN"):
             clauses.append(self._merge_clause())
         if not clauses:
-            self.unexpected("keyword WHEN")
+            raise self.unexpected("keyword WHEN")
         return ast.Merge(pos, target, alias, source, condition, tuple(clauses))
 
     def _merge_clause(self) -> ast.MergeClause:
@@ -128,7 +127,7 @@ class StatementParser(QueryParser):
         self.expect("MATCHED")
         if self.accept("BY"):
             if when == "MATCHED":
-                self.unexpected()
+                raise self.unexpected()
             if self.accept("SOURCE"):
                 when = "NOT MATCHED BY SOURCE"
             else:
@@ -186,8 +185,7 @@ class StatementParser(QueryParser):
             return self._create_function(pos, replace, temp)
         if self.token.upper in _UNSUPPORTED_OBJECTS:
             raise UnsupportedSql(f"CREATE {self.token.upper}")
-        self.unexpected()
-        raise AssertionError
+        raise self.unexpected()
 
     def _create_table(self, pos: int, replace: bool, temp: bool, kind: str = "") -> ast.Statement:
         exists = self.accept("IF", "NOT", "EXISTS")
@@ -353,7 +351,7 @@ class StatementParser(QueryParser):
             raise UnsupportedSql(f"DROP {name}")
         if name not in ("TABLE", "VIEW", "SCHEMA", "FUNCTION"):
             self.at -= 1
-            self.unexpected()
+            raise self.unexpected()
         exists = self.accept("IF", "EXISTS")
         target = self.table_path()
         cascade = self.accept("CASCADE")
@@ -397,8 +395,7 @@ class StatementParser(QueryParser):
             return self._alter_column(pos)
         if self.token.upper in ("ADD", "DROP"):
             raise UnsupportedSql(f"ALTER TABLE {self.token.upper} {self.peek().upper}")
-        self.unexpected()
-        raise AssertionError
+        raise self.unexpected()
 
     def _alter_column(self, pos: int) -> ast.AlterAction:
         exists = self.accept("IF", "EXISTS")

@@ -12,7 +12,7 @@ class TypeParser(TokenCursor):
     def type(self, *, column: bool = False) -> ast.TypeNode:
         token = self.token
         if token.kind not in ("name", "quoted"):
-            self.unexpected("type name" if token.kind != "end" else "")
+            raise self.unexpected("type name" if token.kind != "end" else "")
         self.next()
         name = token.text.upper()
         if name == "ARRAY":
@@ -47,7 +47,7 @@ class TypeParser(TokenCursor):
                     parameters.append(int(part.text))
                 else:
                     self.at -= 1
-                    self.unexpected()
+                    raise self.unexpected()
                 if not self.comma_list():
                     break
             self.expect_op(")")

@@ -60,7 +60,7 @@ def _parse_script(text: str) -> Script:
     parser = ScriptParser(source)
     block = parser.block(())
     if parser.token.kind != "end":
-        parser.unexpected("end of input")
+        raise parser.unexpected("end of input")
     if not block:
         source.fail("Syntax error: Unexpected end of statement", len(text))
     return Script(source, block)
@@ -74,7 +74,7 @@ def parse_query(text: str) -> tuple[Source, ast.Query]:
     query = parser.query()
     parser.accept_op(";")
     if parser.token.kind != "end":
-        parser.unexpected("end of input")
+        raise parser.unexpected("end of input")
     return source, query
 
 
@@ -85,8 +85,27 @@ def parse_expression(text: str) -> tuple[Source, ast.Expression]:
     parser = ScriptParser(source)
     value = parser.expression()
     if parser.token.kind != "end":
-        parser.unexpected("end of input")
+        raise parser.unexpected("end of input")
     return source, value
+
+
+_VALUES = frozenset(["NULL", "TRUE", "FALSE", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_DATETIME", "CURRENT_TIMESTAMP"])
+
+
+def parse_column(text: str) -> ast.Path | None:
+    """A column by its dotted name alone, which may then be a reserved word; None when it is something else."""
+    names = text.split(".")
+    plain = all(name.isidentifier() and name.isascii() for name in names) and names[0].upper() not in _VALUES
+    return ast.Path(0, tuple(names)) if plain else None
+
+
+def parse_order(text: str) -> tuple[ast.OrderItem, ...]:
+    """What follows ORDER BY."""
+    parser = ScriptParser(Source(text))
+    items = parser.order_items()
+    if parser.token.kind != "end":
+        raise parser.unexpected("end of input")
+    return items
 
 
 class ScriptParser(StatementParser):
@@ -105,7 +124,7 @@ class ScriptParser(StatementParser):
                 continue
             if self.token.kind == "end" and not ends:
                 return tuple(found)
-            self.unexpected("end of input" if not ends else '";"')
+            raise self.unexpected("end of input" if not ends else '";"')
 
     def statement(self) -> ast.Statement:
         token = self.token
@@ -128,8 +147,7 @@ class ScriptParser(StatementParser):
             return self._sc_for(label)
         if word == "BEGIN":
             return self._begin_block(label)
-        self.unexpected()
-        raise AssertionError
+        raise self.unexpected()
 
     def _end_label(self, label: str) -> None:
         if label and self.is_identifier():

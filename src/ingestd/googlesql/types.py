@@ -62,6 +62,7 @@ INT64, FLOAT64, NUMERIC, BIGNUMERIC = (SCALARS[kind] for kind in ("INT64", "FLOA
 BOOL, STRING, BYTES, JSON = (SCALARS[kind] for kind in ("BOOL", "STRING", "BYTES", "JSON"))
 DATE, TIME, DATETIME, TIMESTAMP = (SCALARS[kind] for kind in ("DATE", "TIME", "DATETIME", "TIMESTAMP"))
 INTERVAL, GEOGRAPHY = SCALARS["INTERVAL"], SCALARS["GEOGRAPHY"]
+ANY_STRUCT = SqlType("STRUCT")  # one whose fields are not known: it fits every other
 NUMERIC_ORDER = {"INT64": 0, "NUMERIC": 1, "BIGNUMERIC": 2, "FLOAT64": 3}
 
 
@@ -80,6 +81,8 @@ def coerces(source: SqlType, target: SqlType) -> bool:
     if source.numeric and target.numeric:
         return NUMERIC_ORDER[source.kind] < NUMERIC_ORDER[target.kind]
     if source.kind == "DATE" and target.kind == "DATETIME":
+        return True
+    if source.kind == target.kind == "STRUCT" and ANY_STRUCT in (source, target):
         return True
     if source.kind == target.kind == "STRUCT" and len(source.fields) == len(target.fields):
         return all(coerces(a, b) for (_, a), (_, b) in zip(source.fields, target.fields, strict=True))

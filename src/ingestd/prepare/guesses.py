@@ -6,7 +6,7 @@ of guesses was tried. What fails with all of them fails whatever the columns are
 
 from collections.abc import Sequence
 
-from ingestd.prepare.sqltypes import (
+from ingestd.googlesql.types import (
     ANY_STRUCT,
     BIGNUMERIC,
     BOOL,

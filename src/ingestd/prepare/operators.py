@@ -4,17 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from sqlglot import exp
+from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.types import BOOL, BYTES, DATE, FLOAT64, INT64, NUMERIC, STRING, SqlType
+from ingestd.prepare.values import Value, cast, coerce, fill, fresh, ranged, supertype
 
-from ingestd.prepare.sqltypes import BOOL, BYTES, DATE, FLOAT64, INT64, NUMERIC, STRING, SqlType
-from ingestd.prepare.values import ExpressionError, Value, cast, coerce, fill, fresh, ranged, supertype
-
-OPERATORS: dict[type[exp.Expr], str] = {
-    exp.And: "AND", exp.Or: "OR", exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
-    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.DPipe: "||", exp.BitwiseAnd: "&", exp.BitwiseOr: "|",
-    exp.BitwiseXor: "^", exp.BitwiseLeftShift: "<<", exp.BitwiseRightShift: ">>",
-    exp.NullSafeEQ: "IS NOT DISTINCT FROM", exp.NullSafeNEQ: "IS DISTINCT FROM",
-}  # fmt: skip
 _COMPARISONS = frozenset(["=", "!=", "<", ">", "<=", ">=", "IS NOT DISTINCT FROM", "IS DISTINCT FROM"])
 _SHIFT = "CASE WHEN @1 < 0 THEN raise_error('Bitwise shift by negative offset.') WHEN @1 >= 64 THEN 0L ELSE {} END"
 _BITS = {
@@ -55,12 +48,12 @@ class Common(Protocol):
 
 def check_ordered(kind: SqlType, what: str) -> None:
     if kind.kind in _UNORDERED:
-        raise ExpressionError(f"{what} does not take {kind} on Spark")
+        raise SqlError(f"{what} does not take {kind} on Spark")
 
 
 def check_comparable(kind: SqlType, what: str) -> None:
     if kind.kind in _UNCOMPARABLE:
-        raise ExpressionError(f"{what} does not take {kind} on Spark")
+        raise SqlError(f"{what} does not take {kind} on Spark")
 
 
 def binary(c: Common, op: str, left: Value, right: Value) -> Value:
@@ -96,7 +89,7 @@ def arithmetic(op: str, left: Value, right: Value, *, safe: bool = False) -> Val
         raise _mismatch(op, left, right)
     if kind is NUMERIC:
         if safe and op != "/":
-            raise ExpressionError("SAFE_ADD, SAFE_SUBTRACT and SAFE_MULTIPLY of NUMERIC are not available on Spark")
+            raise SqlError("SAFE_ADD, SAFE_SUBTRACT and SAFE_MULTIPLY of NUMERIC are not available on Spark")
         template = NUMERIC_ARITHMETIC[op]
         return Value(fill(f"IF(@1 = 0, NULL, {template})" if safe else template, a, b), NUMERIC)
     if safe:
@@ -181,8 +174,8 @@ def _concat(op: str, left: Value, right: Value) -> Value:
     raise _mismatch(op, left, right)
 
 
-def _mismatch(op: str, left: Value, right: Value) -> ExpressionError:
-    return ExpressionError(f"operator {op} does not take {left.type} and {right.type} on Spark")
+def _mismatch(op: str, left: Value, right: Value) -> SqlError:
+    return SqlError(f"operator {op} does not take {left.type} and {right.type} on Spark")
 
 
 def aggregate(name: str, listed: Value, rest: Sequence[Value]) -> Value:
@@ -219,11 +212,10 @@ def aggregate(name: str, listed: Value, rest: Sequence[Value]) -> Value:
             separator = coerce(rest[0], STRING) if rest else None
             joined = f"array_join({present}, {separator.sql if separator else chr(39) + ',' + chr(39)})"
             return Value(f"IF(size({present}) = 0, NULL, {joined})", STRING)
-    raise ExpressionError(f"{name} of {element} is not available on Spark")
+    raise SqlError(f"{name} of {element} is not available on Spark")
 
 
 __all__ = [
-    "OPERATORS",
     "aggregate",
     "among",
     "arithmetic",

@@ -16,6 +16,7 @@ from ingestd.formats.hive import partition_columns
 from ingestd.formats.inflation import BOUND, Inflation
 from ingestd.formats.options import LoadOptions, SourceFormat
 from ingestd.formats.types import Mode, Schema
+from ingestd.googlesql.errors import SqlError
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import Drift, PrepareRequest
 from ingestd.prepare import inflate, pipeline
@@ -24,7 +25,6 @@ from ingestd.prepare.fetch import Fetched
 from ingestd.prepare.readers import ReadPlan
 from ingestd.prepare.reading import Unit
 from ingestd.prepare.types import parse_schema
-from ingestd.prepare.values import ExpressionError
 
 PART_BYTES = 32 << 20  # larger files of lines are read by several tasks
 HEAD_BYTES = 4 << 20  # of a file, looked at to detect columns
@@ -103,7 +103,7 @@ def _asks_for_more(request: PrepareRequest) -> bool:
         own |= {_column(shaping.alias, parts) for text in later for parts in columns_of(text)} - {
             name.lower() for name in shaping.transform
         }
-    except ExpressionError:
+    except SqlError:
         return False  # told by whoever translates it
     return bool(request.schema) and not own <= known
 

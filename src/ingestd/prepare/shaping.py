@@ -14,22 +14,21 @@ Names mean what they mean in the statements of the BigQuery engine: `Transform`,
 columns and the side inputs; keys, their order and the conditions of a split see the rows that came out of it.
 """
 
-import re
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlglot import exp, parse_one
-from sqlglot.errors import SqlglotError
-
+from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.parser import parse_order
+from ingestd.googlesql.types import FLOAT64, INT64, SqlType, array_of
 from ingestd.model.errors import BadInput, Fatal
 from ingestd.model.preparation import Shaping, Unmatched, named_in
 from ingestd.prepare import farmhash
-from ingestd.prepare.expressions import Rows, Scope, columns_of, condition, google_sql, translate
+from ingestd.prepare.expressions import Rows, Scope, columns_of, condition, translate
 from ingestd.prepare.operators import check_comparable, check_ordered
-from ingestd.prepare.sqltypes import FLOAT64, INT64, SqlType, array_of, from_field, quote, to_field
-from ingestd.prepare.values import ExpressionError, Value, cast, coerce, fill, fresh, struct_value
+from ingestd.prepare.sqltypes import from_field, quote, spark_sql, to_field
+from ingestd.prepare.values import Value, cast, coerce, fill, fresh, struct_value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
@@ -145,7 +144,7 @@ def uses_others(shaping: Shaping, known: Collection[str]) -> bool:
             for text in texts
             for own in _own_names(text, shaping.alias.lower(), sides)
         )
-    except (ExpressionError, BadInput):
+    except (SqlError, BadInput):
         return False  # told by whoever translates it
 
 
@@ -154,7 +153,7 @@ def looked_at(shaping: Shaping) -> set[str]:
     try:
         texts = [_plain(text) for text in _texts(shaping) if text]
         return {name.lower() for text in texts for parts in columns_of(text) for name in parts[:2]}
-    except (ExpressionError, BadInput):
+    except (SqlError, BadInput):
         return set()  # told by whoever translates it
 
 
@@ -162,7 +161,7 @@ def late_columns(shaping: Shaping, source: Sequence[Field], destination: Sequenc
     """The destination's columns that are the files' own, unchanged and not looked at, and their names there."""
     try:
         paths = [path for text in _texts(shaping) if text for path in columns_of(_plain(text))]
-    except (ExpressionError, BadInput):
+    except (SqlError, BadInput):
         return {}  # told by whoever translates it
     if shaping.alias.lower() in {path[0].lower() for path in paths if len(path) == 1}:
         return {}  # the row as a whole
@@ -375,7 +374,7 @@ def _projection(
         if one is not None:
             found.append((field, _fitted(one, field, kind)))
         elif not field.get("defaultValueExpression"):  # a column that is left out gets its default
-            found.append((field, f"CAST(NULL AS {kind.spark})"))
+            found.append((field, f"CAST(NULL AS {spark_sql(kind)})"))
     found += [_unchanged(one) for one in absent if one.name in carried or one.name in unused]
     return found
 
@@ -422,7 +421,7 @@ def _without_nulls(array: str, name: str) -> str:
 def _cast(value: Value, want: SqlType) -> Value | None:
     try:
         return cast(value, want)
-    except ExpressionError:
+    except SqlError:
         return None
 
 
@@ -440,7 +439,7 @@ def _converted(value: Value, want: SqlType) -> Value | None:
         for name, kind in want.fields:
             own = have.member(name)
             if own is None:
-                members.append(Value(f"CAST(NULL AS {kind.spark})", kind))
+                members.append(Value(f"CAST(NULL AS {spark_sql(kind)})", kind))
                 continue
             one = _converted(Value(f"{value.sql}.{quote(own[0])}", own[1], simple=value.simple), kind)
             if one is None:
@@ -453,15 +452,15 @@ def _converted(value: Value, want: SqlType) -> Value | None:
 def _translated(text: str, scope: Scope, what: str) -> Value:
     try:
         value = translate(text, scope)
-    except ExpressionError as error:
+    except SqlError as error:
         raise BadInput(f"{what}: {error}") from None
-    return Value(f"CAST(NULL AS {value.type.spark})", value.type) if value.null else value
+    return Value(f"CAST(NULL AS {spark_sql(value.type)})", value.type) if value.null else value
 
 
 def _condition(text: str, scope: Scope, what: str) -> str:
     try:
         return condition(text, scope, what)
-    except ExpressionError as error:
+    except SqlError as error:
         raise BadInput(str(error) if str(error).startswith(what) else f"{what}: {error}") from None
 
 
@@ -469,7 +468,7 @@ def _key(text: str, scope: Scope) -> str:
     value = _translated(text, scope, "UniqueColumns")
     try:
         check_comparable(value.type, f"UniqueColumns: {text}")
-    except ExpressionError:
+    except SqlError:
         if value.type.kind not in ("ARRAY", "BIGNUMERIC"):
             raise BadInput(f"UniqueColumns: {text} is {value.type}, which has no equality") from None
     return value.sql
@@ -481,7 +480,7 @@ def _order(text: str, scope: Scope) -> str:
     value = _translated(expression, scope, "OrderBy")
     try:
         check_ordered(value.type, f"OrderBy: {text}")
-    except ExpressionError as error:
+    except SqlError as error:
         raise BadInput(str(error)) from None
     written = value.sql
     if value.type is FLOAT64:
@@ -494,20 +493,13 @@ def _order(text: str, scope: Scope) -> str:
 def split_order(text: str) -> tuple[str, bool, bool]:
     """The expression, whether it descends, and whether NULLs come last."""
     try:
-        order = parse_one(f"SELECT 1 ORDER BY {text}\n", read=google_sql()).args["order"].expressions
-    except (SqlglotError, KeyError, AttributeError):
+        order = parse_order(text)
+    except (SqlError, RecursionError):
         raise BadInput(f"OrderBy: {text!r} is not an expression with ASC or DESC") from None
-    if len(order) != 1 or not isinstance(order[0], exp.Ordered):
+    if len(order) != 1:
         raise BadInput(f"OrderBy: {text!r} is not one expression with ASC or DESC")
-    one = order[0]
-    descending = bool(one.args.get("desc"))
-    first = one.args.get("nulls_first")
-    return _written(text), descending, (not first) if first is not None else descending
-
-
-def _written(text: str) -> str:
-    """The text before its direction."""
-    return re.sub(r"(?is)\s+(?:(?:ASC|DESC)\b)?\s*(?:NULLS\s+(?:FIRST|LAST))?\s*$", "", text.strip() + " ").strip()
+    (one,) = order
+    return text[one.pos : one.end], one.desc, one.nulls == "LAST" if one.nulls else one.desc
 
 
 def _ranked(file_order: Sequence[int]) -> str:

@@ -75,7 +75,7 @@ def spark_ddl(schema: Schema) -> str:
 
 
 def spark_type(field: Field) -> str:
-    return sqltypes.from_field(field.rest()).spark
+    return sqltypes.spark_sql(sqltypes.from_field(field.rest()))
 
 
 def textual(schema: Schema, prefix: str = "") -> list[str]:

@@ -15,8 +15,8 @@ from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from itertools import count
 from zoneinfo import ZoneInfo
 
-from ingestd.prepare.farmhash import NAME as PYTHON
-from ingestd.prepare.sqltypes import (
+from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.types import (
     ANY_STRUCT,
     BOOL,
     BYTES,
@@ -32,9 +32,10 @@ from ingestd.prepare.sqltypes import (
     SqlType,
     array_of,
     coerces,
-    quote,
     struct_of,
 )
+from ingestd.prepare.farmhash import NAME as PYTHON
+from ingestd.prepare.sqltypes import quote, spark_sql
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _NAMES = count()
@@ -46,10 +47,6 @@ _JAVA_ZONES = "A[CEGRS]T|BET|[BCIJNPSV]ST|C[ANT]T|E[AC]T|IET|MIT|NET|P[LNR]T"
 _ZONE_TEXT = rf"([Zz]|[+-][0-9]{{1,2}}(?::?[0-9]{{2}})?| (?!(?:{_JAVA_ZONES})$)[A-Za-z][A-Za-z0-9_+/:-]*)"
 _CIVIL = re.compile(rf"{_DAY_TEXT}(?:[ Tt]{_TIME_TEXT}{_ZONE_TEXT}?)?")
 _CLOCK = re.compile(_TIME_TEXT)
-
-
-class ExpressionError(ValueError):
-    """An expression that cannot be translated, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +106,7 @@ def literal(value: object, kind: SqlType) -> Value:
 
 def _literal_sql(value: object, kind: SqlType) -> str:
     if value is None:
-        return f"CAST(NULL AS {kind.spark})"
+        return f"CAST(NULL AS {spark_sql(kind)})"
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, int) and kind is INT64:
@@ -128,7 +125,7 @@ def _literal_sql(value: object, kind: SqlType) -> str:
     if isinstance(value, time):
         return text_sql(value.isoformat())
     if isinstance(value, Decimal | int):
-        return f"CAST('{Decimal(value):f}' AS {kind.spark})"
+        return f"CAST('{Decimal(value):f}' AS {spark_sql(kind)})"
     return text_sql(str(value))
 
 
@@ -184,13 +181,13 @@ def coerce(value: Value, target: SqlType) -> Value | None:
     """The value converted implicitly; None where GoogleSQL wants a CAST."""
     source = value.type
     if value.null:
-        return Value(f"CAST(NULL AS {target.spark})", target, simple=True)
+        return Value(f"CAST(NULL AS {spark_sql(target)})", target, simple=True)
     if source == target:
         return value
     if source.kind == target.kind and ANY_STRUCT in (source, target):
         return replace(value, type=target, members=None)
     if value.raises:
-        return Value(f"CAST({value.constant} AS {target.spark})", target)
+        return Value(f"CAST({value.constant} AS {spark_sql(target)})", target)
     if value.literal and isinstance(value.constant, str) and source is STRING:
         return parse_text(value.constant, target) if target in (DATE, DATETIME, TIME, TIMESTAMP) else None
     if value.literal and isinstance(value.constant, int) and source is INT64 and target.numeric:
@@ -239,7 +236,7 @@ def struct_value(kind: SqlType, members: Sequence[Value]) -> Value:
 def array_value(items: Sequence[Value], element: SqlType) -> Value:
     kind = array_of(element)
     if not items:
-        return Value(f"CAST(array() AS {kind.spark})", kind, members=())
+        return Value(f"CAST(array() AS {spark_sql(kind)})", kind, members=())
     return Value("array(" + ", ".join(item.sql for item in items) + ")", kind, members=tuple(items))
 
 
@@ -381,7 +378,7 @@ def cast(value: Value, target: SqlType, *, safe: bool = False) -> Value:
     """An explicit CAST, or SAFE_CAST; raises where GoogleSQL has none."""
     source = value.type
     if value.null:
-        return Value(f"CAST(NULL AS {target.spark})", target, simple=True)
+        return Value(f"CAST(NULL AS {spark_sql(target)})", target, simple=True)
     if source == target:
         return value
     if source.kind == target.kind and ANY_STRUCT in (source, target):
@@ -407,7 +404,7 @@ def cast(value: Value, target: SqlType, *, safe: bool = False) -> Value:
         return Value(f"transform({value.sql}, {item} -> {inner.sql})", target)
     template = _CASTS.get((source.kind, target.kind))
     if template is None:
-        raise ExpressionError(f"a CAST from {source} to {target} is not available on Spark")
+        raise SqlError(f"a CAST from {source} to {target} is not available on Spark")
     if isinstance(template, tuple):
         template = template[safe]
     elif safe and (source.kind, target.kind) not in _ALWAYS:
@@ -426,7 +423,6 @@ __all__ = [
     "INT64_MAX",
     "INT64_MIN",
     "NULL",
-    "ExpressionError",
     "Value",
     "array_value",
     "cast",

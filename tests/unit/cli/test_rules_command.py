@@ -170,6 +170,7 @@ def test_lint_speaks_json(folder: Path) -> None:
         ("a = ", "it ends too early"),
         ("IF(a, b c)", "unexpected 'c' after 'IF(a, b' (expecting ))"),
         ("a DESCC", "unexpected 'DESCC' at its end"),
+        ('d AT TIME ZONE "UTC"', "unexpected 'AT' at its end"),
         ("CONCAT(''a)", "it cannot be read; is a quote missing?"),
     ],
 )

@@ -9,7 +9,8 @@ import pytest
 from tests.spark.conformance import FAILING, expressions
 
 from ingestd.documents import Problem, Severity
-from ingestd.prepare.expressions import columns_of, unsupported
+from ingestd.prepare.checker import unsupported
+from ingestd.prepare.expressions import columns_of
 from ingestd.rules.lint import lint_path, report
 from ingestd.rules.lint_dest import ExpressionChecks
 
@@ -253,7 +254,6 @@ def judged(folder: Path, dest: dict[str, object]) -> list[str]:
         ("REGEXP_CONTAINS(x, y)", "REGEXP_CONTAINS needs a constant text there on Spark"),
         ("SUBSTR(x)", "SUBSTR takes 2 to 3 arguments, not 1"),
         ("UPPER(a, b, c)", "UPPER takes 1 arguments, not 3"),
-        ("d AT TIME ZONE 'UTC'", "AT TIME ZONE is not available on Spark"),
         ("JSON_VALUE(x, '$..a')", "JSON path '$..a' is not available on Spark"),
         ("JSON_QUERY(x, '$.a[1001]')", "JSON path '$.a[1001]': Spark finds only the first 1,000 elements of an array"),
         ("UPPER(LENGTH(x))", "UPPER does not take INT64 on Spark"),

@@ -99,6 +99,7 @@ class OrderItem(Node):
     value: Expression
     desc: bool = False
     nulls: str = ""  # FIRST LAST
+    end: int = 0  # of the value
 
 
 @dataclass(frozen=True, slots=True)

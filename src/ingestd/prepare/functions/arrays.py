@@ -2,13 +2,13 @@
 
 import re
 
-from sqlglot import exp
-
+from ingestd.googlesql import ast
+from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.types import BOOL, DATE, INT64, STRING, SqlType, array_of
 from ingestd.prepare.functions.dates import TIME_PARTS
 from ingestd.prepare.functions.registry import Call, function
 from ingestd.prepare.operators import aggregate, check_ordered, contains
-from ingestd.prepare.sqltypes import BOOL, DATE, INT64, STRING, SqlType, array_of
-from ingestd.prepare.values import ExpressionError, Value, cast, fill, fresh
+from ingestd.prepare.values import Value, cast, fill, fresh
 
 LIMIT = 1_048_575  # BigQuery refuses larger generated arrays
 
@@ -20,14 +20,6 @@ def _array(call: Call, index: int = 0) -> tuple[Value, SqlType]:
     if value.type.element is None:
         raise call.mismatch([value])
     return value, value.type.element
-
-
-@function("ARRAY")
-def from_select(call: Call) -> Value:
-    call.count(1)
-    if not isinstance(call.nodes[0], exp.Select):
-        raise ExpressionError("ARRAY takes a sub-select over UNNEST of an array")
-    return call.value(0)
 
 
 @function("ARRAY_LENGTH", safe=True)
@@ -97,21 +89,21 @@ def is_distinct(call: Call) -> Value:
 def includes(call: Call) -> Value:
     call.count(2)
     value, element = _array(call)
-    if isinstance(call.nodes[1], exp.Lambda):
+    if isinstance(call.nodes[1], ast.Lambda):
         body = _lambda(call, call.nodes[1], element)
         return Value(f"(size(filter({value.sql}, {call.want(body, BOOL).sql})) > 0)", BOOL)
     found = f"coalesce({contains('@0', '@1', element)}, FALSE)"
     return Value(fill(f"IF(@0 IS NULL OR @1 IS NULL, NULL, {found})", value, call.typed(1, element)), BOOL)
 
 
-def _lambda(call: Call, node: exp.Expr, element: SqlType) -> Value:
+def _lambda(call: Call, node: ast.Lambda, element: SqlType) -> Value:
     """The lambda's text, under the type of its body."""
-    names = [item.name for item in node.expressions]
+    names = node.names
     item, index = fresh("l"), fresh("i")
     values = {names[0].lower(): Value(item, element, simple=True)}
     if len(names) == 2:
         values[names[1].lower()] = Value(f"CAST({index} AS BIGINT)", INT64, simple=True)
-    body = call.compiler.compile(node.this, call.scope.inside(values))
+    body = call.compiler.compile(node.body, call.scope.inside(values))
     head = f"({item}, {index})" if len(names) == 2 else item
     return Value(f"{head} -> {body.sql}", body.type)
 
@@ -120,12 +112,12 @@ def _lambda(call: Call, node: exp.Expr, element: SqlType) -> Value:
 def higher_order(call: Call) -> Value:
     call.count(2)
     value, element = _array(call)
-    if not isinstance(call.nodes[1], exp.Lambda):
-        raise ExpressionError(f"{call.name} needs a lambda")
+    if not isinstance(call.nodes[1], ast.Lambda):
+        raise SqlError(f"{call.name} needs a lambda")
     body = _lambda(call, call.nodes[1], element)
     if call.name == "ARRAY_FILTER":
         if body.type is not BOOL:
-            raise ExpressionError("the lambda of ARRAY_FILTER must be a BOOL")
+            raise SqlError("the lambda of ARRAY_FILTER must be a BOOL")
         return Value(f"filter({value.sql}, {body.sql})", value.type)
     return Value(f"transform({value.sql}, {body.sql})", array_of(body.type))
 
@@ -158,15 +150,16 @@ def generate_dates(call: Call) -> Value:
     step, backwards = "INTERVAL '1' DAY", False
     if len(call.nodes) == 3:
         node = call.nodes[2]
-        unit = node.args["unit"].name.upper() if isinstance(node, exp.Interval) else ""
-        constant = call.compiler.compile(node.this, call.scope).constant if unit else None
+        interval = node if isinstance(node, ast.IntervalValue) and not node.to_part else None
+        unit = interval.part if interval else ""
+        constant = call.compiler.compile(interval.value, call.scope).constant if interval else None
         if unit in TIME_PARTS or not re.fullmatch(r"-?[0-9]+", str(constant)):
-            raise ExpressionError("GENERATE_DATE_ARRAY needs a constant INTERVAL of days, weeks, months or years")
+            raise SqlError("GENERATE_DATE_ARRAY needs a constant INTERVAL of days, weeks, months or years")
         amount = int(str(constant))
         months = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}.get(unit)
         days = {"DAY": 1, "WEEK": 7}.get(unit)
         if amount == 0 or (months is None and days is None):
-            raise ExpressionError("GENERATE_DATE_ARRAY: its step cannot be 0")
+            raise SqlError("GENERATE_DATE_ARRAY: its step cannot be 0")
         step = f"INTERVAL '{amount * months}' MONTH" if months else f"INTERVAL '{amount * (days or 1)}' DAY"
         backwards = amount < 0
     empty = f"@0 {'<' if backwards else '>'} @1"

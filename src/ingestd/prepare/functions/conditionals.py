@@ -1,16 +1,20 @@
 """Conditional functions."""
 
+from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.types import BOOL, INT64, STRING
 from ingestd.prepare.functions.registry import Call, define, function
 from ingestd.prepare.operators import check_comparable, check_ordered, comparison
-from ingestd.prepare.sqltypes import BOOL, INT64, STRING
-from ingestd.prepare.values import ExpressionError, Value, coerce, fill
+from ingestd.prepare.values import Value, coerce, fill
 
 
 @function("IF", safe=True)
 def if_(call: Call) -> Value:
     condition, *branches = call.values(3)
+    test = coerce(condition, BOOL)
+    if test is None:
+        raise SqlError("the condition of IF must be BOOL")
     kind, (then, otherwise) = call.compiler.common(branches, "IF")
-    return Value(f"IF({call.want(condition, BOOL).sql}, {then.sql}, {otherwise.sql})", kind)
+    return Value(f"IF({test.sql}, {then.sql}, {otherwise.sql})", kind)
 
 
 @function("COALESCE", "IFNULL", safe=True)
@@ -66,7 +70,7 @@ def error(call: Call) -> Value:
 def range_bucket(call: Call) -> Value:
     point, bounds = call.values(2)
     if bounds.type.element is None:
-        raise ExpressionError("RANGE_BUCKET takes an array")
+        raise SqlError("RANGE_BUCKET takes an array")
     kind, (value, _) = call.compiler.common([point, Value("", bounds.type.element)], "RANGE_BUCKET")
     item = coerce(Value("_b", bounds.type.element, simple=True), kind)
     assert item is not None

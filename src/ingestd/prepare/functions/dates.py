@@ -6,11 +6,12 @@ otherwise. Without a zone, UTC: the session's zone is UTC, too.
 
 import re
 
-from sqlglot import exp
-
+from ingestd.googlesql import ast
+from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.types import DATE, DATETIME, INT64, JSON, STRING, TIME, TIMESTAMP, SqlType
 from ingestd.prepare.functions.registry import NEVER_FAILS, Call, define, function
-from ingestd.prepare.sqltypes import DATE, DATETIME, INT64, JSON, STRING, TIME, TIMESTAMP, SqlType
-from ingestd.prepare.values import ExpressionError, Value, cast, coerce, fill, ranged, text_sql
+from ingestd.prepare.sqltypes import spark_sql
+from ingestd.prepare.values import Value, cast, coerce, fill, ranged, text_sql
 
 _WEEKDAYS = ("SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY")
 TIME_PARTS = {
@@ -22,16 +23,16 @@ DATE_PARTS = frozenset([*TIME_PARTS, *_MONTHS, *_DAYS, "ISOWEEK", "ISOYEAR"])
 FAMILY = {"DATE": DATE, "DATETIME": DATETIME, "TIME": TIME, "TIMESTAMP": TIMESTAMP}
 
 
-def date_part(call: Call, node: exp.Expr) -> tuple[str, int]:
+def date_part(call: Call, node: ast.Expression) -> tuple[str, int]:
     """A date part and, for weeks, the day they start on (0 is Sunday)."""
-    if isinstance(node, exp.Anonymous) and str(node.this).upper() == "WEEK" and len(node.expressions) == 1:
-        day = node.expressions[0].name.upper()
+    if isinstance(node, ast.Call) and node.name == "WEEK" and len(node.args) == 1:
+        day = node.args[0].parts[0].upper() if isinstance(node.args[0], ast.Path) else ""
         if day in _WEEKDAYS:
             return "WEEK", _WEEKDAYS.index(day)
-    if isinstance(node, exp.Column | exp.Var | exp.Identifier):
-        name = node.name.upper()
+    if isinstance(node, ast.Path):
+        name = node.parts[0].upper()
         return name, 1 if name == "ISOWEEK" else 0
-    raise ExpressionError(f"{call.name} needs a date part there")
+    raise SqlError(f"{call.name} needs a date part there")
 
 
 def in_zone(value: Value, zone: Value | None) -> str:
@@ -47,7 +48,7 @@ def temporal(call: Call, value: Value, family: str) -> Value:
 
 
 def _back(sql: str, kind: SqlType) -> Value:
-    return Value(f"CAST({sql} AS {kind.spark})", kind)
+    return Value(f"CAST({sql} AS {spark_sql(kind)})", kind)
 
 
 @function("CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_DATETIME", "CURRENT_TIME")
@@ -120,18 +121,17 @@ def timestamp(call: Call) -> Value:
     return Value(f"to_utc_timestamp(CAST({local.sql} AS TIMESTAMP), {call.want(args[1], STRING).sql})", TIMESTAMP)
 
 
-def _interval(call: Call, node: exp.Expr) -> tuple[Value, str]:
-    if not isinstance(node, exp.Interval) or node.args.get("unit") is None:
-        raise ExpressionError(f"{call.name} needs an INTERVAL")
-    unit = node.args["unit"]
-    if not isinstance(unit, exp.Var):
-        raise ExpressionError(f"{call.name} takes an INTERVAL of one part")
-    amount = call.compiler.compile(node.this, call.scope)
+def _interval(call: Call, node: ast.Expression) -> tuple[Value, str]:
+    if not isinstance(node, ast.IntervalValue):
+        raise SqlError(f"{call.name} needs an INTERVAL")
+    if node.to_part:
+        raise SqlError(f"{call.name} takes an INTERVAL of one part")
+    amount = call.compiler.compile(node.value, call.scope)
     if amount.literal and isinstance(amount.constant, str):
         if not re.fullmatch(r"[+-]?[0-9]+", amount.constant):
-            raise ExpressionError(f"{amount.constant!r} is no number of an INTERVAL")
+            raise SqlError(f"{amount.constant!r} is no number of an INTERVAL")
         amount = Value(f"{int(amount.constant)}L", INT64, simple=True)
-    return call.want(amount, INT64), unit.name.upper()
+    return call.want(amount, INT64), node.part
 
 
 def _add(call: Call) -> Value:
@@ -143,7 +143,7 @@ def _moved(call: Call) -> Value:
     family, direction = call.name.rsplit("_", 1)
     call.count(2)
     value = temporal(call, call.value(0), family)
-    if family == "DATE" and value.type is DATE and not isinstance(call.nodes[1], exp.Interval):
+    if family == "DATE" and value.type is DATE and not isinstance(call.nodes[1], ast.IntervalValue):
         amount, part = call.typed(1, INT64), "DAY"
     else:
         amount, part = _interval(call, call.nodes[1])
@@ -160,7 +160,7 @@ def _moved(call: Call) -> Value:
         return ranged(Value(fill(f"timestampadd(HOUR, {hours}, @0)", value, amount), value.type))
     if part in TIME_PARTS and value.type in (DATETIME, TIMESTAMP):
         return ranged(Value(fill(f"timestampadd({part}, {signed}, @0)", value, amount), value.type))
-    raise ExpressionError(f"{call.name} does not support the date part {part} of {value.type} on Spark")
+    raise SqlError(f"{call.name} does not support the date part {part} of {value.type} on Spark")
 
 
 for _name in ("DATE", "DATETIME", "TIMESTAMP"):
@@ -188,7 +188,7 @@ def diff(call: Call) -> Value:
         unit = TIME_PARTS.get(part, 86_400_000_000)
         return Value(f"(({_micros(end)} - {_micros(start)}) div {unit}L)", INT64)
     if kind is TIMESTAMP and family == "TIMESTAMP":
-        raise ExpressionError(f"TIMESTAMP_DIFF does not support the date part {part}")
+        raise SqlError(f"TIMESTAMP_DIFF does not support the date part {part}")
     if kind is DATETIME and part in TIME_PARTS:
         unit = TIME_PARTS[part]
         at_end, at_start = (_floor(f"unix_micros(CAST(@{index} AS TIMESTAMP))", unit) for index in (0, 1))
@@ -204,7 +204,7 @@ def diff(call: Call) -> Value:
         "ISOYEAR": "CAST(extract(YEAROFWEEK FROM {0}) AS BIGINT)",
     }.get(part)
     if counted is None:
-        raise ExpressionError(f"{call.name} does not support the date part {part}")
+        raise SqlError(f"{call.name} does not support the date part {part}")
     return Value(fill(f"({counted.format('@0')} - {counted.format('@1')})", *days), INT64)
 
 
@@ -227,7 +227,7 @@ def trunc(call: Call) -> Value:
         value = cast(value, DATETIME)
     zone = call.typed(2, STRING) if len(call.nodes) == 3 else None
     if zone is not None and value.type is not TIMESTAMP:
-        raise ExpressionError(f"{call.name} takes a time zone only for TIMESTAMP")
+        raise SqlError(f"{call.name} takes a time zone only for TIMESTAMP")
     local = Value(in_zone(value, zone), value.type, simple=value.simple and zone is None)
     if part in TIME_PARTS and value.type is not DATE:
         sql = f"date_trunc('{part}', {local.sql})"
@@ -240,7 +240,7 @@ def trunc(call: Call) -> Value:
     elif part in _MONTHS:
         sql = f"trunc(CAST({local.sql} AS DATE), '{part}')"
     else:
-        raise ExpressionError(f"{call.name} does not support the date part {part} of {value.type}")
+        raise SqlError(f"{call.name} does not support the date part {part} of {value.type}")
     result = _back(sql, value.type)
     if part in ("WEEK", "ISOWEEK", "ISOYEAR"):
         result = ranged(result)
@@ -264,7 +264,7 @@ def last_day(call: Call) -> Value:
         "ISOYEAR": f"date_sub({_iso_year_start('@0', 1)}, 1)",
     }.get(part)
     if template is None:
-        raise ExpressionError(f"LAST_DAY does not support the date part {part}")
+        raise SqlError(f"LAST_DAY does not support the date part {part}")
     return Value(fill(template, day), DATE)
 
 
@@ -294,7 +294,7 @@ def extract(call: Call) -> Value:
         return Value(fill(f"CAST({_TIME_TEXT[part]} AS BIGINT)", value), INT64)
     zone = call.typed(2, STRING) if len(call.nodes) == 3 else None
     if value.type not in (DATE, DATETIME, TIMESTAMP) or (zone is not None and value.type is not TIMESTAMP):
-        raise ExpressionError(f"EXTRACT {part} does not take {value.type}")
+        raise SqlError(f"EXTRACT {part} does not take {value.type}")
     local = Value(in_zone(value, zone), value.type, simple=value.simple and zone is None)
     if part in ("DATE", "DATETIME", "TIME") and value.type is not DATE:
         return cast(local, FAMILY[part])
@@ -305,7 +305,7 @@ def extract(call: Call) -> Value:
     if part == "WEEK":
         number = f"(dayofyear(@0) + 6 - pmod(dayofweek(@0) - 1 - {week}, 7)) div 7"
         return Value(f"CAST({fill(number, local)} AS BIGINT)", INT64)
-    raise ExpressionError(f"EXTRACT does not support the date part {part} of {value.type}")
+    raise SqlError(f"EXTRACT does not support the date part {part} of {value.type}")
 
 
 define("UNIX_SECONDS", "TIMESTAMP", "INT64", "unix_seconds(@0)", safe=NEVER_FAILS)

@@ -2,8 +2,8 @@
 
 import re
 
-from ingestd.prepare.functions.registry import Call, define, function
-from ingestd.prepare.sqltypes import (
+from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.types import (
     BOOL,
     DATE,
     DATETIME,
@@ -16,9 +16,10 @@ from ingestd.prepare.sqltypes import (
     TIMESTAMP,
     SqlType,
     array_of,
-    quote,
 )
-from ingestd.prepare.values import ExpressionError, Value, cast, fill, fresh, text_sql
+from ingestd.prepare.functions.registry import Call, define, function
+from ingestd.prepare.sqltypes import quote
+from ingestd.prepare.values import Value, cast, fill, fresh, text_sql
 
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\.\"([^\"]+)\"|\['([^']+)'\]|\[\"([^\"]+)\"\]|\[(\d+)\]")
 _DEEPEST = 1_000  # Spark calls itself once per element before the one it looks for, until the JVM's stack is full
@@ -31,22 +32,20 @@ def _path(call: Call) -> str:
         return "'$'"
     written = call.text(1)
     if not written.startswith("$"):
-        raise ExpressionError(f"JSON path {written!r} does not start with $")
+        raise SqlError(f"JSON path {written!r} does not start with $")
     out, at = "$", 1
     while at < len(written):
         step = _STEP.match(written, at)
         if step is None:
-            raise ExpressionError(f"JSON path {written!r} is not available on Spark")
+            raise SqlError(f"JSON path {written!r} is not available on Spark")
         at = step.end()
         name = step[1] or step[2] or step[3] or step[4]
         if name is None and int(step[5]) > _DEEPEST:
-            raise ExpressionError(
-                f"JSON path {written!r}: Spark finds only the first {_DEEPEST:,} elements of an array"
-            )
+            raise SqlError(f"JSON path {written!r}: Spark finds only the first {_DEEPEST:,} elements of an array")
         if name is None:
             out += f"[{step[5]}]"
         elif "'" in name or "\\" in name:
-            raise ExpressionError(f"JSON path {written!r} is not available on Spark")
+            raise SqlError(f"JSON path {written!r} is not available on Spark")
         else:
             out += f"['{name}']"
     return text_sql(out)
@@ -180,4 +179,4 @@ def _text(kind: SqlType, value: Value, *, exact: bool) -> str:
         return f"concat('\"', {cast(value, STRING).sql}, '\"')"
     if kind.kind == "BYTES":
         return f"concat('\"', replace(base64({value.sql}), '\\r\\n', ''), '\"')"
-    raise ExpressionError(f"JSON of {kind} is not available on Spark")
+    raise SqlError(f"JSON of {kind} is not available on Spark")

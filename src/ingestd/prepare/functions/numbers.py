@@ -1,9 +1,10 @@
 """Mathematical functions. Domain errors are errors here, where Spark answers NaN or NULL."""
 
+from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.types import FLOAT64, INT64, NUMERIC
 from ingestd.prepare.functions.registry import NEVER_FAILS, Call, define, function, refuse
 from ingestd.prepare.operators import arithmetic
-from ingestd.prepare.sqltypes import FLOAT64, INT64, NUMERIC
-from ingestd.prepare.values import ExpressionError, Value, fill
+from ingestd.prepare.values import Value, fill
 
 _INFINITE = "double('Infinity')"
 
@@ -80,7 +81,7 @@ def rounding(call: Call) -> Value:
     args = call.values(1, 2)
     digits = args[1].constant if len(args) == 2 else 0
     if not isinstance(digits, int) or abs(digits) > 300:
-        raise ExpressionError(f"{call.name} needs a constant number of digits on Spark")
+        raise SqlError(f"{call.name} needs a constant number of digits on Spark")
     if args[0].type is NUMERIC:
         if call.name == "ROUND":
             return Value(f"CAST(round({args[0].sql}, {digits}) AS DECIMAL(38,9))", NUMERIC)
@@ -116,7 +117,7 @@ def _rest(product: str, a: str, b: float) -> str:
 def _at_digit(name: str, value: Value, digits: int) -> Value:
     """Rounded or cut at a digit, going by the number that the FLOAT64 is: 2.675 lies below its tie, 2.3 below 2.3."""
     if abs(digits) > _MOST_DIGITS:
-        raise ExpressionError(f"{name} at {digits} digits is not available on Spark: {_MOST_DIGITS} at most")
+        raise SqlError(f"{name} at {digits} digits is not available on Spark: {_MOST_DIGITS} at most")
     power = float(10 ** abs(digits))
     scaled = Value(fill(f"(abs(@0) {'*' if digits > 0 else '/'} {power!r}D)", value), FLOAT64)
     # What the scaled number lacks to the true one.

@@ -7,10 +7,12 @@ therefore read with a regular expression whose groups are put together, and writ
 import re
 from functools import lru_cache
 
+from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.types import DATE, DATETIME, STRING, TIME, TIMESTAMP, SqlType
 from ingestd.prepare.functions.dates import FAMILY, in_zone, temporal
 from ingestd.prepare.functions.registry import Call, function
-from ingestd.prepare.sqltypes import DATE, DATETIME, STRING, TIME, TIMESTAMP, SqlType
-from ingestd.prepare.values import ExpressionError, Value, cast, fill, text_sql
+from ingestd.prepare.sqltypes import spark_sql
+from ingestd.prepare.values import Value, cast, fill, text_sql
 
 _ELEMENT = re.compile(r"%(E\*S|E\d+S|E4Y|Ez|.)", re.DOTALL)
 _EXPANSIONS = {
@@ -63,7 +65,7 @@ def format_(call: Call) -> Value:
     zone = call.typed(2, STRING) if len(call.nodes) == 3 else None
     utc = zone is None or zone.constant == "UTC"
     if not utc and "s" in _ELEMENT.findall(pattern):
-        raise ExpressionError(f"{call.name}: %s with a time zone is not available on Spark")
+        raise SqlError(f"{call.name}: %s with a time zone is not available on Spark")
     if value.type is TIME:
         local = Value(f"CAST(concat('1970-01-01 ', {value.sql}) AS TIMESTAMP_NTZ)", DATETIME)
     else:
@@ -117,12 +119,12 @@ def _written(call: Call, pattern: str, *, utc: bool) -> str:
         elif re.fullmatch(r"E[0-9]S", code):
             digits = int(code[1])
             if digits > 6:
-                raise ExpressionError(f"%{code} has more than six digits")
+                raise SqlError(f"%{code} has more than six digits")
             pieces.append(f"date_format(@0, 'ss{'.' + 'S' * digits if digits else ''}')")
         elif code in _UTC and utc:
             pieces.append(text_sql(_UTC[code]))
         else:
-            raise ExpressionError(f"{call.name}: the format element %{code} is not available on Spark")
+            raise SqlError(f"{call.name}: the format element %{code} is not available on Spark")
     return f"concat({', '.join(_joined(pieces)) or chr(39) * 2})"
 
 
@@ -181,9 +183,9 @@ def _reader(pattern: str) -> tuple[str, tuple[str, ...]]:
                 )
             )
         else:
-            raise ExpressionError(f"the format element %{code} is not available on Spark for reading")
+            raise SqlError(f"the format element %{code} is not available on Spark for reading")
     if len(set(codes)) != len(codes):
-        raise ExpressionError(f"format {pattern!r} names an element twice")
+        raise SqlError(f"format {pattern!r} names an element twice")
     return r"(?i)^\s*" + "".join(out) + r"\s*\z", tuple(codes)
 
 
@@ -230,7 +232,7 @@ def parse(call: Call) -> Value:
     expression = text_sql(pattern)
     civil = _civil(codes, expression)
     if "z" in codes and family != "TIMESTAMP":
-        raise ExpressionError(f"{call.name} does not take %z")
+        raise SqlError(f"{call.name} does not take %z")
     if call.safe:
         civil = civil.replace("make_timestamp_ntz(", "try_make_timestamp_ntz(")
         failing = "NULL"
@@ -239,7 +241,7 @@ def parse(call: Call) -> Value:
     if family == "TIMESTAMP":
         civil = _zoned(call, civil, codes, expression)
     kind: SqlType = {"DATE": DATE, "DATETIME": DATETIME, "TIME": DATETIME, "TIMESTAMP": TIMESTAMP}[family]
-    read = f"IF(regexp_like(@0, {expression}), CAST({civil} AS {kind.spark}), {failing})"
+    read = f"IF(regexp_like(@0, {expression}), CAST({civil} AS {spark_sql(kind)}), {failing})"
     template = f"IF(@0 IS NULL, NULL, {read})"
     value = Value(fill(template, text), kind)
     return cast(value, TIME) if family == "TIME" else value

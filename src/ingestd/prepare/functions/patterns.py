@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import re2
 
-from ingestd.prepare.values import ExpressionError
+from ingestd.googlesql.errors import SqlError
 
 _NAMED = re.compile(r"\(\?P<")
 _FLAGS = re.compile(r"\(\?([imsU-]+)([:)])")
@@ -23,7 +23,7 @@ def java_pattern(pattern: str) -> tuple[str, int]:
     try:
         groups = int(re2.compile(pattern, options).groups)
     except re2.error as error:
-        raise ExpressionError(f"{pattern!r} is not a regular expression: {error}") from None
+        raise SqlError(f"{pattern!r} is not a regular expression: {error}") from None
     out: list[str] = []
     at, in_class, multiline = 0, False, False
     while at < len(pattern):
@@ -43,7 +43,7 @@ def java_pattern(pattern: str) -> tuple[str, int]:
                 out.append(_POSIX.get(name, ""))
                 at += len(name) + 4
                 if not _POSIX.get(name):
-                    raise ExpressionError(f"[:{name}:] is not available on Spark")
+                    raise SqlError(f"[:{name}:] is not available on Spark")
                 in_class = True
                 continue
             out.append("\\[" if inner else "\\&" if character == "&" else character)
@@ -63,7 +63,7 @@ def java_pattern(pattern: str) -> tuple[str, int]:
             on, _, off = flags[1].partition("-")
             multiline = multiline or "m" in on
             if "U" in flags[1]:
-                raise ExpressionError("the flag U of a regular expression is not available on Spark")
+                raise SqlError("the flag U of a regular expression is not available on Spark")
             on = on.replace("i", "iu")
             out.append(f"(?{on}{'-' + off if off else ''}{flags[2]}")
             at += len(flags[0])
@@ -113,7 +113,7 @@ def _escape(rest: str, *, in_class: bool) -> tuple[int, str]:
     if code == "S" and not in_class:
         return 2, r"[^\t\n\f\r ]"
     if code in "QEC" or (code == "S" and in_class):
-        raise ExpressionError(f"\\{code} in a regular expression is not available on Spark")
+        raise SqlError(f"\\{code} in a regular expression is not available on Spark")
     if code == "v":
         return 2, r"\x0B"
     script = _SCRIPT.match(rest)
@@ -132,7 +132,7 @@ def java_replacement(text: str, groups: int) -> str:
             following = text[at + 1 : at + 2]
             if following.isdigit():
                 if int(following) > groups:
-                    raise ExpressionError(f"the replacement names group {following}; the pattern has {groups}")
+                    raise SqlError(f"the replacement names group {following}; the pattern has {groups}")
                 out += f"${following}"
                 # A digit that follows must not become part of the group's number.
                 if text[at + 2 : at + 3].isdigit():
@@ -140,7 +140,7 @@ def java_replacement(text: str, groups: int) -> str:
             elif following == "\\":
                 out += "\\\\"
             else:
-                raise ExpressionError("a replacement has \\0 to \\9 or \\\\ after a backslash")
+                raise SqlError("a replacement has \\0 to \\9 or \\\\ after a backslash")
             at += 2
             continue
         out += "\\$" if character == "$" else character

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sqlglot import exp
-
-from ingestd.prepare.sqltypes import SCALARS, STRING, SqlType, array_of
-from ingestd.prepare.values import ExpressionError, Value, coerce, fill
+from ingestd.googlesql import ast
+from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.types import SCALARS, STRING, SqlType, array_of
+from ingestd.prepare.values import Value, coerce, fill
 
 NEVER_FAILS = "never fails"  # SAFE.f is f
 
@@ -19,7 +19,7 @@ class Names(Protocol):
 
 
 class Compiling(Protocol):
-    def compile(self, node: exp.Expr, scope: Any) -> Value: ...
+    def compile(self, node: ast.Expression, scope: Any) -> Value: ...
 
     def common(self, values: Sequence[Value], what: str) -> tuple[SqlType, list[Value]]: ...
 
@@ -30,7 +30,7 @@ class Call:
 
     compiler: Compiling
     name: str
-    nodes: tuple[exp.Expr, ...]
+    nodes: tuple[ast.Expression, ...]
     scope: Any
     safe: bool = False
 
@@ -42,7 +42,7 @@ class Call:
         most = least if most is None else most
         if not least <= len(self.nodes) <= most:
             takes = str(least) if least == most else f"{least} to {most}"
-            raise ExpressionError(f"{self.name} takes {takes} arguments, not {len(self.nodes)}")
+            raise SqlError(f"{self.name} takes {takes} arguments, not {len(self.nodes)}")
 
     def value(self, index: int) -> Value:
         return self.compiler.compile(self.nodes[index], self.scope)
@@ -60,17 +60,17 @@ class Call:
         """An argument that has to be a constant text: a pattern, a format, a path."""
         value = self.value(index)
         if not isinstance(value.constant, str) or value.type is not STRING:
-            raise ExpressionError(f"{self.name} needs a constant text there on Spark")
+            raise SqlError(f"{self.name} needs a constant text there on Spark")
         return value.constant
 
-    def mismatch(self, values: Sequence[Value]) -> ExpressionError:
+    def mismatch(self, values: Sequence[Value]) -> SqlError:
         kinds = ", ".join("NULL" if value.null else str(value.type) for value in values)
-        return ExpressionError(f"{self.name} does not take {kinds} on Spark")
+        return SqlError(f"{self.name} does not take {kinds} on Spark")
 
     def word(self, index: int) -> str:
         """An argument that is a keyword, such as a date part."""
         node = self.nodes[index]
-        return node.name.upper() if isinstance(node, exp.Column | exp.Var | exp.Identifier) else ""
+        return node.parts[0].upper() if isinstance(node, ast.Path) and len(node.parts) == 1 else ""
 
 
 Handler = Callable[[Call], Value]

@@ -2,11 +2,12 @@
 
 import re
 
+from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.types import BOOL, BYTES, FLOAT64, INT64, NUMERIC, STRING, array_of
 from ingestd.prepare.farmhash import NAME as FARM_FINGERPRINT
 from ingestd.prepare.functions.patterns import java_pattern, java_replacement, matches_nothing, may_be_absent
 from ingestd.prepare.functions.registry import NEVER_FAILS, Call, define, function
-from ingestd.prepare.sqltypes import BOOL, BYTES, FLOAT64, INT64, NUMERIC, STRING, array_of
-from ingestd.prepare.values import ExpressionError, Value, cast, fill, fresh, text_sql
+from ingestd.prepare.values import Value, cast, fill, fresh, text_sql
 
 # Not least() and greatest(): they skip a NULL.
 _MOST = 2**31 - 1
@@ -158,7 +159,7 @@ def initcap(call: Call) -> Value:
     ends = call.text(1) if len(call.nodes) == 2 else _WORD_ENDS
     value = call.typed(0, STRING)
     if not ends:
-        raise ExpressionError("INITCAP needs delimiters")
+        raise SqlError("INITCAP needs delimiters")
     members = re.sub(r"([^A-Za-z0-9])", r"\\\1", ends).replace("\\\n", "\\n").replace("\\\r", "\\r")
     words = f"regexp_extract_all(lower({value.sql}), {text_sql(f'(?s)[{members}]+|[^{members}]+')}, 0)"
     name = fresh("w")
@@ -176,7 +177,7 @@ def regexp_contains(call: Call) -> Value:
 def _one_group(call: Call) -> tuple[str, int]:
     pattern, groups = java_pattern(call.text(1))
     if groups > 1:
-        raise ExpressionError(f"{call.name}: the pattern has more than one group")
+        raise SqlError(f"{call.name}: the pattern has more than one group")
     return text_sql(pattern), groups
 
 
@@ -185,7 +186,7 @@ def regexp_extract(call: Call) -> Value:
     call.count(2)
     pattern, group = _one_group(call)
     if group and may_be_absent(call.text(1)):
-        raise ExpressionError(f"{call.name} of a group that may be left out is not available on Spark")
+        raise SqlError(f"{call.name} of a group that may be left out is not available on Spark")
     template = f"IF(regexp_like(@0, {pattern}), regexp_extract(@0, {pattern}, {group}), NULL)"
     return Value(fill(template, call.typed(0, STRING)), STRING)
 
@@ -195,7 +196,7 @@ def regexp_extract_all(call: Call) -> Value:
     call.count(2)
     pattern, group = _one_group(call)
     if matches_nothing(call.text(1)):
-        raise ExpressionError(f"{call.name}: a pattern that matches an empty text is not available on Spark")
+        raise SqlError(f"{call.name}: a pattern that matches an empty text is not available on Spark")
     return Value(f"regexp_extract_all({call.typed(0, STRING).sql}, {pattern}, {group})", array_of(STRING))
 
 
@@ -213,7 +214,7 @@ def regexp_instr(call: Call) -> Value:
     call.count(2)
     pattern, groups = java_pattern(call.text(1))
     if groups:
-        raise ExpressionError("REGEXP_INSTR with a group is not available on Spark")
+        raise SqlError("REGEXP_INSTR with a group is not available on Spark")
     return Value(f"CAST(regexp_instr({call.typed(0, STRING).sql}, {text_sql(pattern)}) AS BIGINT)", INT64)
 
 
@@ -237,13 +238,13 @@ def format_(call: Call) -> Value:
             pieces.append("'%'")
             continue
         if used >= len(values):
-            raise ExpressionError("FORMAT has too few arguments")
+            raise SqlError("FORMAT has too few arguments")
         pieces.append(_formatted(call, found, values[used]))
         used += 1
     if at < len(pattern):
         pieces.append(text_sql(pattern[at:]))
     if "%" in _SPECIFIER.sub("", pattern) or used < len(values):
-        raise ExpressionError(f"FORMAT {pattern!r} does not fit its arguments")
+        raise SqlError(f"FORMAT {pattern!r} does not fit its arguments")
     return Value(f"concat({', '.join(pieces) or chr(39) * 2})", STRING)
 
 
@@ -255,18 +256,18 @@ def _formatted(call: Call, found: re.Match[str], value: Value) -> str:
     flags, width, precision, code = found[1], found[2], found[3], found[4]
     if code in "st":
         if flags.strip("-") or precision:
-            raise ExpressionError(f"{found[0]} in FORMAT is not available on Spark")
+            raise SqlError(f"{found[0]} in FORMAT is not available on Spark")
         if code == "s":
             text = call.want(value, STRING)
         else:
             if value.type.kind in ("ARRAY", "STRUCT", "FLOAT64"):
-                raise ExpressionError(f"%t of {value.type} in FORMAT is not available on Spark")
+                raise SqlError(f"%t of {value.type} in FORMAT is not available on Spark")
             text = Value(f"coalesce({cast(value, STRING).sql}, 'NULL')", STRING)
         return fill(_padded(flags, width), text)
     if code in "dixXo" and value.type is INT64:
         flags = flags.replace("'", ",")
         if precision or (code in "xXo" and set(flags) - {"0", "-"}):
-            raise ExpressionError(f"{found[0]} in FORMAT is not available on Spark")
+            raise SqlError(f"{found[0]} in FORMAT is not available on Spark")
         java = f"%{flags}{width}{'d' if code in 'di' else code}"
         if code in "xXo":
             return fill(
@@ -275,10 +276,10 @@ def _formatted(call: Call, found: re.Match[str], value: Value) -> str:
         return fill(f"IF(@0 IS NULL, NULL, format_string('{java}', @0))", value)
     if code in "fF" and value.type is FLOAT64:
         # Java rounds the shortest digits of a double, GoogleSQL its exact value: 2.675 is 2.67 there.
-        raise ExpressionError("FORMAT %f of a FLOAT64 is not available on Spark: CAST it to NUMERIC")
+        raise SqlError("FORMAT %f of a FLOAT64 is not available on Spark: CAST it to NUMERIC")
     if code in "fF" and value.type in (NUMERIC, INT64) and not flags.strip("-") and int(precision or 6) <= 9:
         number = call.want(value, NUMERIC)
         digits = int(precision or 6)
         text = Value(f"CAST(CAST(round({number.sql}, {digits}) AS DECIMAL(38,{digits})) AS STRING)", STRING)
         return fill(_padded(flags, width), text)
-    raise ExpressionError(f"{found[0]} in FORMAT does not take {value.type} on Spark")
+    raise SqlError(f"{found[0]} in FORMAT does not take {value.type} on Spark")
