@@ -7,10 +7,10 @@ from typing import Any
 from ingestd.googlesql import ast
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.types import ANY_STRUCT
+from ingestd.googlesql.values import Value
 from ingestd.prepare.expressions import Compiler, Scope
 from ingestd.prepare.grammar import parse
 from ingestd.prepare.guesses import ANYTHING, Guesses
-from ingestd.prepare.values import Value
 
 _ENOUGH = 100  # combinations that are tried though one was found that works
 _MOST = 2_000  # combinations that are tried

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from ingestd.googlesql import ast
 from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.literals import INT64_MAX, INT64_MIN
 from ingestd.googlesql.types import (
     BIGNUMERIC,
     BOOL,
@@ -36,15 +37,13 @@ from ingestd.googlesql.types import (
     from_node,
     struct_of,
 )
+from ingestd.googlesql.values import Value
 from ingestd.prepare import operators, subselects
 from ingestd.prepare.functions import REGISTRY, Call, unknown_function
 from ingestd.prepare.grammar import columns_of, parse
 from ingestd.prepare.sqltypes import from_field, quote
 from ingestd.prepare.values import (
-    INT64_MAX,
-    INT64_MIN,
     NULL,
-    Value,
     array_value,
     cast,
     coerce,

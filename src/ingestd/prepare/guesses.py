@@ -23,7 +23,8 @@ from ingestd.googlesql.types import (
     TIMESTAMP,
     array_of,
 )
-from ingestd.prepare.values import NULL, Value
+from ingestd.googlesql.values import Value
+from ingestd.prepare.values import NULL
 
 # The likely ones first; whatever is not listed by name comes last.
 _LIKELY = (

@@ -6,7 +6,8 @@ from typing import Protocol
 
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.types import BOOL, BYTES, DATE, FLOAT64, INT64, NUMERIC, STRING, SqlType
-from ingestd.prepare.values import Value, cast, coerce, fill, fresh, ranged, supertype
+from ingestd.googlesql.values import Value
+from ingestd.prepare.values import cast, coerce, fill, fresh, ranged, supertype
 
 _COMPARISONS = frozenset(["=", "!=", "<", ">", "<=", ">=", "IS NOT DISTINCT FROM", "IS DISTINCT FROM"])
 _SHIFT = "CASE WHEN @1 < 0 THEN raise_error('Bitwise shift by negative offset.') WHEN @1 >= 64 THEN 0L ELSE {} END"

@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.parser import parse_order
 from ingestd.googlesql.types import FLOAT64, INT64, SqlType, array_of
+from ingestd.googlesql.values import Value
 from ingestd.model.errors import BadInput, Fatal
 from ingestd.model.preparation import Shaping, Unmatched, named_in
 from ingestd.prepare import farmhash
 from ingestd.prepare.expressions import Rows, Scope, columns_of, condition, translate
 from ingestd.prepare.operators import check_comparable, check_ordered
 from ingestd.prepare.sqltypes import from_field, quote, spark_sql, to_field
-from ingestd.prepare.values import Value, cast, coerce, fill, fresh, struct_value
+from ingestd.prepare.values import cast, coerce, fill, fresh, struct_value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation

@@ -6,10 +6,11 @@ from typing import Any, Protocol
 from ingestd.googlesql import ast
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.types import BOOL, INT64, SqlType, array_of
+from ingestd.googlesql.values import Value
 from ingestd.prepare.functions.registry import Compiling
 from ingestd.prepare.operators import aggregate
 from ingestd.prepare.sqltypes import quote
-from ingestd.prepare.values import Value, fresh
+from ingestd.prepare.values import fresh
 
 AGGREGATES = frozenset(["SUM", "MIN", "MAX", "COUNT", "AVG", "COUNTIF", "LOGICAL_AND", "LOGICAL_OR", "STRING_AGG"])
 

@@ -5,39 +5,21 @@ GoogleSQL (`CAST('1d' AS DOUBLE)`, `CAST('2024' AS DATE)`), text that GoogleSQL 
 refuses it too and its `try_cast` answers NULL.
 """
 
-import math
 import re
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time, tzinfo
-from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from itertools import count
-from zoneinfo import ZoneInfo
 
+from ingestd.googlesql import literals
+from ingestd.googlesql.coercion import Conversions
 from ingestd.googlesql.errors import SqlError
-from ingestd.googlesql.types import (
-    ANY_STRUCT,
-    BOOL,
-    BYTES,
-    DATE,
-    DATETIME,
-    FLOAT64,
-    INT64,
-    NUMERIC,
-    NUMERIC_ORDER,
-    STRING,
-    TIME,
-    TIMESTAMP,
-    SqlType,
-    array_of,
-    coerces,
-    struct_of,
-)
+from ingestd.googlesql.literals import INT64_MIN
+from ingestd.googlesql.types import FLOAT64, INT64, TIMESTAMP, SqlType
+from ingestd.googlesql.values import Value
 from ingestd.prepare.farmhash import NAME as PYTHON
 from ingestd.prepare.sqltypes import quote, spark_sql
 
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _NAMES = count()
 _MARK = re.compile(r"@(\d)")
 _DAY_TEXT = r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
@@ -45,23 +27,10 @@ _TIME_TEXT = r"([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:\.([0-9]{1,6}))?"
 # Names that Java has and the time zone database has not.
 _JAVA_ZONES = "A[CEGRS]T|BET|[BCIJNPSV]ST|C[ANT]T|E[AC]T|IET|MIT|NET|P[LNR]T"
 _ZONE_TEXT = rf"([Zz]|[+-][0-9]{{1,2}}(?::?[0-9]{{2}})?| (?!(?:{_JAVA_ZONES})$)[A-Za-z][A-Za-z0-9_+/:-]*)"
-_CIVIL = re.compile(rf"{_DAY_TEXT}(?:[ Tt]{_TIME_TEXT}{_ZONE_TEXT}?)?")
-_CLOCK = re.compile(_TIME_TEXT)
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """Spark SQL text and the GoogleSQL type of what it computes. `simple` text may be repeated at no cost."""
-
-    sql: str
-    type: SqlType
-    simple: bool = False
-    literal: bool = False  # a constant that converts to what its surroundings want
-    constant: object = None  # its Python value, when it is known
-    null: bool = False
-    members: "tuple[Value, ...] | None" = None  # of an ARRAY or STRUCT written out
-    raises: bool = False  # ERROR(): of whatever type its surroundings want; `constant` is the SQL that fails
-
+_READERS: dict[str, Callable[[str], object]] = {
+    "DATE": literals.parse_date, "TIME": literals.parse_time, "DATETIME": literals.parse_datetime,
+    "TIMESTAMP": literals.parse_timestamp, "NUMERIC": literals.parse_numeric,
+}  # fmt: skip
 
 _SHORT = 160  # characters that are rather repeated: Spark computes what is the same once, as long as it compiles it
 _RANDOM = ("rand(", "uuid(")
@@ -100,13 +69,7 @@ def text_sql(text: str) -> str:
     return "'" + escaped.replace("\0", "\\u0000").replace("${", "\\u0024{") + "'"
 
 
-def literal(value: object, kind: SqlType) -> Value:
-    return Value(_literal_sql(value, kind), kind, simple=True, literal=True, constant=value, null=value is None)
-
-
-def _literal_sql(value: object, kind: SqlType) -> str:
-    if value is None:
-        return f"CAST(NULL AS {spark_sql(kind)})"
+def _constant(value: object, kind: SqlType) -> str:
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, int) and kind is INT64:
@@ -127,151 +90,6 @@ def _literal_sql(value: object, kind: SqlType) -> str:
     if isinstance(value, Decimal | int):
         return f"CAST('{Decimal(value):f}' AS {spark_sql(kind)})"
     return text_sql(str(value))
-
-
-NULL = Value("NULL", INT64, simple=True, literal=True, null=True)
-
-
-def parse_text(text: str, kind: SqlType) -> Value | None:
-    """Text read as another type, as in `DATE '2024-01-01'` or `date_column = '2024-01-01'`; None when it is none."""
-    with suppress(ValueError, InvalidOperation, OverflowError):
-        if kind is NUMERIC:
-            number = Decimal(text.strip())
-            if number.is_finite() and number.copy_abs() < 10**29:
-                return literal(number.quantize(Decimal("1e-9"), context=Context(80, ROUND_HALF_UP)), NUMERIC)
-            return None
-        if kind is TIME:
-            found = _CLOCK.fullmatch(text)
-            if found is None:
-                return None
-            return literal(time(int(found[1]), int(found[2]), int(found[3]), _micros(found[4])), TIME)
-        found = _CIVIL.fullmatch(text)
-        if found is None or kind not in (DATE, DATETIME, TIMESTAMP) or (found[8] and kind is not TIMESTAMP):
-            return None
-        if kind is DATE and found[4]:
-            return None
-        numbers = [int(found[index] or 0) for index in range(1, 7)]
-        moment = datetime(*numbers, _micros(found[7]), tzinfo=UTC)  # type: ignore[misc, arg-type]
-        if kind is DATE:
-            return literal(moment.date(), DATE)
-        if kind is DATETIME:
-            return literal(moment.replace(tzinfo=None), DATETIME)
-        return literal(moment.replace(tzinfo=_zone((found[8] or "UTC").strip())).astimezone(UTC), TIMESTAMP)
-    return None
-
-
-def _micros(fraction: str | None) -> int:
-    return int(fraction[:6].ljust(6, "0")) if fraction else 0
-
-
-def _zone(name: str) -> tzinfo | None:
-    found = re.fullmatch(r"([+-])(\d{1,2})(?::?(\d{2}))?", name)
-    if found:
-        sign, hours, minutes = found[1], int(found[2]), int(found[3] or 0)
-        return datetime.strptime(f"{sign}{hours:02d}{minutes:02d}", "%z").tzinfo
-    if name.upper() in ("UTC", "Z", "GMT"):
-        return UTC
-    try:
-        return ZoneInfo(name)
-    except (KeyError, OSError) as error:
-        raise ValueError(name) from error
-
-
-def coerce(value: Value, target: SqlType) -> Value | None:
-    """The value converted implicitly; None where GoogleSQL wants a CAST."""
-    source = value.type
-    if value.null:
-        return Value(f"CAST(NULL AS {spark_sql(target)})", target, simple=True)
-    if source == target:
-        return value
-    if source.kind == target.kind and ANY_STRUCT in (source, target):
-        return replace(value, type=target, members=None)
-    if value.raises:
-        return Value(f"CAST({value.constant} AS {spark_sql(target)})", target)
-    if value.literal and isinstance(value.constant, str) and source is STRING:
-        return parse_text(value.constant, target) if target in (DATE, DATETIME, TIME, TIMESTAMP) else None
-    if value.literal and isinstance(value.constant, int) and source is INT64 and target.numeric:
-        return literal(value.constant, target)
-    if value.literal and isinstance(value.constant, float) and target is NUMERIC and math.isfinite(value.constant):
-        return parse_text(repr(value.constant), NUMERIC)
-    if source.kind == target.kind == "STRUCT" and len(source.fields) == len(target.fields):
-        return _struct(value, target, coerce)
-    if source.element is not None and target.element is not None:
-        if value.members is not None:
-            converted = [coerce(member, target.element) for member in value.members]
-            found = [item for item in converted if item is not None]
-            return array_value(found, target.element) if len(found) == len(converted) else None
-        if not coerces(source, target):
-            return None
-        item = fresh("e")
-        inner = coerce(Value(item, source.element, simple=True), target.element)
-        return None if inner is None else Value(f"transform({value.sql}, {item} -> {inner.sql})", target)
-    return cast(value, target) if coerces(source, target) else None
-
-
-def _struct(value: Value, target: SqlType, convert: object) -> Value | None:
-    members = value.members or struct_members(value)
-    converted = [convert(member, kind) for member, (_, kind) in zip(members, target.fields, strict=True)]  # type: ignore[operator]
-    if any(item is None for item in converted):
-        return None
-    packed = struct_value(target, converted)
-    if value.members is not None:
-        return packed
-    return Value(f"IF({value.sql} IS NULL, NULL, {packed.sql})", target)
-
-
-def struct_members(value: Value) -> tuple[Value, ...]:
-    return tuple(
-        Value(f"{value.sql}.{quote(physical)}", kind, simple=value.simple)
-        for physical, (_, kind) in zip(value.type.physical_names, value.type.fields, strict=True)
-    )
-
-
-def struct_value(kind: SqlType, members: Sequence[Value]) -> Value:
-    named = zip(kind.physical_names, members, strict=True)
-    packed = ", ".join(f"{text_sql(name)}, {member.sql}" for name, member in named)
-    return Value(f"named_struct({packed})", kind, members=tuple(members))
-
-
-def array_value(items: Sequence[Value], element: SqlType) -> Value:
-    kind = array_of(element)
-    if not items:
-        return Value(f"CAST(array() AS {spark_sql(kind)})", kind, members=())
-    return Value("array(" + ", ".join(item.sql for item in items) + ")", kind, members=tuple(items))
-
-
-def supertype(items: Sequence[Value]) -> SqlType | None:
-    """The type that all of these convert to: branches of CASE, elements of an array."""
-    typed = [item for item in items if not item.null and not item.raises]
-    if not typed:
-        return INT64
-    candidates: list[SqlType] = []
-    for item in [*(item for item in typed if not item.literal), *typed]:
-        if item.type not in candidates:
-            candidates.append(item.type)
-    if all(kind.numeric for kind in candidates):
-        candidates.sort(key=lambda kind: NUMERIC_ORDER[kind.kind])
-    for candidate in candidates:
-        if all(coerce(item, candidate) is not None for item in typed):
-            return _named_as(candidate, typed[0].type)
-    if all(kind.numeric for kind in candidates):
-        return FLOAT64
-    if {kind.kind for kind in candidates} == {"STRUCT"} and len({len(kind.fields) for kind in candidates}) == 1:
-        fields = []
-        for index, (name, _) in enumerate(candidates[0].fields):
-            inner = supertype([(item.members or struct_members(item))[index] for item in typed])
-            if inner is None:
-                return None
-            fields.append((name, inner))
-        return struct_of(fields)
-    return None
-
-
-def _named_as(kind: SqlType, first: SqlType) -> SqlType:
-    """The fields of a STRUCT have the names that the first of several gives them."""
-    if kind.kind != "STRUCT" or len(first.fields) != len(kind.fields):
-        return kind
-    return struct_of((name, inner) for (name, _), (_, inner) in zip(first.fields, kind.fields, strict=True))
 
 
 _FIRST_AND_LAST = {
@@ -374,66 +192,60 @@ _CASTS: dict[tuple[str, str], str | tuple[str, str]] = {
 }  # fmt: skip
 
 
-def cast(value: Value, target: SqlType, *, safe: bool = False) -> Value:
-    """An explicit CAST, or SAFE_CAST; raises where GoogleSQL has none."""
-    source = value.type
-    if value.null:
-        return Value(f"CAST(NULL AS {spark_sql(target)})", target, simple=True)
-    if source == target:
-        return value
-    if source.kind == target.kind and ANY_STRUCT in (source, target):
-        return replace(value, type=target, members=None)
-    if value.literal and isinstance(value.constant, str) and source is STRING:
-        parsed = parse_text(value.constant, target)
-        if parsed is not None:
-            return Value(parsed.sql, target, simple=True)
-    if value.literal and isinstance(value.constant, float) and target is NUMERIC and math.isfinite(value.constant):
-        # A literal is taken as it is written, any other FLOAT64 as the number that it is.
-        parsed = parse_text(repr(value.constant), NUMERIC)
-        if parsed is not None:
-            return Value(parsed.sql, target, simple=True)
-    if source.kind == target.kind == "STRUCT" and len(source.fields) == len(target.fields):
-        found = _struct(value, target, lambda member, kind: cast(member, kind, safe=safe))
-        assert found is not None
-        return found
-    if source.element is not None and target.element is not None:
-        if value.members is not None:
-            return array_value([cast(item, target.element, safe=safe) for item in value.members], target.element)
-        item = fresh("e")
-        inner = cast(Value(item, source.element, simple=True), target.element, safe=safe)
-        return Value(f"transform({value.sql}, {item} -> {inner.sql})", target)
-    template = _CASTS.get((source.kind, target.kind))
-    if template is None:
-        raise SqlError(f"a CAST from {source} to {target} is not available on Spark")
-    if isinstance(template, tuple):
-        template = template[safe]
-    elif safe and (source.kind, target.kind) not in _ALWAYS:
-        template = template.replace("CAST(", "TRY_CAST(", 1)
-    return Value(fill(template, value), target)
-
-
 # Conversions that cannot fail: SAFE_CAST is CAST.
 _ALWAYS = frozenset(
     [*(pair for pair in _CASTS if pair[1] == "STRING"), ("INT64", "BOOL"), ("INT64", "FLOAT64"), ("BOOL", "INT64")]
 )
 
-__all__ = [
-    "BOOL",
-    "BYTES",
-    "INT64_MAX",
-    "INT64_MIN",
-    "NULL",
-    "Value",
-    "array_value",
-    "cast",
-    "coerce",
-    "fill",
-    "fresh",
-    "literal",
-    "parse_text",
-    "ranged",
-    "struct_members",
-    "struct_value",
-    "supertype",
-    "text_sql",
-]
+
+class _Spark:
+    def type(self, kind: SqlType) -> str:
+        return spark_sql(kind)
+
+    def constant(self, value: object, kind: SqlType) -> str:
+        return _constant(value, kind)
+
+    def read(self, text: str, kind: SqlType) -> object:
+        try:
+            return _READERS[kind.kind](text) if kind.kind in _READERS else None
+        except ValueError:
+            return None
+
+    def struct(self, kind: SqlType, members: Sequence[Value]) -> str:
+        named = zip(kind.physical_names, members, strict=True)
+        return f"named_struct({', '.join(f'{text_sql(name)}, {member.sql}' for name, member in named)})"
+
+    def field(self, value: Value, name: str) -> str:
+        return f"{value.sql}.{quote(name)}"
+
+    def array(self, items: Sequence[Value], kind: SqlType) -> str:
+        return f"array({', '.join(item.sql for item in items)})" if items else f"CAST(array() AS {spark_sql(kind)})"
+
+    def each(self, array: Value, convert: Callable[[Value], Value]) -> str:
+        assert array.type.element is not None
+        item = fresh("e")
+        return f"transform({array.sql}, {item} -> {convert(Value(item, array.type.element, simple=True)).sql})"
+
+    def unless_null(self, value: Value, then: str) -> str:
+        return f"IF({value.sql} IS NULL, NULL, {then})"
+
+    def scalar(self, value: Value, target: SqlType, *, safe: bool) -> Value:
+        pair = value.type.kind, target.kind
+        template = _CASTS.get(pair)
+        if template is None:
+            raise SqlError(f"a CAST from {value.type} to {target} is not available on Spark")
+        if isinstance(template, tuple):
+            template = template[safe]
+        elif safe and pair not in _ALWAYS:
+            template = template.replace("CAST(", "TRY_CAST(", 1)
+        return Value(fill(template, value), target)
+
+    def same(self, value: Value) -> str:
+        return value.sql
+
+
+_SPARK = Conversions(_Spark())
+NULL = Value("NULL", INT64, literal=True, null=True, simple=True)
+literal, parse_text = _SPARK.literal, _SPARK.read
+coerce, supertype, cast = _SPARK.coerce, _SPARK.supertype, _SPARK.cast
+array_value, struct_value, struct_members = _SPARK.array_value, _SPARK.struct_value, _SPARK.struct_members

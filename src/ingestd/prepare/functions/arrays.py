@@ -5,10 +5,11 @@ import re
 from ingestd.googlesql import ast
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.types import BOOL, DATE, INT64, STRING, SqlType, array_of
+from ingestd.googlesql.values import Value
 from ingestd.prepare.functions.dates import TIME_PARTS
 from ingestd.prepare.functions.registry import Call, function
 from ingestd.prepare.operators import aggregate, check_ordered, contains
-from ingestd.prepare.values import Value, cast, fill, fresh
+from ingestd.prepare.values import cast, fill, fresh
 
 LIMIT = 1_048_575  # BigQuery refuses larger generated arrays
 

@@ -2,9 +2,10 @@
 
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.types import BOOL, INT64, STRING
+from ingestd.googlesql.values import Value
 from ingestd.prepare.functions.registry import Call, define, function
 from ingestd.prepare.operators import check_comparable, check_ordered, comparison
-from ingestd.prepare.values import Value, coerce, fill
+from ingestd.prepare.values import coerce, fill
 
 
 @function("IF", safe=True)

@@ -9,9 +9,10 @@ import re
 from ingestd.googlesql import ast
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.types import DATE, DATETIME, INT64, JSON, STRING, TIME, TIMESTAMP, SqlType
+from ingestd.googlesql.values import Value
 from ingestd.prepare.functions.registry import NEVER_FAILS, Call, define, function
 from ingestd.prepare.sqltypes import spark_sql
-from ingestd.prepare.values import Value, cast, coerce, fill, ranged, text_sql
+from ingestd.prepare.values import cast, coerce, fill, ranged, text_sql
 
 _WEEKDAYS = ("SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY")
 TIME_PARTS = {

@@ -17,9 +17,10 @@ from ingestd.googlesql.types import (
     SqlType,
     array_of,
 )
+from ingestd.googlesql.values import Value
 from ingestd.prepare.functions.registry import Call, define, function
 from ingestd.prepare.sqltypes import quote
-from ingestd.prepare.values import Value, cast, fill, fresh, text_sql
+from ingestd.prepare.values import cast, fill, fresh, text_sql
 
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\.\"([^\"]+)\"|\['([^']+)'\]|\[\"([^\"]+)\"\]|\[(\d+)\]")
 _DEEPEST = 1_000  # Spark calls itself once per element before the one it looks for, until the JVM's stack is full

@@ -2,9 +2,10 @@
 
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.types import FLOAT64, INT64, NUMERIC
+from ingestd.googlesql.values import Value
 from ingestd.prepare.functions.registry import NEVER_FAILS, Call, define, function, refuse
 from ingestd.prepare.operators import arithmetic
-from ingestd.prepare.values import Value, fill
+from ingestd.prepare.values import fill
 
 _INFINITE = "double('Infinity')"
 

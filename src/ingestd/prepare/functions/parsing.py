@@ -9,10 +9,11 @@ from functools import lru_cache
 
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.types import DATE, DATETIME, STRING, TIME, TIMESTAMP, SqlType
+from ingestd.googlesql.values import Value
 from ingestd.prepare.functions.dates import FAMILY, in_zone, temporal
 from ingestd.prepare.functions.registry import Call, function
 from ingestd.prepare.sqltypes import spark_sql
-from ingestd.prepare.values import Value, cast, fill, text_sql
+from ingestd.prepare.values import cast, fill, text_sql
 
 _ELEMENT = re.compile(r"%(E\*S|E\d+S|E4Y|Ez|.)", re.DOTALL)
 _EXPANSIONS = {

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 from ingestd.googlesql import ast
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.types import SCALARS, STRING, SqlType, array_of
-from ingestd.prepare.values import Value, coerce, fill
+from ingestd.googlesql.values import Value
+from ingestd.prepare.values import coerce, fill
 
 NEVER_FAILS = "never fails"  # SAFE.f is f
 

@@ -4,10 +4,11 @@ import re
 
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.types import BOOL, BYTES, FLOAT64, INT64, NUMERIC, STRING, array_of
+from ingestd.googlesql.values import Value
 from ingestd.prepare.farmhash import NAME as FARM_FINGERPRINT
 from ingestd.prepare.functions.patterns import java_pattern, java_replacement, matches_nothing, may_be_absent
 from ingestd.prepare.functions.registry import NEVER_FAILS, Call, define, function
-from ingestd.prepare.values import Value, cast, fill, fresh, text_sql
+from ingestd.prepare.values import cast, fill, fresh, text_sql
 
 # Not least() and greatest(): they skip a NULL.
 _MOST = 2**31 - 1

@@ -7,13 +7,14 @@ from ingestd.formats.errors import BigQueryError, not_implemented
 from ingestd.formats.types import Field, Mode, Schema, quote
 from ingestd.googlesql import ast
 from ingestd.googlesql.lexer import Source
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.catalog import Dataset, DatasetRef, Table, TableKind, TableRef
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.context import TempTable, UserFunction
 from ingestd.localcloud.bigquery.sql.dml import stored
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type, field_from_node, from_field
 from ingestd.localcloud.bigquery.sql.layout import evaluate, partitioning, with_dataset_options, with_options
-from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.names import Scope
 from ingestd.localcloud.bigquery.sql.queries import Compiler
 from ingestd.localcloud.bigquery.sql.reading import fail, from_node, parse_query
 from ingestd.localcloud.bigquery.sql.results import CreateExternalRequest, StatementResult, TableName
@@ -168,7 +169,7 @@ class DdlRunner:
         sql, schema = self.runner.final(query)
         if not declared:
             items = [
-                f"{stored(Expr(quote(item.name), from_field(item)), item)} AS {quote(item.name)}" for item in schema
+                f"{stored(Value(quote(item.name), from_field(item)), item)} AS {quote(item.name)}" for item in schema
             ]
             return schema, f"SELECT {', '.join(items)} FROM ({sql}) AS _c"
         if len(declared) != len(schema):
@@ -179,7 +180,7 @@ class DdlRunner:
             )
         items = []
         for item, given, column in zip(declared, schema, query.columns, strict=False):
-            value = Expr(f"_c.{quote(given.name)}", from_field(given), null=column.expr.null)
+            value = Value(f"_c.{quote(given.name)}", from_field(given), null=column.expr.null)
             converted = coerce(value, from_field(item))
             if converted is None:
                 compiler.fail(
@@ -320,7 +321,7 @@ class DdlRunner:
         function = UserFunction(name, parameters, returns, node.body, source)
         if all(kind is not None for _, kind in parameters):
             values = {
-                item.lower(): Expr(f"CAST(NULL AS {duckdb_type(kind)})", kind) for item, kind in parameters if kind
+                item.lower(): Value(f"CAST(NULL AS {duckdb_type(kind)})", kind) for item, kind in parameters if kind
             }
             self.runner.compiler(source).expr(node.body, Scope(values=values))
         self.session.functions[name.lower()] = function

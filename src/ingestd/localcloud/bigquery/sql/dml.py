@@ -12,10 +12,11 @@ from ingestd.formats.types import Field, Mode, Schema, Type, quote
 from ingestd.googlesql import ast
 from ingestd.googlesql.lexer import Source
 from ingestd.googlesql.types import DATE, TIMESTAMP, SqlType
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.catalog import PARTITION_TIME, Table, TableKind
 from ingestd.localcloud.bigquery.sql.coercion import coerce, literal, string_sql
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type, from_field
-from ingestd.localcloud.bigquery.sql.names import Column, Expr, Range, Scope, pack
+from ingestd.localcloud.bigquery.sql.names import Column, Range, Scope, pack
 from ingestd.localcloud.bigquery.sql.queries import Compiler
 from ingestd.localcloud.bigquery.sql.reading import parse_expression
 from ingestd.localcloud.bigquery.sql.results import DmlStats, StatementResult, TableName
@@ -118,7 +119,7 @@ class _Work:
             for column, item in zip(query.columns, fields, strict=True):
                 if self._convert(column.expr, item) is None:
                     self._type_error(column.expr, item, node)
-                inner = Expr(f"_i.{quote(column.physical)}", column.type)
+                inner = Value(f"_i.{quote(column.physical)}", column.type)
                 converted = self._convert(column.expr if column.expr.null else inner, item)
                 if converted is None:
                     from ingestd.localcloud.bigquery.sql.coercion import cast
@@ -188,16 +189,16 @@ class _Work:
             raise AssertionError
         return stored(converted, item)
 
-    def _convert(self, value: Expr, item: Field) -> Expr | None:
+    def _convert(self, value: Value, item: Field) -> Value | None:
         """Assignment converts a little more than expressions do: a table's GEOGRAPHY takes its text."""
         kind = from_field(item)
         if item.type is Type.GEOGRAPHY and value.type.kind == "STRING":
-            return Expr(value.sql, kind)
-        if item.type is Type.BYTES and value.literal and isinstance(value.value, str) and not value.parameter:
-            return literal(value.value.encode(), kind)
+            return Value(value.sql, kind)
+        if item.type is Type.BYTES and value.literal and isinstance(value.constant, str) and not value.parameter:
+            return literal(value.constant.encode(), kind)
         return coerce(value, kind)
 
-    def _type_error(self, value: Expr, item: Field, node: ast.Node) -> None:
+    def _type_error(self, value: Value, item: Field, node: ast.Node) -> None:
         self.c.fail(
             f"Value has type {value.type} which cannot be inserted into column {item.name}, which has type "
             f"{from_field(item)}",
@@ -247,7 +248,7 @@ class _Work:
 
     def _assignments(self, assignments: tuple[ast.Assignment, ...], scope: Scope, own: Range) -> list[tuple[str, str]]:
         """New values by column; assignments to members of one STRUCT are merged."""
-        found: dict[str, tuple[Field, Expr]] = {}
+        found: dict[str, tuple[Field, Value]] = {}
         whole: set[str] = set()
         for item in assignments:
             path = item.path
@@ -263,26 +264,26 @@ class _Work:
                 self.c.fail(f"Update item {'.'.join(item.path)} assigned more than once", item)
             if len(path) == 1:
                 whole.add(key)
-                found[key] = (column, Expr(self._cell(item.value, column, scope), from_field(column)))
+                found[key] = (column, Value(self._cell(item.value, column, scope), from_field(column)))
                 continue
             current = found[key][1] if key in found else own.find(column.name)[0].expr
             found[key] = (column, self._nested(current, path[1:], item, scope))
         return [(column.name, stored(value, column)) for column, value in found.values()]
 
-    def _nested(self, current: Expr, path: tuple[str, ...], item: ast.Assignment, scope: Scope) -> Expr:
+    def _nested(self, current: Value, path: tuple[str, ...], item: ast.Assignment, scope: Scope) -> Value:
         kind = current.type
         wanted = kind.member(path[0]) if kind.kind == "STRUCT" else None
         if wanted is None:
             self.c.fail(f"Field name {path[0]} does not exist in {kind}", item)
         members = []
         for physical, (_, inner) in zip(kind.physical_names, kind.fields, strict=True):
-            value = Expr(f"struct_extract({current.sql}, {string_sql(physical)})", inner)
+            value = Value(f"struct_extract({current.sql}, {string_sql(physical)})", inner)
             if physical == wanted[0]:
                 value = self._member_value(value, path, item, scope)
             members.append(value)
-        return Expr(pack(kind, tuple(members)), kind)
+        return Value(pack(kind, tuple(members)), kind)
 
-    def _member_value(self, value: Expr, path: tuple[str, ...], item: ast.Assignment, scope: Scope) -> Expr:
+    def _member_value(self, value: Value, path: tuple[str, ...], item: ast.Assignment, scope: Scope) -> Value:
         if len(path) > 1:
             return self._nested(value, path[1:], item, scope)
         new = self.c.expr(item.value, scope)
@@ -353,7 +354,7 @@ class _Work:
             value = columns[0].expr
         elif value is not None:
             members = tuple(column.expr for column in columns)
-            value = Expr(pack(value.type, members), value.type, members=members)
+            value = Value(pack(value.type, members), value.type, members=members)
         return Range(item.alias, columns, value)
 
     def _merge_action(self, clause: ast.MergeClause, scope: Scope, target: Range, columns: list[Column]) -> str:
@@ -384,7 +385,7 @@ class _Work:
         return f"INSERT ({names}) VALUES ({', '.join([*cells, *(sql for _, sql in missing)])})"
 
 
-def stored(value: Expr, item: Field) -> str:
+def stored(value: Value, item: Field) -> str:
     """A value as the column keeps it: NULL arrays are empty, and lengths and precisions hold."""
     sql = value.sql
     if item.mode is Mode.REPEATED:

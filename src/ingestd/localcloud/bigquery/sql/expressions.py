@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NoReturn
 from ingestd.formats.errors import BigQueryError, not_implemented
 from ingestd.googlesql import ast
 from ingestd.googlesql.lexer import Source
+from ingestd.googlesql.literals import INT64_MAX, INT64_MIN
 from ingestd.googlesql.types import BOOL, BYTES, FLOAT64, INT64, JSON, SCALARS, STRING, SqlType, struct_of
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import (
-    INT64_MAX,
-    INT64_MIN,
     NULL,
     array_value,
     cast,
@@ -23,7 +23,7 @@ from ingestd.localcloud.bigquery.sql.coercion import (
 )
 from ingestd.localcloud.bigquery.sql.context import Collected, Session, Variable
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
-from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Expr, Range, Scope, pack
+from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Range, Scope, pack
 from ingestd.localcloud.bigquery.sql.parameters import typed_value
 from ingestd.localcloud.bigquery.sql.reading import fail, from_node, mistake
 
@@ -60,13 +60,13 @@ class ExpressionCompiler:
     def compile_query(self, query: ast.Query, parent: Scope | None) -> "CompiledQuery":
         raise NotImplementedError
 
-    def array_query(self, node: ast.ArrayQuery, scope: Scope) -> Expr:
+    def array_query(self, node: ast.ArrayQuery, scope: Scope) -> Value:
         raise NotImplementedError
 
     def fail(self, message: str, node: ast.Node | int) -> NoReturn:
         fail(self.source, message, node if isinstance(node, int) else node.pos)
 
-    def expr(self, node: ast.Expression, scope: Scope) -> Expr:
+    def expr(self, node: ast.Expression, scope: Scope) -> Value:
         self.collected.depth += 1
         if self.collected.depth > 150:
             raise BigQueryError("resourcesExceeded", "Query is too complex: expressions nested too deeply", "query")
@@ -74,7 +74,7 @@ class ExpressionCompiler:
             method = _METHODS.get(type(node))
             if method is None:
                 raise not_implemented(type(node).__name__)
-            result: Expr = getattr(self, method)(node, scope)
+            result: Value = getattr(self, method)(node, scope)
         except BigQueryError as error:
             if error.reason == "invalidQuery" and " at [" not in error.message:
                 raise mistake(self.source, error.message, node.pos) from None
@@ -83,7 +83,7 @@ class ExpressionCompiler:
             self.collected.depth -= 1
         return result
 
-    def typed(self, node: ast.Expression, scope: Scope, target: SqlType, what: str = "") -> Expr:
+    def typed(self, node: ast.Expression, scope: Scope, target: SqlType, what: str = "") -> Value:
         """An expression that must convert to `target`."""
         value = self.expr(node, scope)
         converted = coerce(value, target)
@@ -98,22 +98,22 @@ class ExpressionCompiler:
             self.fail(f"{clause} should return type BOOL, but returns {value.type}", node)
         return converted.sql
 
-    def _literal(self, node: ast.Literal, scope: Scope) -> Expr:
+    def _literal(self, node: ast.Literal, scope: Scope) -> Value:
         if node.kind == "NULL":
             return NULL
         if node.kind == "INT64" and isinstance(node.value, int) and not INT64_MIN <= node.value <= INT64_MAX:
             self.fail(f"Invalid integer literal: {node.value}", node)
         return literal(node.value, _LITERALS[node.kind])
 
-    def _typed_literal(self, node: ast.TypedLiteral, scope: Scope) -> Expr:
+    def _typed_literal(self, node: ast.TypedLiteral, scope: Scope) -> Value:
         value = parse_literal(node.text, SCALARS[node.kind])
-        if value is not None and isinstance(value.value, Decimal) and value.value != Decimal(node.text.strip()):
+        if value is not None and isinstance(value.constant, Decimal) and value.constant != Decimal(node.text.strip()):
             value = None  # a literal is not rounded, unlike a CAST
         if value is None:
             self.fail(f"Invalid {node.kind} literal", node)
-        return Expr(value.sql, value.type, value=value.value)
+        return Value(value.sql, value.type, constant=value.constant)
 
-    def _range_literal(self, node: ast.RangeLiteral, scope: Scope) -> Expr:
+    def _range_literal(self, node: ast.RangeLiteral, scope: Scope) -> Value:
         element = SCALARS.get(node.element)
         bounds = node.text.strip()
         if element is None or not bounds.startswith("[") or not bounds.endswith(")") or "," not in bounds:
@@ -129,14 +129,14 @@ class ExpressionCompiler:
             if value is None:
                 self.fail("Invalid RANGE literal", node)
             parts.append(value.sql)
-        return Expr(f'struct_pack("start" := {parts[0]}, "end" := {parts[1]})', kind)
+        return Value(f'struct_pack("start" := {parts[0]}, "end" := {parts[1]})', kind)
 
-    def _interval(self, node: ast.IntervalValue, scope: Scope) -> Expr:
+    def _interval(self, node: ast.IntervalValue, scope: Scope) -> Value:
         from ingestd.localcloud.bigquery.sql.library.intervals import interval
 
         return interval(self, node, scope)
 
-    def _param(self, node: ast.Param, scope: Scope) -> Expr:
+    def _param(self, node: ast.Param, scope: Scope) -> Value:
         if self.session.using is not None:
             return self._using_param(node, self.session.using)
         parameters = self.session.parameters
@@ -152,9 +152,9 @@ class ExpressionCompiler:
             found, key = positional[node.index - 1], f"p_{node.index}"
         kind, value = typed_value(found)
         self.collected.bound[key] = value
-        return Expr(f"CAST(${key} AS {duckdb_type(kind)})", kind, literal=True, value=value, parameter=True)
+        return Value(f"CAST(${key} AS {duckdb_type(kind)})", kind, literal=True, constant=value, parameter=True)
 
-    def _using_param(self, node: ast.Param, using: tuple[tuple[str, Variable], ...]) -> Expr:
+    def _using_param(self, node: ast.Param, using: tuple[tuple[str, Variable], ...]) -> Value:
         if node.name:
             found = next((item for name, item in using if name.lower() == node.name.lower()), None)
         else:
@@ -163,10 +163,10 @@ class ExpressionCompiler:
             self.fail(f"Query parameter '{node.name or node.index}' not found", node)
         return self.read(found)
 
-    def read(self, variable: Variable) -> Expr:
-        return Expr(f"CAST(getvariable('{variable.slot}') AS {duckdb_type(variable.type)})", variable.type)
+    def read(self, variable: Variable) -> Value:
+        return Value(f"CAST(getvariable('{variable.slot}') AS {duckdb_type(variable.type)})", variable.type)
 
-    def _system_variable(self, node: ast.SystemVariable, scope: Scope) -> Expr:
+    def _system_variable(self, node: ast.SystemVariable, scope: Scope) -> Value:
         known = self.session.system
         if node.name not in known:
             self.fail(f"Unrecognized system variable @@{node.name}", node)
@@ -174,9 +174,9 @@ class ExpressionCompiler:
         kind = INT64 if isinstance(value, int) and not isinstance(value, bool) else STRING
         if node.name == "row_count":
             kind = INT64
-        return Expr(literal(value, kind).sql, kind)
+        return Value(literal(value, kind).sql, kind)
 
-    def _path(self, node: ast.Path, scope: Scope) -> Expr:
+    def _path(self, node: ast.Path, scope: Scope) -> Value:
         first = node.parts[0]
         try:
             found = scope.lookup(first)
@@ -203,35 +203,35 @@ class ExpressionCompiler:
             value = found
         return self._fields(value, rest, node)
 
-    def _fields(self, value: Expr, names: tuple[str, ...], node: ast.Node) -> Expr:
+    def _fields(self, value: Value, names: tuple[str, ...], node: ast.Node) -> Value:
         for name in names:
             value = self.member(value, name, node)
         return value
 
-    def member(self, value: Expr, name: str, node: ast.Node) -> Expr:
+    def member(self, value: Value, name: str, node: ast.Node) -> Value:
         if value.type is JSON:
-            return Expr(f"CAST(bq_json_member({value.sql}, {string_sql(name)}) AS JSON)", JSON)
+            return Value(f"CAST(bq_json_member({value.sql}, {string_sql(name)}) AS JSON)", JSON)
         if value.type.kind != "STRUCT":
             self.fail(f"Cannot access field {name} on a value with type {value.type}", node)
         found = value.type.member(name)
         if found is None:
             self.fail(f"Field name {name} does not exist in {value.type}", node)
         physical, kind = found
-        return Expr(f"struct_extract({value.sql}, {string_sql(physical)})", kind)
+        return Value(f"struct_extract({value.sql}, {string_sql(physical)})", kind)
 
-    def _dot(self, node: ast.Dot, scope: Scope) -> Expr:
+    def _dot(self, node: ast.Dot, scope: Scope) -> Value:
         return self.member(self.expr(node.base, scope), node.name, node)
 
-    def _index(self, node: ast.Index, scope: Scope) -> Expr:
+    def _index(self, node: ast.Index, scope: Scope) -> Value:
         base = self.expr(node.base, scope)
         if base.type is JSON and not node.mode:
             key = self.expr(node.index, scope)
             if key.type is STRING:
-                return Expr(f"CAST(bq_json_member({base.sql}, {key.sql}) AS JSON)", JSON)
+                return Value(f"CAST(bq_json_member({base.sql}, {key.sql}) AS JSON)", JSON)
             item = coerce(key, INT64)
             if item is None:
                 self.fail(f"Subscript of JSON must be INT64 or STRING, not {key.type}", node)
-            return Expr(f"CAST(bq_json_item({base.sql}, {item.sql}) AS JSON)", JSON)
+            return Value(f"CAST(bq_json_item({base.sql}, {item.sql}) AS JSON)", JSON)
         if base.type.kind == "STRUCT" and node.mode in ("OFFSET", "ORDINAL", ""):
             return self._struct_index(base, node)
         if base.type.kind != "ARRAY":
@@ -253,26 +253,26 @@ class ExpressionCompiler:
                 f"WHEN {base.sql} IS NULL OR {index.sql} IS NULL THEN NULL "
                 f"ELSE CAST(bq_error({error}) AS {duckdb_type(base.type.element)}) END"
             )
-        return Expr(f"({found})", base.type.element)
+        return Value(f"({found})", base.type.element)
 
-    def _struct_index(self, base: Expr, node: ast.Index) -> Expr:
+    def _struct_index(self, base: Value, node: ast.Index) -> Value:
         if not isinstance(node.index, ast.Literal) or not isinstance(node.index.value, int):
             self.fail("Field position in a STRUCT must be a literal", node)
         at = node.index.value - (1 if node.mode == "ORDINAL" else 0)
         if not 0 <= at < len(base.type.fields):
             self.fail(f"Field position {node.index.value} is out of bounds in {base.type}", node)
         name = base.type.physical_names[at]
-        return Expr(f"struct_extract({base.sql}, {string_sql(name)})", base.type.fields[at][1])
+        return Value(f"struct_extract({base.sql}, {string_sql(name)})", base.type.fields[at][1])
 
-    def _call(self, node: ast.Call, scope: Scope) -> Expr:
+    def _call(self, node: ast.Call, scope: Scope) -> Value:
         from ingestd.localcloud.bigquery.sql.library import call
 
         return call(self, node, scope)
 
-    def _lambda(self, node: ast.Lambda, scope: Scope) -> Expr:
+    def _lambda(self, node: ast.Lambda, scope: Scope) -> Value:
         self.fail("Lambda is not expected here", node)
 
-    def _cast(self, node: ast.Cast, scope: Scope) -> Expr:
+    def _cast(self, node: ast.Cast, scope: Scope) -> Value:
         from ingestd.localcloud.bigquery.sql.library.formats import cast_with_format, cast_with_parameters, safe_cast
 
         value = self.expr(node.value, scope)
@@ -283,7 +283,9 @@ class ExpressionCompiler:
             return cast_with_parameters(self, value, target, node)
         if node.safe:
             return safe_cast(self, value, target)
-        literal_text = value.value if value.literal and isinstance(value.value, str) and not value.parameter else None
+        literal_text = (
+            value.constant if value.literal and isinstance(value.constant, str) and not value.parameter else None
+        )
         if literal_text is not None and target.kind in (
             "DATE",
             "DATETIME",
@@ -295,15 +297,15 @@ class ExpressionCompiler:
             parsed = parse_literal(literal_text, target)
             if parsed is None:
                 self.fail(f'Could not cast literal "{literal_text}" to type {target}', node.value)
-            return Expr(parsed.sql, target)
+            return Value(parsed.sql, target)
         return cast(value, target)
 
-    def _extract(self, node: ast.Extract, scope: Scope) -> Expr:
+    def _extract(self, node: ast.Extract, scope: Scope) -> Value:
         from ingestd.localcloud.bigquery.sql.library.dates import extract
 
         return extract(self, node, scope)
 
-    def _unary(self, node: ast.Unary, scope: Scope) -> Expr:
+    def _unary(self, node: ast.Unary, scope: Scope) -> Value:
         value = self.expr(node.value, scope)
         if node.op == "NOT":
             if value.null and not value.parameter:
@@ -311,16 +313,16 @@ class ExpressionCompiler:
             converted = coerce(value, BOOL)
             if converted is None:
                 self.fail(f"No matching signature for operator NOT for argument types: {value.type}", node)
-            return Expr(f"(NOT {converted.sql})", BOOL)
+            return Value(f"(NOT {converted.sql})", BOOL)
         if value.type.numeric or (value.type.kind == "INTERVAL" and node.op == "-"):
             if node.op == "~" and value.type is not INT64:
                 self.fail(f"No matching signature for operator ~ for argument types: {value.type}", node)
-            return Expr(f"({node.op} {value.sql})", value.type)
+            return Value(f"({node.op} {value.sql})", value.type)
         raise mistake(
             self.source, f"No matching signature for operator {node.op} for argument types: {value.type}", node.pos
         )
 
-    def _binary(self, node: ast.Binary, scope: Scope) -> Expr:
+    def _binary(self, node: ast.Binary, scope: Scope) -> Value:
         from ingestd.localcloud.bigquery.sql.library.operators import binary
 
         # Chains lean left and may be long (x = 1 OR x = 2 OR …): walk them instead of recursing.
@@ -332,7 +334,7 @@ class ExpressionCompiler:
             value = binary(self, item, value, self.expr(item.right, scope))
         return value
 
-    def compare(self, op: str, left: Expr, right: Expr, node: ast.Node) -> Expr:
+    def compare(self, op: str, left: Value, right: Value, node: ast.Node) -> Value:
         kind = supertype([left, right])
         a = coerce(left, kind) if kind else None
         b = coerce(right, kind) if kind else None
@@ -341,9 +343,9 @@ class ExpressionCompiler:
         )
         if a is None or b is None or not comparable:
             self.fail(f"No matching signature for operator {op} for argument types: {left.type}, {right.type}", node)
-        return Expr(comparison(op, a, b), BOOL)
+        return Value(comparison(op, a, b), BOOL)
 
-    def _between(self, node: ast.Between, scope: Scope) -> Expr:
+    def _between(self, node: ast.Between, scope: Scope) -> Value:
         value, low, high = (self.expr(item, scope) for item in (node.value, node.low, node.high))
         kind = supertype([value, low, high])
         parts = [coerce(item, kind) if kind else None for item in (value, low, high)]
@@ -354,9 +356,9 @@ class ExpressionCompiler:
             )
         a, b, c = (part for part in parts if part is not None)
         inside = f"({comparison('>=', a, b)} AND {comparison('<=', a, c)})"
-        return Expr(f"(NOT {inside})" if node.negated else inside, BOOL)
+        return Value(f"(NOT {inside})" if node.negated else inside, BOOL)
 
-    def _in(self, node: ast.In, scope: Scope) -> Expr:
+    def _in(self, node: ast.In, scope: Scope) -> Value:
         value = self.expr(node.value, scope)
         negation = "NOT " if node.negated else ""
         if node.query is not None:
@@ -364,20 +366,20 @@ class ExpressionCompiler:
             if len(query.columns) != 1:
                 self.fail("Subquery of type IN must have only one output column", node)
             column = query.columns[0]
-            kind = supertype([value, Expr("", column.type)])
+            kind = supertype([value, Value("", column.type)])
             left = coerce(value, kind) if kind else None
             if left is None or kind is None:
                 self.fail(f"Cannot execute IN subquery with uncomparable types {value.type} and {column.type}", node)
             inner = query.sql
             if kind != column.type:
-                converted = cast(Expr("_v", column.type), kind)
+                converted = cast(Value("_v", column.type), kind)
                 inner = f"SELECT {converted.sql} FROM ({query.sql}) AS _in(_v)"
-            return Expr(f"({left.sql} {negation}IN ({inner}))", BOOL)
+            return Value(f"({left.sql} {negation}IN ({inner}))", BOOL)
         if node.array is not None:
             array = self.expr(node.array, scope)
             if array.type.kind != "ARRAY" or array.type.element is None:
                 self.fail(f"Second argument of IN UNNEST must be an array but was {array.type}", node)
-            kind = supertype([value, Expr("", array.type.element)])
+            kind = supertype([value, Value("", array.type.element)])
             left = coerce(value, kind) if kind else None
             right = coerce(array, SqlType("ARRAY", kind)) if kind else None
             if right is None and kind is not None:
@@ -386,7 +388,7 @@ class ExpressionCompiler:
                 self.fail(
                     f"No matching signature for operator IN UNNEST for argument types: {value.type}, {array.type}", node
                 )
-            return Expr(f"({negation}({left.sql} = ANY({numbers_of(right)})))", BOOL)
+            return Value(f"({negation}({left.sql} = ANY({numbers_of(right)})))", BOOL)
         items = [self.expr(item, scope) for item in node.items]
         kind = supertype([value, *items])
         parts = [coerce(item, kind) if kind else None for item in (value, *items)]
@@ -395,10 +397,10 @@ class ExpressionCompiler:
             self.fail(f"No matching signature for operator IN for argument types: {kinds}", node)
         first, *rest = [part for part in parts if part is not None]
         if may_be_nan(first):
-            return Expr(f"({negation}({' OR '.join(comparison('=', first, item) for item in rest)}))", BOOL)
-        return Expr(f"({first.sql} {negation}IN ({', '.join(item.sql for item in rest)}))", BOOL)
+            return Value(f"({negation}({' OR '.join(comparison('=', first, item) for item in rest)}))", BOOL)
+        return Value(f"({first.sql} {negation}IN ({', '.join(item.sql for item in rest)}))", BOOL)
 
-    def _like(self, node: ast.Like, scope: Scope) -> Expr:
+    def _like(self, node: ast.Like, scope: Scope) -> Value:
         if node.array is not None:
             raise not_implemented("LIKE ANY/ALL UNNEST")
         value = self.expr(node.value, scope)
@@ -417,9 +419,9 @@ class ExpressionCompiler:
                 )
             # NOT LIKE ANY holds when one of the patterns does not match.
             parts.append(f"({left.sql} {'NOT ' if node.negated else ''}LIKE {right.sql} ESCAPE '\\')")
-        return Expr(f"({(' AND ' if node.quantifier == 'ALL' else ' OR ').join(parts)})", BOOL)
+        return Value(f"({(' AND ' if node.quantifier == 'ALL' else ' OR ').join(parts)})", BOOL)
 
-    def _is(self, node: ast.Is, scope: Scope) -> Expr:
+    def _is(self, node: ast.Is, scope: Scope) -> Value:
         value = self.expr(node.value, scope)
         what = "NULL" if node.what == "UNKNOWN" else node.what
         if what != "NULL":
@@ -427,9 +429,9 @@ class ExpressionCompiler:
             if converted is None:
                 self.fail(f"No matching signature for operator IS {what} for argument types: {value.type}", node)
             value = converted
-        return Expr(f"({value.sql} IS {'NOT ' if node.negated else ''}{what})", BOOL)
+        return Value(f"({value.sql} IS {'NOT ' if node.negated else ''}{what})", BOOL)
 
-    def _is_distinct(self, node: ast.IsDistinct, scope: Scope) -> Expr:
+    def _is_distinct(self, node: ast.IsDistinct, scope: Scope) -> Value:
         left, right = self.expr(node.left, scope), self.expr(node.right, scope)
         kind = supertype([left, right])
         a = coerce(left, kind) if kind else None
@@ -439,9 +441,9 @@ class ExpressionCompiler:
                 f"No matching signature for operator IS DISTINCT FROM for argument types: {left.type}, {right.type}",
                 node,
             )
-        return Expr(f"({a.sql} IS {'NOT ' if node.negated else ''}DISTINCT FROM {b.sql})", BOOL)
+        return Value(f"({a.sql} IS {'NOT ' if node.negated else ''}DISTINCT FROM {b.sql})", BOOL)
 
-    def _case(self, node: ast.Case, scope: Scope) -> Expr:
+    def _case(self, node: ast.Case, scope: Scope) -> Value:
         results = [self.expr(result, scope) for _, result in node.whens]
         otherwise = self.expr(node.otherwise, scope) if node.otherwise is not None else NULL
         kind = supertype([*results, otherwise])
@@ -462,15 +464,15 @@ class ExpressionCompiler:
                 test = self.compare("=", operand, self.expr(condition, scope), condition).sql
             clauses.append(f"WHEN {test} THEN {result.sql}")
         final = self.must(otherwise, kind, node).sql
-        return Expr(f"(CASE {' '.join(clauses)} ELSE {final} END)", kind)
+        return Value(f"(CASE {' '.join(clauses)} ELSE {final} END)", kind)
 
-    def must(self, value: Expr, kind: SqlType, node: ast.Node) -> Expr:
+    def must(self, value: Value, kind: SqlType, node: ast.Node) -> Value:
         converted = coerce(value, kind)
         if converted is None:
             self.fail(f"Could not coerce {value.type} to {kind}", node)
         return converted
 
-    def common(self, values: list[Expr], what: str, node: ast.Node) -> tuple[SqlType, list[Expr]]:
+    def common(self, values: list[Value], what: str, node: ast.Node) -> tuple[SqlType, list[Value]]:
         """All values in their common type."""
         kind = supertype(values)
         if kind is None:
@@ -478,7 +480,7 @@ class ExpressionCompiler:
             self.fail(f"No matching signature for {what} for argument types: {kinds}", node)
         return kind, [self.must(value, kind, node) for value in values]
 
-    def _array(self, node: ast.ArrayValue, scope: Scope) -> Expr:
+    def _array(self, node: ast.ArrayValue, scope: Scope) -> Value:
         items = [self.expr(item, scope) for item in node.items]
         if node.element is not None:
             element = from_node(node.element)
@@ -497,10 +499,10 @@ class ExpressionCompiler:
             self.fail(f"Array elements of types {{{kinds}}} do not have a common supertype", node)
         return array_value([self.must(item, found, node) for item in items], found)
 
-    def _array_query(self, node: ast.ArrayQuery, scope: Scope) -> Expr:
+    def _array_query(self, node: ast.ArrayQuery, scope: Scope) -> Value:
         return self.array_query(node, scope)
 
-    def _struct(self, node: ast.StructValue, scope: Scope) -> Expr:
+    def _struct(self, node: ast.StructValue, scope: Scope) -> Value:
         members = [self.expr(item, scope) for item, _ in node.items]
         if node.type is not None:
             kind = from_node(node.type)
@@ -516,32 +518,32 @@ class ExpressionCompiler:
                 names.append(alias or implied)
             kind = struct_of((name, member.type) for name, member in zip(names, members, strict=True))
             members = [
-                Expr(f"CAST(NULL AS {duckdb_type(member.type)})", member.type, null=True, literal=True)
+                Value(f"CAST(NULL AS {duckdb_type(member.type)})", member.type, null=True, literal=True)
                 if member.null
                 else member
                 for member in members
             ]
         if not members:
             raise not_implemented("a STRUCT without fields")
-        return Expr(pack(kind, tuple(members)), kind, members=tuple(members))
+        return Value(pack(kind, tuple(members)), kind, members=tuple(members))
 
-    def _scalar_query(self, node: ast.ScalarQuery, scope: Scope) -> Expr:
+    def _scalar_query(self, node: ast.ScalarQuery, scope: Scope) -> Value:
         query = self.compile_query(node.query, scope)
         if len(query.columns) != 1:
             self.fail(
                 "Scalar subquery cannot have more than one column unless using SELECT AS STRUCT to build STRUCT values",
                 node,
             )
-        return Expr(f"({query.sql})", query.columns[0].type)
+        return Value(f"({query.sql})", query.columns[0].type)
 
-    def _exists(self, node: ast.Exists, scope: Scope) -> Expr:
-        return Expr(f"EXISTS ({self.compile_query(node.query, scope).sql})", BOOL)
+    def _exists(self, node: ast.Exists, scope: Scope) -> Value:
+        return Value(f"EXISTS ({self.compile_query(node.query, scope).sql})", BOOL)
 
-    def _default(self, node: ast.Default, scope: Scope) -> Expr:
+    def _default(self, node: ast.Default, scope: Scope) -> Value:
         self.fail("Unexpected keyword DEFAULT", node)
 
 
-def comparison(op: str, left: Expr, right: Expr) -> str:
+def comparison(op: str, left: Value, right: Value) -> str:
     """Two values of one type compared.
 
     To DuckDB a NaN equals itself and is the largest number; in GoogleSQL every comparison with one is false, but for
@@ -555,12 +557,12 @@ def comparison(op: str, left: Expr, right: Expr) -> str:
     return f"({plain} OR NOT ({numbers}))" if op == "!=" else f"({plain} AND {numbers})"
 
 
-def may_be_nan(value: Expr) -> bool:
-    known = isinstance(value.value, int | float) and not math.isnan(value.value)
+def may_be_nan(value: Value) -> bool:
+    known = isinstance(value.constant, int | float) and not math.isnan(value.constant)
     return value.type is FLOAT64 and not known
 
 
-def numbers_of(array: Expr) -> str:
+def numbers_of(array: Value) -> str:
     """The array without its NaNs, which equal nothing."""
     if array.type.element is not FLOAT64:
         return array.sql

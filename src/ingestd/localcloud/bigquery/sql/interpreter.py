@@ -11,11 +11,12 @@ from ingestd.formats.types import quote
 from ingestd.googlesql import ast
 from ingestd.googlesql.parser import Script
 from ingestd.googlesql.types import BOOL, STRING, SqlType, struct_of
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.context import Variable
 from ingestd.localcloud.bigquery.sql.ddl import DdlRunner, table_name
 from ingestd.localcloud.bigquery.sql.dml import DmlRunner
 from ingestd.localcloud.bigquery.sql.layout import evaluate, partitioning
-from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.names import Scope
 from ingestd.localcloud.bigquery.sql.reading import fail, from_node, mistake, parse_script
 from ingestd.localcloud.bigquery.sql.results import ExportRequest, LoadRequest, StatementResult
 from ingestd.localcloud.bigquery.sql.runner import Runner
@@ -190,7 +191,7 @@ class Interpreter:
     def _run_declare(self, node: ast.Declare) -> None:
         if node.type is None and node.default is None:
             fail(self.script.source, "DECLARE needs a type or a DEFAULT", node.pos)
-        value: Expr | None = None
+        value: Value | None = None
         kind: SqlType
         compiler = self.runner.compiler(self.script.source)
         if node.type is not None:
@@ -224,7 +225,7 @@ class Interpreter:
             return
         if len(node.names) != len(node.values):
             fail(self.script.source, "SET has different numbers of variables and values", node.pos)
-        pending: list[tuple[Variable, Expr]] = []
+        pending: list[tuple[Variable, Value]] = []
         for name, item in zip(node.names, node.values, strict=True):
             variable = self._variable(name, node)
             pending.append((variable, compiler.typed(item, Scope(), variable.type)))
@@ -235,7 +236,7 @@ class Interpreter:
         listed = ", ".join(f"{value.sql} AS v{index}" for index, (_, value) in enumerate(pending))
         self.runner.execute(f"CREATE OR REPLACE TEMP TABLE _pending AS SELECT {listed}", compiler.collected.bound)
         for index, (variable, _) in enumerate(pending):
-            self.runner.assign(variable, Expr(f"(SELECT v{index} FROM temp._pending)", variable.type))
+            self.runner.assign(variable, Value(f"(SELECT v{index} FROM temp._pending)", variable.type))
 
     def _set_from_struct(self, node: ast.SetVariable) -> None:
         compiler = self.runner.compiler(self.script.source)
@@ -247,7 +248,7 @@ class Interpreter:
         )
         for name, physical, (_, kind) in zip(node.names, value.type.physical_names, value.type.fields, strict=True):
             variable = self._variable(name, node)
-            member = Expr(f"(SELECT v.{quote(physical)} FROM temp._pending)", kind)
+            member = Value(f"(SELECT v.{quote(physical)} FROM temp._pending)", kind)
             self.runner.assign(variable, compiler.must(member, variable.type, node))
 
     def _set_system(self, node: ast.SetVariable) -> None:
@@ -319,7 +320,7 @@ class Interpreter:
             variable = self.runner.declare(node.name, kind)
             for position in range(1, total + 1):
                 row = f"(SELECT struct_pack({members}) FROM temp.{quote(name)} WHERE _n = {position})"
-                self.runner.assign(variable, Expr(row, kind))
+                self.runner.assign(variable, Value(row, kind))
                 try:
                     self._block(node.body)
                 except _Jump as jump:
@@ -428,7 +429,7 @@ class Interpreter:
         compiler = self.runner.compiler(self.script.source)
         for name, item in zip(node.into, result.schema, strict=True):
             variable = self._variable(name, node)
-            value = Expr(f"(SELECT {quote(item.name)} FROM {result.relation})", from_field(item))
+            value = Value(f"(SELECT {quote(item.name)} FROM {result.relation})", from_field(item))
             self.runner.assign(variable, compiler.must(value, variable.type, node) if total else None)
 
 

@@ -1,27 +1,14 @@
 """Names in scope: what FROM brings in, which names win, and BigQuery's words when none or several match."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 from ingestd.formats.types import quote
 from ingestd.googlesql import ast
 from ingestd.googlesql.types import SqlType
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
-
-
-@dataclass(slots=True)
-class Expr:
-    """DuckDB SQL with the GoogleSQL type it has. `literal` values (and parameters) coerce more freely."""
-
-    sql: str
-    type: SqlType
-    literal: bool = False
-    value: object = None  # the Python value, when `literal`
-    null: bool = False  # an untyped NULL
-    members: "tuple[Expr, ...] | None" = None  # of a STRUCT or ARRAY constructor, to coerce each one
-    parameter: bool = False
-    raises: bool = False  # ERROR(): of whatever type its surroundings want; `value` is the SQL that fails
 
 
 def once(body: str, **values: str) -> str:
@@ -37,14 +24,14 @@ _FIRST_AND_LAST = {
 }
 
 
-def ranged(value: Expr) -> Expr:
+def ranged(value: Value) -> Value:
     """A computed date or time, which fails outside the years 1 to 9999; DuckDB has others as well."""
     bounds = _FIRST_AND_LAST.get(value.type.kind)
     if bounds is None:
         return value
     failing = f"CAST(bq_error('{value.type.kind} value out of range') AS {duckdb_type(value.type)})"
     body = f"CASE WHEN _n.x < {bounds[0]} OR _n.x > {bounds[1]} THEN {failing} ELSE _n.x END"
-    return Expr(once(body, x=value.sql), value.type)
+    return Value(once(body, x=value.sql), value.type)
 
 
 @dataclass(slots=True)
@@ -55,8 +42,8 @@ class Column:
     pseudo: bool = False  # visible by name, not through *
 
     @property
-    def expr(self) -> Expr:
-        return Expr(self.sql, self.type)
+    def expr(self) -> Value:
+        return Value(self.sql, self.type)
 
 
 @dataclass(slots=True)
@@ -65,22 +52,22 @@ class Range:
 
     alias: str
     columns: list[Column]
-    value: Expr | None = None
+    value: Value | None = None
 
     def find(self, name: str) -> list[Column]:
         lowered = name.lower()
         return [column for column in self.columns if column.name.lower() == lowered]
 
-    def as_struct(self) -> Expr:
+    def as_struct(self) -> Value:
         if self.value is not None:
             return self.value
         visible = [column for column in self.columns if not column.pseudo]
         kind = SqlType("STRUCT", fields=tuple((column.name, column.type) for column in visible))
         members = tuple(column.expr for column in visible)
-        return Expr(pack(kind, members), kind, members=members)
+        return Value(pack(kind, members), kind, members=members)
 
 
-def pack(kind: SqlType, members: "tuple[Expr, ...]") -> str:
+def pack(kind: SqlType, members: Sequence[Value]) -> str:
     """A DuckDB STRUCT of these members."""
     pairs = zip(kind.physical_names, members, strict=True)
     return "struct_pack(" + ", ".join(f"{quote(name)} := {member.sql}" for name, member in pairs) + ")"
@@ -98,8 +85,8 @@ class Scope:
     parent: "Scope | None" = None
     merged: dict[str, Column] = field(default_factory=dict)  # columns of JOIN … USING
     hidden: set[tuple[int, str]] = field(default_factory=set)  # (range id, column) replaced by a merged one
-    aliases: dict[str, Expr] = field(default_factory=dict)  # SELECT-list names, where a clause may see them
-    values: dict[str, Expr] = field(default_factory=dict)  # function parameters and lambda arguments
+    aliases: dict[str, Value] = field(default_factory=dict)  # SELECT-list names, where a clause may see them
+    values: dict[str, Value] = field(default_factory=dict)  # function parameters and lambda arguments
     windows: dict[str, ast.Window] = field(default_factory=dict)
     orders: list[str] = field(default_factory=list)  # the position of each UNNEST's row in its array
     guarded: list[tuple[Range, str, str]] = field(default_factory=list)  # tables that require a partition filter
@@ -130,7 +117,7 @@ class Scope:
         lowered = alias.lower()
         return next((item for item in self.ranges if item.alias.lower() == lowered), None)
 
-    def lookup(self, name: str) -> Expr | Range | None:
+    def lookup(self, name: str) -> Value | Range | None:
         """The innermost meaning of a name."""
         lowered = name.lower()
         scope: Scope | None = self

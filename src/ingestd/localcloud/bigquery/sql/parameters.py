@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingestd.formats.errors import BigQueryError, not_implemented
+from ingestd.googlesql import literals
 from ingestd.googlesql.types import SCALARS, SqlType, array_of, struct_of
 from ingestd.localcloud.bigquery.sql.reading import scalar_name
-from ingestd.localcloud.bigquery.sql.runtime import civil, jsons, numbers
+from ingestd.localcloud.bigquery.sql.runtime import jsons, numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +75,19 @@ def _scalar(kind: SqlType, text: str) -> Any:
         case "BOOL":
             return numbers.parse_bool(text)
         case "NUMERIC":
-            return numbers.parse_numeric(text)
+            return literals.parse_numeric(text)
         case "BIGNUMERIC":
             return numbers.parse_bignumeric(text)
         case "BYTES":
             return base64.b64decode(text)
         case "DATE":
-            return civil.parse_date(text)
+            return literals.parse_date(text)
         case "TIME":
-            return civil.parse_time(text)
+            return literals.parse_time(text)
         case "DATETIME":
-            return civil.parse_datetime(text)
+            return literals.parse_datetime(text)
         case "TIMESTAMP":
-            return civil.parse_timestamp(text, "UTC")
+            return literals.parse_timestamp(text, "UTC")
         case "JSON":
             return jsons.normalise(text)
         case "INTERVAL":

@@ -6,8 +6,9 @@ from dataclasses import replace
 from ingestd.formats.types import quote
 from ingestd.googlesql import ast
 from ingestd.googlesql.types import STRING
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import coerce, literal, string_sql, supertype
-from ingestd.localcloud.bigquery.sql.names import Column, Expr, Range, Scope
+from ingestd.localcloud.bigquery.sql.names import Column, Range, Scope
 from ingestd.localcloud.bigquery.sql.queries import walk
 from ingestd.localcloud.bigquery.sql.reading import mistake
 from ingestd.localcloud.bigquery.sql.sources import SourceCompiler
@@ -119,8 +120,8 @@ def unpivot(c: SourceCompiler, node: ast.Unpivot, scope: Scope) -> str:
     return f"(SELECT {', '.join(items)} FROM (SELECT {unnested} FROM {source}){where}) AS {own}"
 
 
-def _unpivot_label(c: SourceCompiler, names: tuple[str, ...], written: ast.Expression | None) -> Expr:
+def _unpivot_label(c: SourceCompiler, names: tuple[str, ...], written: ast.Expression | None) -> Value:
     if written is None:
         return literal("_".join(names), STRING)
     value = c.expr(written, Scope())
-    return Expr(value.sql if value.type is not STRING else string_sql(str(value.value)), value.type)
+    return Value(value.sql if value.type is not STRING else string_sql(str(value.constant)), value.type)

@@ -8,12 +8,13 @@ from ingestd.formats.errors import BigQueryError
 from ingestd.formats.types import quote
 from ingestd.googlesql import ast
 from ingestd.googlesql.types import INT64, SqlType, array_of, struct_of
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, supertype
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import implied_name
 from ingestd.localcloud.bigquery.sql.library.registry import REGISTRY
 from ingestd.localcloud.bigquery.sql.library.windows import direction
-from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Column, Expr, Range, Scope, pack
+from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Column, Range, Scope, pack
 from ingestd.localcloud.bigquery.sql.sources import SourceCompiler
 
 MAX_ITERATIONS = 500
@@ -25,7 +26,7 @@ class OutColumn:
     """A result column: its name (empty when it has none), and the one it has in DuckDB's SQL."""
 
     name: str
-    expr: Expr
+    expr: Value
     physical: str
 
     @property
@@ -53,7 +54,7 @@ class CteRef:
 @dataclass(slots=True)
 class _Item:
     name: str
-    expr: Expr
+    expr: Value
     node: ast.Node
     explicit: bool = False
 
@@ -61,7 +62,7 @@ class _Item:
 @dataclass(slots=True)
 class _Output:
     items: list[_Item]
-    aliases: dict[str, Expr] = field(default_factory=dict)
+    aliases: dict[str, Value] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
     ambiguous: set[str] = field(default_factory=set)
 
@@ -127,7 +128,7 @@ class Compiler(SourceCompiler):
                 cte,
             )
         base = self._body(body.left, scope)
-        columns = [OutColumn(item.name, Expr("", item.type), item.physical) for item in base.columns]
+        columns = [OutColumn(item.name, Value("", item.type), item.physical) for item in base.columns]
         counted = body.every and isinstance(body.right, ast.Select) and _reads(body.right.source, cte.name.lower())
         ref = CteRef(relation, columns, base.value_table, counted)
         inner = Scope(parent=scope, ctes={cte.name.lower(): ref})
@@ -147,9 +148,9 @@ class Compiler(SourceCompiler):
             if node is None:
                 continue
             value = self.typed(node, Scope(), INT64, f"{word} expects an integer literal or parameter")
-            if isinstance(value.value, int) and value.value < 0:
+            if isinstance(value.constant, int) and value.constant < 0:
                 self.fail(f"{word} expects a non-negative integer literal or parameter", node)
-            out += f" {word} {value.value if isinstance(value.value, int) and not value.parameter else value.sql}"
+            out += f" {word} {value.constant if isinstance(value.constant, int) and not value.parameter else value.sql}"
         return out
 
     def _order_output(self, items: tuple[ast.OrderItem, ...], query: CompiledQuery, scope: Scope) -> str:
@@ -207,7 +208,7 @@ class Compiler(SourceCompiler):
         operator = {"UNION ALL": "UNION ALL", "UNION DISTINCT": "UNION"}.get(name, node.op)
         sql = f" {operator} ".join(f"({self._aligned(branch, kinds, node)})" for branch in branches)
         columns = [
-            OutColumn(column.name, Expr("", kind), column.physical)
+            OutColumn(column.name, Value("", kind), column.physical)
             for column, kind in zip(first.columns, kinds, strict=True)
         ]
         return CompiledQuery(sql, columns, first.value_table)
@@ -222,7 +223,7 @@ class Compiler(SourceCompiler):
             if column.expr.null:
                 items.append(f"CAST(NULL AS {duckdb_type(kind)}) AS {name}")
                 continue
-            value = Expr(f"_b.{name}", column.type)
+            value = Value(f"_b.{name}", column.type)
             converted = coerce(value, kind)
             if converted is None:
                 if coerce(column.expr, kind) is None:
@@ -285,7 +286,7 @@ class Compiler(SourceCompiler):
             return OutColumn("", output.items[0].expr, "_v")
         kind = struct_of((item.name, item.expr.type) for item in output.items)
         members = tuple(_typed_null(item.expr) for item in output.items)
-        return OutColumn("", Expr(pack(kind, members), kind, members=members), "_v")
+        return OutColumn("", Value(pack(kind, members), kind, members=members), "_v")
 
     def _output(self, select: ast.Select, scope: Scope) -> _Output:
         items: list[_Item] = []
@@ -303,7 +304,7 @@ class Compiler(SourceCompiler):
             if lowered in output.positions and output.aliases[lowered].sql != item.expr.sql:
                 output.ambiguous.add(lowered)
             output.positions.setdefault(lowered, position)
-            output.aliases.setdefault(lowered, Expr(item.expr.sql, item.expr.type))
+            output.aliases.setdefault(lowered, Value(item.expr.sql, item.expr.type))
         return output
 
     def _star(self, node: ast.Star, scope: Scope) -> Iterator[_Item]:
@@ -416,7 +417,7 @@ class Compiler(SourceCompiler):
             parts.append(f"{sql} {direction(item)}")
         return " ORDER BY " + ", ".join(parts)
 
-    def array_query(self, node: ast.ArrayQuery, scope: Scope) -> Expr:
+    def array_query(self, node: ast.ArrayQuery, scope: Scope) -> Value:
         query = node.query
         if isinstance(query.body, ast.Select) and not query.order_by and not query.ctes:
             inner = Scope(parent=scope)
@@ -435,7 +436,7 @@ class Compiler(SourceCompiler):
             self.fail("Cannot use array subquery with column of type ARRAY", node)
         kind = array_of(column.type)
         listed = f"coalesce(list(_a.{quote(column.physical)}), CAST([] AS {duckdb_type(kind)}))"
-        return Expr(f"(SELECT {listed} FROM ({compiled.sql}) AS _a)", kind)
+        return Value(f"(SELECT {listed} FROM ({compiled.sql}) AS _a)", kind)
 
     def _natural_order(self, select: ast.Select, scope: Scope) -> str:
         """An array built from an UNNEST alone keeps that array's order."""
@@ -452,9 +453,9 @@ def _still_recursing(iteration: str) -> str:
     return f"(CASE WHEN {iteration} > {MAX_ITERATIONS} THEN CAST(bq_error({message}) AS BOOLEAN) ELSE TRUE END)"
 
 
-def _typed_null(value: Expr) -> Expr:
+def _typed_null(value: Value) -> Value:
     return (
-        Expr(f"CAST(NULL AS {duckdb_type(value.type)})", value.type, null=True, literal=True) if value.null else value
+        Value(f"CAST(NULL AS {duckdb_type(value.type)})", value.type, null=True, literal=True) if value.null else value
     )
 
 

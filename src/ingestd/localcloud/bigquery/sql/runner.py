@@ -12,11 +12,12 @@ from ingestd.formats.types import Schema, quote
 from ingestd.googlesql import ast
 from ingestd.googlesql.lexer import Source
 from ingestd.googlesql.types import SqlType
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import string_sql
 from ingestd.localcloud.bigquery.sql.context import Collected, Session, Variable
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type, to_field
 from ingestd.localcloud.bigquery.sql.failures import from_duckdb, is_conflict
-from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.names import Scope
 from ingestd.localcloud.bigquery.sql.queries import CompiledQuery, Compiler, OutColumn
 from ingestd.model.clock import Clock
 
@@ -220,7 +221,7 @@ class Runner:
         compiled = self._evaluated(compiler, node, target)
         return self.rows(f"SELECT {compiled.sql}", compiler.collected.bound)[0][0], compiled.type
 
-    def _evaluated(self, compiler: Compiler, node: ast.Expression, target: SqlType | None) -> Expr:
+    def _evaluated(self, compiler: Compiler, node: ast.Expression, target: SqlType | None) -> Value:
         if target is None:
             return compiler.expr(node, Scope())
         return compiler.typed(node, Scope(), target)
@@ -230,7 +231,7 @@ class Runner:
         self.session.variables[-1][name.lower()] = variable
         return variable
 
-    def assign(self, variable: Variable, value: Expr | None, bound: Mapping[str, object] | None = None) -> None:
+    def assign(self, variable: Variable, value: Value | None, bound: Mapping[str, object] | None = None) -> None:
         """Set a variable's session slot. The value goes through a temp table: SET VARIABLE binds no parameters."""
         if value is None:
             self.execute(f"SET VARIABLE {variable.slot} = CAST(NULL AS {duckdb_type(variable.type)})")

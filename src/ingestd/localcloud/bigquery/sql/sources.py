@@ -11,11 +11,12 @@ from ingestd.formats.errors import BigQueryError, not_implemented
 from ingestd.formats.types import Schema, quote
 from ingestd.googlesql import ast
 from ingestd.googlesql.types import DATE, INT64, STRING, TIMESTAMP, SqlType
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.catalog import PARTITION_TIME, Table, TableKind, TableRef
 from ingestd.localcloud.bigquery.sql.coercion import string_sql
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type, from_field
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Column, Expr, Range, Scope
+from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Column, Range, Scope
 from ingestd.localcloud.bigquery.sql.reading import parse_query
 from ingestd.localcloud.bigquery.sql.results import ExternalTable, TableName
 
@@ -62,7 +63,7 @@ class SourceCompiler(ExpressionCompiler):
     ) -> str:
         own = self.collected.alias()
         if value_table:
-            value = Expr(f"{own}.{quote(columns[0].physical)}", columns[0].type)
+            value = Value(f"{own}.{quote(columns[0].physical)}", columns[0].type)
             self.add_range(scope, value_range(alias, value), node)
         else:
             visible = [Column(item.name, item.type, f"{own}.{quote(item.physical)}") for item in columns]
@@ -72,7 +73,7 @@ class SourceCompiler(ExpressionCompiler):
     def _sampled(self, relation: str, sample: ast.Expression | None) -> str:
         if sample is None:
             return relation
-        percent = self.expr(sample, Scope()).value
+        percent = self.expr(sample, Scope()).constant
         if not isinstance(percent, int | float) or not 0 <= percent <= 100:
             self.fail("TABLESAMPLE needs a literal percentage from 0 to 100", sample)
         return f"(SELECT * FROM {relation} USING SAMPLE {percent}% (bernoulli))"
@@ -136,11 +137,11 @@ class SourceCompiler(ExpressionCompiler):
         own = self.collected.alias()
         # Named after the alias, for DuckDB's messages about it.
         column = quote(alias) if alias and alias.lower() != "o" else "v"
-        item = Expr(f"{own}.{column}", value.type.element)
+        item = Value(f"{own}.{column}", value.type.element)
         self.add_range(scope, value_range(alias, item), array)
         scope.orders.append(f"{own}.o")
         if offset:
-            position = Expr(f"{own}.o", INT64)
+            position = Value(f"{own}.o", INT64)
             self.add_range(scope, value_range(offset, position), array)
         rows = (
             f"SELECT unnest(_x) AS {column}, CAST(generate_subscripts(_x, 1) - 1 AS BIGINT) AS o "
@@ -335,7 +336,7 @@ class SourceCompiler(ExpressionCompiler):
                 )
 
 
-def value_range(alias: str, value: Expr) -> Range:
+def value_range(alias: str, value: Value) -> Range:
     """A range whose rows are values: a STRUCT's fields are visible as columns, another value under the alias."""
     if value.type.kind != "STRUCT":
         return Range(alias, [Column(alias, value.type, value.sql)], value)

@@ -4,6 +4,7 @@ from difflib import get_close_matches
 
 from ingestd.formats.errors import not_implemented
 from ingestd.googlesql import ast
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library import (
@@ -21,7 +22,7 @@ from ingestd.localcloud.bigquery.sql.library import (
 )
 from ingestd.localcloud.bigquery.sql.library.registry import REGISTRY
 from ingestd.localcloud.bigquery.sql.library.safe import attempt_call
-from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.names import Scope
 
 _FAMILIES = (aggregates, arrays, conditionals, dates, formats, intervals, jsons, maths, operators, strings, windows)
 
@@ -34,7 +35,7 @@ _UNSUPPORTED_NAMES = frozenset(
 )
 
 
-def call(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def call(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     user = c.session.functions.get(node.name.lower())
     if user is not None:
         return _user_function(c, node, scope)
@@ -61,11 +62,11 @@ def call(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     return attempt_call(c, node, scope, found.handler)
 
 
-def _user_function(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def _user_function(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     function = c.session.functions[node.name.lower()]
     if len(node.args) != len(function.parameters):
         c.fail(f"Number of arguments does not match for function {function.name}", node)
-    values: dict[str, Expr] = {}
+    values: dict[str, Value] = {}
     for item, (name, kind) in zip(node.args, function.parameters, strict=True):
         value = c.expr(item, scope)
         if kind is not None:
@@ -73,7 +74,7 @@ def _user_function(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
             if converted is None:
                 c.fail(f"No matching signature for function {function.name} for argument types: {value.type}", node)
             value = converted
-        values[name.lower()] = Expr(value.sql, value.type)
+        values[name.lower()] = Value(value.sql, value.type)
     inner = type(c)(c.session, function.source, c.collected)
     body = inner.expr(function.body, Scope(values=values))
     if function.returns is not None:
@@ -81,4 +82,4 @@ def _user_function(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         if converted is None:
             c.fail(f"Function {function.name} declared to return {function.returns} but its body has {body.type}", node)
         body = converted
-    return Expr(f"({body.sql})", body.type)
+    return Value(f"({body.sql})", body.type)

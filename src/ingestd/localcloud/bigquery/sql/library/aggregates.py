@@ -14,11 +14,12 @@ from ingestd.googlesql.types import (
     array_of,
     struct_of,
 )
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, function, no_signature, want
 from ingestd.localcloud.bigquery.sql.library.windows import order, over
-from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.names import Scope
 
 
 def _plain(c: ExpressionCompiler, node: ast.Call, *allowed: str) -> None:
@@ -50,39 +51,39 @@ def _aggregate(c: ExpressionCompiler, node: ast.Call, scope: Scope, name: str, a
 
 
 @function("COUNT", kind="aggregate")
-def count_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def count_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT")
     if node.star:
-        return Expr(f"(count(*){over(c, node.over, plain)})", INT64)
+        return Value(f"(count(*){over(c, node.over, plain)})", INT64)
     (value,) = arguments(c, node, plain, 1)
     if node.distinct and value.type.kind in ("JSON", "GEOGRAPHY"):
         c.fail(f"Aggregate functions with DISTINCT cannot be used with arguments of type {value.type.kind}", node)
-    return Expr(f"({_aggregate(c, node, plain, 'count', value.sql)})", INT64)
+    return Value(f"({_aggregate(c, node, plain, 'count', value.sql)})", INT64)
 
 
 @function("COUNTIF", "COUNT_IF", kind="aggregate")
-def countif(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def countif(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT")
     count(c, node, 1)
     condition = c.condition(node.args[0], plain, "COUNTIF argument")
-    return Expr(f"({_aggregate(c, node, plain, 'count', f'CASE WHEN {condition} THEN 1 END')})", INT64)
+    return Value(f"({_aggregate(c, node, plain, 'count', f'CASE WHEN {condition} THEN 1 END')})", INT64)
 
 
 @function("SUM", kind="aggregate")
-def sum_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def sum_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT")
     (value,) = arguments(c, node, plain, 1)
     if not value.type.numeric and value.type is not INTERVAL:
         no_signature(c, node, [value], "SUM(INT64); SUM(FLOAT64); SUM(NUMERIC); SUM(BIGNUMERIC); SUM(INTERVAL)")
     # DuckDB sums integers as 128 bits; back to 64, or an overflow error.
-    return Expr(f"CAST({_aggregate(c, node, plain, 'sum', value.sql)} AS {duckdb_type(value.type)})", value.type)
+    return Value(f"CAST({_aggregate(c, node, plain, 'sum', value.sql)} AS {duckdb_type(value.type)})", value.type)
 
 
 @function("AVG", kind="aggregate")
-def avg(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def avg(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT")
     (value,) = arguments(c, node, plain, 1)
@@ -92,15 +93,15 @@ def avg(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         total = _aggregate(c, node, plain, "sum", value.sql)
         number = f"nullif({_aggregate(c, node, plain, 'count', value.sql)}, 0)"
         name = f"bq_{value.type.kind.lower()}_divide"
-        return Expr(
+        return Value(
             f"{name}(CAST({total} AS {duckdb_type(value.type)}), CAST({number} AS {duckdb_type(value.type)}))",
             value.type,
         )
-    return Expr(f"CAST({_aggregate(c, node, plain, 'avg', value.sql)} AS DOUBLE)", FLOAT64)
+    return Value(f"CAST({_aggregate(c, node, plain, 'avg', value.sql)} AS DOUBLE)", FLOAT64)
 
 
 @function("MIN", "MAX", kind="aggregate")
-def extreme(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def extreme(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT", "HAVING")
     (value,) = arguments(c, node, plain, 1)
@@ -110,48 +111,48 @@ def extreme(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     if value.type is FLOAT64:
         # NaN is the largest value for DuckDB; for GoogleSQL any NaN makes the result NaN.
         nan = f"bool_or(isnan({value.sql})){over(c, node.over, plain)}"
-        return Expr(
+        return Value(
             f"(CASE WHEN {nan} THEN CAST('nan' AS DOUBLE) ELSE {_aggregate(c, node, plain, name, args)} END)", FLOAT64
         )
-    return Expr(f"({_aggregate(c, node, plain, name, args)})", value.type)
+    return Value(f"({_aggregate(c, node, plain, name, args)})", value.type)
 
 
 @function("ANY_VALUE", kind="aggregate")
-def any_value(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def any_value(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "HAVING")
     (value,) = arguments(c, node, plain, 1)
     if node.having is not None:
         by = c.expr(node.having[1], plain)
         name = "arg_max_null" if node.having[0] == "MAX" else "arg_min_null"
-        return Expr(f"({name}({value.sql}, {by.sql}){over(c, node.over, plain)})", value.type)
-    return Expr(f"(any_value({value.sql}){over(c, node.over, plain)})", value.type)
+        return Value(f"({name}({value.sql}, {by.sql}){over(c, node.over, plain)})", value.type)
+    return Value(f"(any_value({value.sql}){over(c, node.over, plain)})", value.type)
 
 
 @function("MAX_BY", "MIN_BY", kind="aggregate")
-def by(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def by(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node)
     value, key = arguments(c, node, plain, 2)
     name = "arg_max_null" if node.name == "MAX_BY" else "arg_min_null"
-    return Expr(f"({name}({value.sql}, {key.sql}){over(c, node.over, plain)})", value.type)
+    return Value(f"({name}({value.sql}, {key.sql}){over(c, node.over, plain)})", value.type)
 
 
 @function("LOGICAL_AND", "LOGICAL_OR", kind="aggregate")
-def logical(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def logical(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node)
     (value,) = arguments(c, node, plain, 1)
     name = "bool_and" if node.name == "LOGICAL_AND" else "bool_or"
-    return Expr(f"({name}({want(c, node, value, BOOL).sql}){over(c, node.over, plain)})", BOOL)
+    return Value(f"({name}({want(c, node, value, BOOL).sql}){over(c, node.over, plain)})", BOOL)
 
 
 @function("BIT_AND", "BIT_OR", "BIT_XOR", kind="aggregate")
-def bits(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def bits(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT")
     (value,) = arguments(c, node, plain, 1)
-    return Expr(f"({_aggregate(c, node, plain, node.name.lower(), want(c, node, value, INT64).sql)})", INT64)
+    return Value(f"({_aggregate(c, node, plain, node.name.lower(), want(c, node, value, INT64).sql)})", INT64)
 
 
 _STATISTICS = {
@@ -161,20 +162,20 @@ _STATISTICS = {
 
 
 @function(*_STATISTICS, kind="aggregate")
-def statistic(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def statistic(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT")
     (value,) = arguments(c, node, plain, 1)
     number = want(c, node, value, FLOAT64)
-    return Expr(f"({_aggregate(c, node, plain, _STATISTICS[node.name], number.sql)})", FLOAT64)
+    return Value(f"({_aggregate(c, node, plain, _STATISTICS[node.name], number.sql)})", FLOAT64)
 
 
 @function("CORR", "COVAR_POP", "COVAR_SAMP", kind="aggregate")
-def correlation(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def correlation(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT")
     pair = ", ".join(want(c, node, value, FLOAT64).sql for value in arguments(c, node, plain, 2))
-    return Expr(f"({_aggregate(c, node, plain, node.name.lower(), pair)})", FLOAT64)
+    return Value(f"({_aggregate(c, node, plain, node.name.lower(), pair)})", FLOAT64)
 
 
 def _list(c: ExpressionCompiler, node: ast.Call, scope: Scope, value: str, *, skip_nulls: bool) -> str:
@@ -189,27 +190,27 @@ def _list(c: ExpressionCompiler, node: ast.Call, scope: Scope, value: str, *, sk
 
 
 @function("ARRAY_AGG", kind="aggregate")
-def array_agg(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def array_agg(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT", "ORDER BY", "LIMIT", "NULLS")
     (value,) = arguments(c, node, plain, 1)
     if value.type.kind == "ARRAY":
         c.fail("The argument to ARRAY_AGG must not be an array type but was " + str(value.type), node)
-    return Expr(f"({_list(c, node, plain, value.sql, skip_nulls=node.nulls == 'IGNORE')})", array_of(value.type))
+    return Value(f"({_list(c, node, plain, value.sql, skip_nulls=node.nulls == 'IGNORE')})", array_of(value.type))
 
 
 @function("ARRAY_CONCAT_AGG", kind="aggregate")
-def array_concat_agg(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def array_concat_agg(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "ORDER BY", "LIMIT")
     (value,) = arguments(c, node, plain, 1)
     if value.type.kind != "ARRAY":
         no_signature(c, node, [value])
-    return Expr(f"flatten({_list(c, node, plain, value.sql, skip_nulls=True)})", value.type)
+    return Value(f"flatten({_list(c, node, plain, value.sql, skip_nulls=True)})", value.type)
 
 
 @function("STRING_AGG", kind="aggregate")
-def string_agg(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def string_agg(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT", "ORDER BY", "LIMIT")
     args = arguments(c, node, plain, 1, 2)
@@ -217,37 +218,37 @@ def string_agg(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         raise not_implemented("STRING_AGG of BYTES")
     value = want(c, node, args[0], STRING)
     delimiter = want(c, node, args[1], STRING).sql if len(args) == 2 else "','"
-    return Expr(f"array_to_string({_list(c, node, plain, value.sql, skip_nulls=True)}, {delimiter})", STRING)
+    return Value(f"array_to_string({_list(c, node, plain, value.sql, skip_nulls=True)}, {delimiter})", STRING)
 
 
 @function("APPROX_COUNT_DISTINCT", kind="aggregate")
-def approx_count_distinct(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def approx_count_distinct(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     """Exact: within any approximation's bounds."""
     plain = scope.without_aliases()
     _plain(c, node)
     (value,) = arguments(c, node, plain, 1)
-    return Expr(f"(count(DISTINCT {value.sql}){over(c, node.over, plain)})", INT64)
+    return Value(f"(count(DISTINCT {value.sql}){over(c, node.over, plain)})", INT64)
 
 
 @function("APPROX_QUANTILES", kind="aggregate")
-def approx_quantiles(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def approx_quantiles(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT", "NULLS")
     value, parts = arguments(c, node, plain, 2)
-    if not isinstance(parts.value, int) or parts.value <= 0:
+    if not isinstance(parts.constant, int) or parts.constant <= 0:
         c.fail("The second argument of APPROX_QUANTILES must be a positive integer literal", node)
-    positions = ", ".join(repr(index / parts.value) for index in range(parts.value + 1))
+    positions = ", ".join(repr(index / parts.constant) for index in range(parts.constant + 1))
     sql = _aggregate(c, node, plain, "quantile_disc", f"{value.sql}, [{positions}]")
-    return Expr(f"({sql})", array_of(value.type))
+    return Value(f"({sql})", array_of(value.type))
 
 
 @function("APPROX_TOP_COUNT", kind="aggregate")
-def approx_top_count(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def approx_top_count(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node)
     value, number = arguments(c, node, plain, 2)
     kind = array_of(struct_of((("value", value.type), ("count", INT64))))
-    return Expr(f"bq_top_count(histogram({value.sql}), {want(c, node, number, INT64).sql})", kind)
+    return Value(f"bq_top_count(histogram({value.sql}), {want(c, node, number, INT64).sql})", kind)
 
 
 @function(
@@ -258,11 +259,11 @@ def approx_top_count(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Exp
     "HLL_COUNT.MERGE_PARTIAL",
     kind="aggregate",
 )
-def sketches(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def sketches(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     raise not_implemented(node.name)
 
 
 @function("GROUPING", kind="aggregate")
-def grouping(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def grouping(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     (value,) = arguments(c, node, scope.without_aliases(), 1)
-    return Expr(f"CAST(grouping({value.sql}) AS BIGINT)", INT64)
+    return Value(f"CAST(grouping({value.sql}) AS BIGINT)", INT64)

@@ -2,19 +2,20 @@
 
 from ingestd.googlesql import ast
 from ingestd.googlesql.types import BOOL, BYTES, DATE, DATETIME, FLOAT64, INT64, STRING, TIMESTAMP, SqlType, array_of
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import cast, string_sql
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler, numbers_of
 from ingestd.localcloud.bigquery.sql.library.dates import ADDABLE, TIME_PARTS
 from ingestd.localcloud.bigquery.sql.library.intervals import add
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, function, no_signature, want
-from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.names import Scope
 
 _UNORDERED = frozenset(["STRUCT", "ARRAY", "JSON", "GEOGRAPHY", "RANGE"])
 LIMIT = 1_048_575  # BigQuery refuses larger generated arrays
 
 
-def _array(c: ExpressionCompiler, node: ast.Call, value: Expr) -> tuple[Expr, SqlType]:
+def _array(c: ExpressionCompiler, node: ast.Call, value: Value) -> tuple[Value, SqlType]:
     if value.null:
         value = cast(value, array_of(INT64))
     if value.type.kind != "ARRAY" or value.type.element is None:
@@ -24,41 +25,41 @@ def _array(c: ExpressionCompiler, node: ast.Call, value: Expr) -> tuple[Expr, Sq
 
 
 @function("ARRAY_LENGTH")
-def length(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def length(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     value, _ = _array(c, node, arguments(c, node, scope, 1)[0])
-    return Expr(f"CAST(len({value.sql}) AS BIGINT)", INT64)
+    return Value(f"CAST(len({value.sql}) AS BIGINT)", INT64)
 
 
 @function("ARRAY_REVERSE")
-def reverse(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def reverse(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     value, _ = _array(c, node, arguments(c, node, scope, 1)[0])
-    return Expr(f"list_reverse({value.sql})", value.type)
+    return Value(f"list_reverse({value.sql})", value.type)
 
 
 @function("ARRAY_CONCAT")
-def concat(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def concat(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = [_array(c, node, value)[0] if not value.null else value for value in arguments(c, node, scope, 1, 1000)]
     kind, converted = c.common(args, "function ARRAY_CONCAT", node)
     if len(converted) == 1:
         return converted[0]
     missing = " OR ".join(f"{item.sql} IS NULL" for item in converted)
     joined = " || ".join(item.sql for item in converted)
-    return Expr(f"(CASE WHEN {missing} THEN NULL ELSE {joined} END)", kind)
+    return Value(f"(CASE WHEN {missing} THEN NULL ELSE {joined} END)", kind)
 
 
 @function("ARRAY_TO_STRING")
-def to_string(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def to_string(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 2, 3)
     value, element = _array(c, node, args[0])
     if element is BYTES:
         text = f"list_transform({value.sql}, lambda _e: decode(_e))"
         parts = [want(c, node, item, BYTES).sql for item in args[1:]]
         body = _join(text, *(f"decode({part})" for part in parts))
-        return Expr(f"encode({body})", BYTES)
+        return Value(f"encode({body})", BYTES)
     if element is not STRING and value.members != ():
-        text_item = cast(Expr("_e", element), STRING)
-        value = Expr(f"list_transform({value.sql}, lambda _e: {text_item.sql})", array_of(STRING))
-    return Expr(_join(value.sql, *(want(c, node, item, STRING).sql for item in args[1:])), STRING)
+        text_item = cast(Value("_e", element), STRING)
+        value = Value(f"list_transform({value.sql}, lambda _e: {text_item.sql})", array_of(STRING))
+    return Value(_join(value.sql, *(want(c, node, item, STRING).sql for item in args[1:])), STRING)
 
 
 def _join(array: str, delimiter: str, missing: str | None = None) -> str:
@@ -73,74 +74,74 @@ def _join(array: str, delimiter: str, missing: str | None = None) -> str:
 
 
 @function("ARRAY_FIRST", "ARRAY_LAST")
-def end(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def end(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     value, element = _array(c, node, arguments(c, node, scope, 1)[0])
     at = "1" if node.name == "ARRAY_FIRST" else "-1"
     error = f"CAST(bq_error('{node.name} cannot get the first element of an empty array') AS {duckdb_type(element)})"
-    return Expr(f"(CASE WHEN len({value.sql}) = 0 THEN {error} ELSE {value.sql}[{at}] END)", element)
+    return Value(f"(CASE WHEN len({value.sql}) = 0 THEN {error} ELSE {value.sql}[{at}] END)", element)
 
 
 @function("ARRAY_SLICE")
-def slice_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def slice_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 3)
     value, _ = _array(c, node, args[0])
     x = value.sql
     start, finish = (want(c, node, item, INT64).sql for item in args[1:])
     first = f"(CASE WHEN {start} < 0 THEN greatest(len({x}) + {start}, 0) ELSE {start} END + 1)"
     last = f"(CASE WHEN {finish} < 0 THEN len({x}) + {finish} ELSE {finish} END + 1)"
-    return Expr(f"(CASE WHEN {last} < {first} THEN [] ELSE {x}[{first}:{last}] END)", value.type)
+    return Value(f"(CASE WHEN {last} < {first} THEN [] ELSE {x}[{first}:{last}] END)", value.type)
 
 
 @function("ARRAY_IS_DISTINCT")
-def is_distinct(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def is_distinct(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     value, _ = _array(c, node, arguments(c, node, scope, 1)[0])
     x = value.sql
     nulls = f"len(list_filter({x}, lambda _e: _e IS NULL))"
-    return Expr(f"(len({x}) - {nulls} = len(list_distinct({x})) AND {nulls} <= 1)", BOOL)
+    return Value(f"(len({x}) - {nulls} = len(list_distinct({x})) AND {nulls} <= 1)", BOOL)
 
 
 @function("ARRAY_INCLUDES")
-def includes(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def includes(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     count(c, node, 2)
     value, element = _array(c, node, c.expr(node.args[0], scope))
     if isinstance(node.args[1], ast.Lambda):
         body = _lambda(c, node.args[1], scope, element, BOOL)
-        return Expr(f"(len(list_filter({value.sql}, {body.sql})) > 0)", BOOL)
+        return Value(f"(len(list_filter({value.sql}, {body.sql})) > 0)", BOOL)
     wanted = want(c, node, c.expr(node.args[1], scope), element)
     missing = f"{value.sql} IS NULL OR {wanted.sql} IS NULL"
     found = f"coalesce(list_contains({numbers_of(value)}, {wanted.sql}), FALSE)"
-    return Expr(f"(CASE WHEN {missing} THEN NULL ELSE {found} END)", BOOL)
+    return Value(f"(CASE WHEN {missing} THEN NULL ELSE {found} END)", BOOL)
 
 
-def _lambda(c: ExpressionCompiler, node: ast.Lambda, scope: Scope, element: SqlType, wanted: SqlType | None) -> Expr:
+def _lambda(c: ExpressionCompiler, node: ast.Lambda, scope: Scope, element: SqlType, wanted: SqlType | None) -> Value:
     name = f"_l{c.collected.alias()}"
-    values = {node.names[0].lower(): Expr(name, element)}
+    values = {node.names[0].lower(): Value(name, element)}
     names = name
     if len(node.names) == 2:
         index = f"_i{c.collected.alias()}"
-        values[node.names[1].lower()] = Expr(f"({index} - 1)", INT64)
+        values[node.names[1].lower()] = Value(f"({index} - 1)", INT64)
         names = f"{name}, {index}"
     body = c.expr(node.body, Scope(parent=scope, values=values))
     if wanted is not None:
         body = c.must(body, wanted, node)
-    return Expr(f"lambda {names}: {body.sql}", body.type)
+    return Value(f"lambda {names}: {body.sql}", body.type)
 
 
 @function("ARRAY_FILTER", "ARRAY_TRANSFORM")
-def higher_order(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def higher_order(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     count(c, node, 2)
     value, element = _array(c, node, c.expr(node.args[0], scope))
     if not isinstance(node.args[1], ast.Lambda):
         c.fail(f"{node.name} needs a lambda", node)
     if node.name == "ARRAY_FILTER":
         body = _lambda(c, node.args[1], scope, element, BOOL)
-        return Expr(f"list_filter({value.sql}, {body.sql})", value.type)
+        return Value(f"list_filter({value.sql}, {body.sql})", value.type)
     body = _lambda(c, node.args[1], scope, element, None)
-    return Expr(f"list_transform({value.sql}, {body.sql})", array_of(body.type))
+    return Value(f"list_transform({value.sql}, {body.sql})", array_of(body.type))
 
 
 @function("GENERATE_ARRAY")
-def generate(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def generate(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 2, 3)
     kind, bounds = c.common(args, "function GENERATE_ARRAY", node)
     if not kind.numeric:
@@ -157,7 +158,7 @@ def generate(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         item = f"CAST({start} + _e * {step} AS {duckdb_type(kind)})"
         body = f"list_transform(generate_series(0, {steps}), lambda _e: {item})"
     missing = f"{start} IS NULL OR {stop} IS NULL OR {step} IS NULL"
-    return Expr(
+    return Value(
         f"(CASE WHEN {missing} THEN NULL WHEN {step} = 0 THEN {zero} WHEN {large} THEN {_too_large(kind)} "
         f"ELSE {body} END)",
         array_of(kind),
@@ -175,12 +176,12 @@ def _too_large(kind: SqlType) -> str:
 
 
 @function("GENERATE_DATE_ARRAY", "GENERATE_TIMESTAMP_ARRAY", "GENERATE_DATETIME_ARRAY")
-def generate_dates(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def generate_dates(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     count(c, node, 2, 3)
     kind = {"DATE": DATE, "TIMESTAMP": TIMESTAMP, "DATETIME": DATETIME}[node.name.split("_")[1]]
     start, stop = (want(c, node, c.expr(item, scope), kind) for item in node.args[:2])
     step, written_part, count_sql = "to_days(1)", "DAY", "1"
-    amount: Expr | None = None
+    amount: Value | None = None
     if len(node.args) == 3:
         written = node.args[2]
         if not isinstance(written, ast.IntervalValue):
@@ -202,7 +203,7 @@ def generate_dates(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         zero = (
             f" WHEN {amount.sql} = 0 THEN CAST(bq_error('Sequence step cannot be 0.') AS {duckdb_type(array_of(kind))})"
         )
-    return Expr(
+    return Value(
         f"(CASE WHEN {missing} THEN NULL{zero} WHEN {large} THEN {_too_large(kind)} ELSE {listed} END)", array_of(kind)
     )
 
@@ -214,7 +215,7 @@ def _shortest(part: str) -> int:
 
 
 @function("ARRAY_SUM", "ARRAY_AVG", "ARRAY_MIN", "ARRAY_MAX")
-def fold(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def fold(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     value, element = _array(c, node, arguments(c, node, scope, 1)[0])
     name = node.name.removeprefix("ARRAY_").lower()
     if element.kind in _UNORDERED or (name in ("sum", "avg") and not element.numeric):
@@ -224,4 +225,4 @@ def fold(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     if kind is FLOAT64 and name in ("min", "max"):  # any NaN makes the result NaN
         nan = f"list_has_any(list_transform({value.sql}, lambda _e: isnan(_e)), [TRUE])"
         found = f"CASE WHEN {nan} THEN CAST('nan' AS DOUBLE) ELSE {found} END"
-    return Expr(f"CAST({found} AS {duckdb_type(kind)})", kind)
+    return Value(f"CAST({found} AS {duckdb_type(kind)})", kind)

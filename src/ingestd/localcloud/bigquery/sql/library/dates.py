@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from ingestd.googlesql import ast
 from ingestd.googlesql.types import DATE, DATETIME, INT64, INTERVAL, JSON, STRING, TIME, TIMESTAMP, SqlType
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, literal, string_sql
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
@@ -22,7 +23,7 @@ from ingestd.localcloud.bigquery.sql.library.registry import (
     no_signature,
     want,
 )
-from ingestd.localcloud.bigquery.sql.names import Expr, Scope, ranged
+from ingestd.localcloud.bigquery.sql.names import Scope, ranged
 from ingestd.localcloud.bigquery.sql.reading import mistake
 from ingestd.localcloud.bigquery.sql.runtime import civil
 
@@ -52,7 +53,7 @@ def part_of(c: ExpressionCompiler, node: ast.Expression) -> tuple[str, int]:
     raise mistake(c.source, "A valid date part name is required", node.pos)
 
 
-def zone_sql(c: ExpressionCompiler, zone: Expr | None) -> str:
+def zone_sql(c: ExpressionCompiler, zone: Value | None) -> str:
     if zone is None:
         return "'UTC'"
     text = constant_text(zone)
@@ -64,20 +65,20 @@ def zone_sql(c: ExpressionCompiler, zone: Expr | None) -> str:
         c.fail(str(error), 0)
 
 
-def _civil(value: Expr, zone: str = "'UTC'") -> str:
+def _civil(value: Value, zone: str = "'UTC'") -> str:
     """A DuckDB TIMESTAMP with the local time of a DATE, DATETIME or TIMESTAMP."""
     if value.type is TIMESTAMP:
         return f"({value.sql} AT TIME ZONE {zone})"
     return f"CAST({value.sql} AS TIMESTAMP)" if value.type is DATE else value.sql
 
 
-def _back(sql: str, kind: SqlType, zone: str = "'UTC'") -> Expr:
+def _back(sql: str, kind: SqlType, zone: str = "'UTC'") -> Value:
     if kind is TIMESTAMP:
-        return Expr(f"({sql} AT TIME ZONE {zone})", TIMESTAMP)
-    return Expr(f"CAST({sql} AS DATE)" if kind is DATE else sql, kind)
+        return Value(f"({sql} AT TIME ZONE {zone})", TIMESTAMP)
+    return Value(f"CAST({sql} AS DATE)" if kind is DATE else sql, kind)
 
 
-def _temporal(c: ExpressionCompiler, node: ast.Call, value: Expr, family: str) -> Expr:
+def _temporal(c: ExpressionCompiler, node: ast.Call, value: Value, family: str) -> Value:
     """The argument of a family's function: literals take the family's type, other temporal types stay what they are."""
     if value.type in (DATE, DATETIME, TIMESTAMP, TIME) and (value.type is TIME) == (family == "TIME"):
         return value
@@ -89,26 +90,26 @@ def _temporal(c: ExpressionCompiler, node: ast.Call, value: Expr, family: str) -
 
 
 @function("CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_DATETIME", "CURRENT_TIME")
-def current(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def current(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 0, 0 if node.name == "CURRENT_TIMESTAMP" else 1)
     now = literal(c.session.now.astimezone(UTC), TIMESTAMP)
     if node.name == "CURRENT_TIMESTAMP":
-        return Expr(now.sql, TIMESTAMP)
+        return Value(now.sql, TIMESTAMP)
     local = f"({now.sql} AT TIME ZONE {zone_sql(c, args[0] if args else None)})"
     kind = _FAMILY[node.name.removeprefix("CURRENT_")]
-    return Expr(local if kind is DATETIME else f"CAST({local} AS {duckdb_type(kind)})", kind)
+    return Value(local if kind is DATETIME else f"CAST({local} AS {duckdb_type(kind)})", kind)
 
 
 @function("DATE")
-def date(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def date(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 1, 3)
     if len(args) == 3:
         year, month, day = (want(c, node, item, INT64).sql for item in args)
-        return Expr(f"make_date({year}, {month}, {day})", DATE)
+        return Value(f"make_date({year}, {month}, {day})", DATE)
     value = args[0]
     if len(args) == 2:
         value = want(c, node, value, TIMESTAMP)
-        return Expr(f"CAST({_civil(value, zone_sql(c, want(c, node, args[1], STRING)))} AS DATE)", DATE)
+        return Value(f"CAST({_civil(value, zone_sql(c, want(c, node, args[1], STRING)))} AS DATE)", DATE)
     if value.type in (DATE, DATETIME, TIMESTAMP):
         return cast(value, DATE)
     if value.type is STRING:
@@ -127,18 +128,18 @@ def _clock(numbers: Sequence[str], made: str, kind: SqlType) -> str:
 
 
 @function("DATETIME")
-def datetime_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def datetime_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 1, 6)
     if len(args) == 6:
         numbers = [want(c, node, item, INT64).sql for item in args]
         made = f"make_timestamp({', '.join(numbers[:5])}, CAST({numbers[5]} AS DOUBLE))"
-        return Expr(_clock(numbers[3:], made, DATETIME), DATETIME)
+        return Value(_clock(numbers[3:], made, DATETIME), DATETIME)
     if len(args) == 2 and (args[0].type is DATE or (coerce(args[1], TIME) is not None and args[1].type is not STRING)):
         day, clock = want(c, node, args[0], DATE), want(c, node, args[1], TIME)
-        return Expr(f"({day.sql} + {clock.sql})", DATETIME)
+        return Value(f"({day.sql} + {clock.sql})", DATETIME)
     value = args[0]
     if len(args) == 2:
-        return Expr(_civil(want(c, node, value, TIMESTAMP), zone_sql(c, want(c, node, args[1], STRING))), DATETIME)
+        return Value(_civil(want(c, node, value, TIMESTAMP), zone_sql(c, want(c, node, args[1], STRING))), DATETIME)
     if len(args) == 1 and (value.type in (DATE, DATETIME, TIMESTAMP, STRING) or value.null):
         return cast(value, DATETIME)
     no_signature(c, node, args)
@@ -146,14 +147,14 @@ def datetime_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
 
 
 @function("TIME")
-def time_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def time_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 1, 3)
     if len(args) == 3:
         hour, minute, second = numbers = [want(c, node, item, INT64).sql for item in args]
-        return Expr(_clock(numbers, f"make_time({hour}, {minute}, CAST({second} AS DOUBLE))", TIME), TIME)
+        return Value(_clock(numbers, f"make_time({hour}, {minute}, CAST({second} AS DOUBLE))", TIME), TIME)
     if len(args) == 2:
         value = want(c, node, args[0], TIMESTAMP)
-        return Expr(f"CAST({_civil(value, zone_sql(c, want(c, node, args[1], STRING)))} AS TIME)", TIME)
+        return Value(f"CAST({_civil(value, zone_sql(c, want(c, node, args[1], STRING)))} AS TIME)", TIME)
     if args[0].type in (DATETIME, TIMESTAMP, TIME) or args[0].null:
         return cast(args[0], TIME)
     no_signature(c, node, args)
@@ -161,17 +162,17 @@ def time_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
 
 
 @function("TIMESTAMP")
-def timestamp(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def timestamp(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 1, 2)
     value = args[0]
     zone = want(c, node, args[1], STRING) if len(args) == 2 else None
     if value.type is STRING:
         if zone is not None:  # text with a zone of its own is refused
-            return Expr(f"bq_civil_to_timestamp(bq_string_to_datetime({value.sql}), {zone.sql})", TIMESTAMP)
-        return Expr(f"bq_string_to_timestamp({value.sql}, 'UTC')", TIMESTAMP)
+            return Value(f"bq_civil_to_timestamp(bq_string_to_datetime({value.sql}), {zone.sql})", TIMESTAMP)
+        return Value(f"bq_string_to_timestamp({value.sql}, 'UTC')", TIMESTAMP)
     if value.type in (DATE, DATETIME):
         if zone is not None:
-            return Expr(f"bq_civil_to_timestamp({_civil(value)}, {zone.sql})", TIMESTAMP)
+            return Value(f"bq_civil_to_timestamp({_civil(value)}, {zone.sql})", TIMESTAMP)
         return _back(_civil(value), TIMESTAMP)
     if (value.type is TIMESTAMP or value.null) and zone is None:
         return cast(value, TIMESTAMP)
@@ -179,12 +180,12 @@ def timestamp(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     raise AssertionError
 
 
-def _add(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def _add(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     moved = _moved(c, node, scope)
     return cast(moved, DATETIME) if moved.type is DATE and not node.name.startswith("DATE_") else moved
 
 
-def _moved(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def _moved(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     family, direction = node.name.rsplit("_", 1)
     sign = "+" if direction == "ADD" else "-"
     count(c, node, 2)
@@ -193,7 +194,7 @@ def _moved(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     if not isinstance(written, ast.IntervalValue):
         if family == "DATE" and value.type is DATE:
             whole = want(c, node, c.expr(written, scope), INT64)
-            return ranged(Expr(f"CAST({value.sql} {sign} CAST({whole.sql} AS INTEGER) AS DATE)", DATE))
+            return ranged(Value(f"CAST({value.sql} {sign} CAST({whole.sql} AS INTEGER) AS DATE)", DATE))
         c.fail(f"{node.name} needs an INTERVAL", node)
     if written.part not in ADDABLE[value.type.kind]:
         c.fail(
@@ -201,18 +202,18 @@ def _moved(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         )
     amount = c.expr(written.value, scope)
     number = coerce(amount, INT64)
-    if number is None and isinstance(amount.value, str) and amount.literal:
-        number = cast(Expr(amount.sql, STRING), INT64)
+    if number is None and isinstance(amount.constant, str) and amount.literal:
+        number = cast(Value(amount.sql, STRING), INT64)
     if number is None:
         c.fail(f"Interval value must be coercible to INT64 type but was {amount.type}", written)
     if value.type is TIMESTAMP:
         unit = TIME_PARTS.get(written.part, 86_400_000_000)
-        return ranged(Expr(f"({value.sql} {sign} to_microseconds({number.sql} * {unit}))", TIMESTAMP))
+        return ranged(Value(f"({value.sql} {sign} to_microseconds({number.sql} * {unit}))", TIMESTAMP))
     if value.type is DATE and written.part in ("DAY", "WEEK"):
         days = number.sql if written.part == "DAY" else f"({number.sql} * 7)"
-        return ranged(Expr(f"CAST({value.sql} {sign} CAST({days} AS INTEGER) AS DATE)", DATE))
+        return ranged(Value(f"CAST({value.sql} {sign} CAST({days} AS INTEGER) AS DATE)", DATE))
     moved = f"({value.sql} {sign} {add(number, written.part)})"
-    return ranged(Expr(f"CAST({moved} AS {duckdb_type(value.type)})", value.type))
+    return ranged(Value(f"CAST({moved} AS {duckdb_type(value.type)})", value.type))
 
 
 for _name in ("DATE", "DATETIME", "TIME", "TIMESTAMP"):
@@ -220,10 +221,10 @@ for _name in ("DATE", "DATETIME", "TIME", "TIMESTAMP"):
 
 
 @function("ADD_MONTHS")
-def add_months(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def add_months(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     value, months = arguments(c, node, scope, 2)
     kind = _temporal(c, node, value, "DATE")
-    return Expr(
+    return Value(
         f"CAST({kind.sql} + {add(want(c, node, months, INT64), 'MONTH')} AS {duckdb_type(kind.type)})", kind.type
     )
 
@@ -240,7 +241,7 @@ def _date_diff(end: str, start: str, part: str, shift: int) -> str | None:
 
 
 @function("DATE_DIFF", "DATETIME_DIFF", "TIMESTAMP_DIFF", "TIME_DIFF")
-def diff(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def diff(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     count(c, node, 3)
     family = node.name.removesuffix("_DIFF")
     end, start = (_temporal(c, node, c.expr(item, scope), family) for item in node.args[:2])
@@ -253,16 +254,16 @@ def diff(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     if kind is TIMESTAMP:
         unit = TIME_PARTS.get(part) or (86_400_000_000 if part == "DAY" else None)
         if unit is not None:
-            return Expr(f"((epoch_us({end.sql}) - epoch_us({start.sql})) // {unit})", INT64)
+            return Value(f"((epoch_us({end.sql}) - epoch_us({start.sql})) // {unit})", INT64)
         if family == "TIMESTAMP":
             c.fail(f"TIMESTAMP_DIFF does not support the {part} date part", node.args[2])
     if part in TIME_PARTS and kind in (DATETIME, TIME):
-        return Expr(f"date_diff('{part.lower()}', {start.sql}, {end.sql})", INT64)
+        return Value(f"date_diff('{part.lower()}', {start.sql}, {end.sql})", INT64)
     days = [f"CAST({_civil(item)} AS DATE)" for item in (end, start)] if kind is not DATE else [end.sql, start.sql]
     sql = _date_diff(days[0], days[1], part, shift) if kind is not TIME else None
     if sql is None:
         c.fail(f"{node.name} does not support the {part} date part", node.args[2])
-    return Expr(sql, INT64)
+    return Value(sql, INT64)
 
 
 def _truncate(local: str, part: str, shift: int) -> str | None:
@@ -281,7 +282,7 @@ def _truncate(local: str, part: str, shift: int) -> str | None:
 
 
 @function("DATE_TRUNC", "DATETIME_TRUNC", "TIMESTAMP_TRUNC")
-def trunc(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def trunc(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     count(c, node, 2, 3)
     family = node.name.removesuffix("_TRUNC")
     value = _temporal(c, node, c.expr(node.args[0], scope), family)
@@ -304,18 +305,18 @@ def trunc(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
 
 
 @function("TIME_TRUNC")
-def time_trunc(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def time_trunc(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     count(c, node, 2)
     value = want(c, node, c.expr(node.args[0], scope), TIME)
     part, _ = part_of(c, node.args[1])
     if part not in TIME_PARTS:
         c.fail(f"TIME_TRUNC does not support the {part} date part", node.args[1])
     sql = f"date_trunc('{part.lower()}', DATE '1970-01-01' + {value.sql})"
-    return Expr(f"CAST({sql} AS TIME)", TIME)
+    return Value(f"CAST({sql} AS TIME)", TIME)
 
 
 @function("LAST_DAY")
-def last_day(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def last_day(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     count(c, node, 1, 2)
     value = _temporal(c, node, c.expr(node.args[0], scope), "DATE")
     if value.type is TIMESTAMP:
@@ -332,10 +333,10 @@ def last_day(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     }.get(part)
     if sql is None:
         c.fail(f"LAST_DAY does not support the {part} date part", node.args[1])
-    return Expr(f"CAST({sql} AS DATE)", DATE)
+    return Value(f"CAST({sql} AS DATE)", DATE)
 
 
-def extract(c: ExpressionCompiler, node: ast.Extract, scope: Scope) -> Expr:
+def extract(c: ExpressionCompiler, node: ast.Extract, scope: Scope) -> Value:
     part, shift = part_of(c, node.part)
     value = c.expr(node.value, scope)
     if value.type is INTERVAL:
@@ -351,7 +352,7 @@ def extract(c: ExpressionCompiler, node: ast.Extract, scope: Scope) -> Expr:
     sql, kind = _extract_part(part, local, shift, value.type)
     if sql is None:
         c.fail(f"EXTRACT from {value.type} does not support the {part} date part", node)
-    return Expr(sql, kind)
+    return Value(sql, kind)
 
 
 def _extract_part(part: str, x: str, shift: int, kind: SqlType) -> tuple[str | None, SqlType]:
@@ -388,7 +389,7 @@ def _extract_part(part: str, x: str, shift: int, kind: SqlType) -> tuple[str | N
     return None, INT64
 
 
-def _extract_interval(c: ExpressionCompiler, node: ast.Extract, value: Expr, part: str) -> Expr:
+def _extract_interval(c: ExpressionCompiler, node: ast.Extract, value: Value, part: str) -> Value:
     x = value.sql
     sql = {
         "YEAR": f"(bq_interval_months({x}) // 12)",
@@ -402,7 +403,7 @@ def _extract_interval(c: ExpressionCompiler, node: ast.Extract, value: Expr, par
     }.get(part)
     if sql is None:
         c.fail(f"EXTRACT from INTERVAL does not support the {part} date part", node)
-    return Expr(f"CAST({sql} AS BIGINT)", INT64)
+    return Value(f"CAST({sql} AS BIGINT)", INT64)
 
 
 # Elements that DuckDB's strftime writes the same way.
@@ -425,7 +426,7 @@ def _native_pattern(pattern: str) -> str | None:
 
 
 @function("FORMAT_DATE", "FORMAT_DATETIME", "FORMAT_TIMESTAMP", "FORMAT_TIME")
-def format_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def format_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     family = node.name.removeprefix("FORMAT_")
     args = arguments(c, node, scope, 2, 3 if family == "TIMESTAMP" else 2)
     pattern = want(c, node, args[0], STRING)
@@ -440,17 +441,17 @@ def format_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         except ValueError as error:
             c.fail(str(error), node)
     else:
-        pattern = Expr(f"bq_escape_format({pattern.sql}, '{kind}')", STRING)
+        pattern = Value(f"bq_escape_format({pattern.sql}, '{kind}')", STRING)
     zone = want(c, node, args[2], STRING) if len(args) == 3 else None
     native = _native_pattern(text) if text is not None else None
     if value.type is TIME:
-        return Expr(f"bq_format_time({pattern.sql}, {value.sql})", STRING)
+        return Value(f"bq_format_time({pattern.sql}, {value.sql})", STRING)
     if native is not None:
-        return Expr(f"strftime({_civil(value, zone_sql(c, zone))}, {string_sql(native)})", STRING)
+        return Value(f"strftime({_civil(value, zone_sql(c, zone))}, {string_sql(native)})", STRING)
     if value.type is TIMESTAMP:
         where = zone.sql if zone is not None else "'UTC'"
-        return Expr(f"bq_format_timestamp({pattern.sql}, {value.sql}, {where})", STRING)
-    return Expr(f"bq_format_datetime({pattern.sql}, {_civil(value)})", STRING)
+        return Value(f"bq_format_timestamp({pattern.sql}, {value.sql}, {where})", STRING)
+    return Value(f"bq_format_datetime({pattern.sql}, {_civil(value)})", STRING)
 
 
 define("PARSE_DATE", "STRING STRING", "DATE", "bq_parse_date({0}, {1})")
@@ -464,7 +465,7 @@ define("UNIX_MICROS", "TIMESTAMP", "INT64", "epoch_us({0})")
 define("UNIX_DATE", "DATE", "INT64", "date_diff('day', DATE '1970-01-01', {0})")
 define(
     "DATE_FROM_UNIX_DATE", "INT64", "DATE",
-    ranged(Expr("CAST(DATE '1970-01-01' + CAST({0} AS INTEGER) AS DATE)", DATE)).sql,
+    ranged(Value("CAST(DATE '1970-01-01' + CAST({0} AS INTEGER) AS DATE)", DATE)).sql,
 )  # fmt: skip
 define("TIMESTAMP_SECONDS", "INT64", "TIMESTAMP", "make_timestamptz({0} * 1000000)")
 define("TIMESTAMP_MILLIS", "INT64", "TIMESTAMP", "make_timestamptz({0} * 1000)")
@@ -472,14 +473,14 @@ define("TIMESTAMP_MICROS", "INT64", "TIMESTAMP", "make_timestamptz({0})")
 
 
 @function("STRING")
-def string(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def string(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 1, 2)
     value = args[0]
     if value.type is JSON and len(args) == 1:
-        return Expr(f"bq_json_to_string({value.sql})", STRING)
+        return Value(f"bq_json_to_string({value.sql})", STRING)
     if len(args) == 2:
         moment = want(c, node, value, TIMESTAMP)
-        return Expr(f"bq_timestamp_in_zone({moment.sql}, {want(c, node, args[1], STRING).sql})", STRING)
+        return Value(f"bq_timestamp_in_zone({moment.sql}, {want(c, node, args[1], STRING).sql})", STRING)
     if value.type in (DATE, DATETIME, TIME, TIMESTAMP):
         return cast(value, STRING)
     no_signature(c, node, args)

@@ -17,12 +17,13 @@ from ingestd.googlesql.types import (
     TIMESTAMP,
     SqlType,
 )
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, string_sql
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, constant_text, function
 from ingestd.localcloud.bigquery.sql.library.safe import attempt
-from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.names import Scope
 from ingestd.localcloud.bigquery.sql.reading import mistake
 
 _SPECIFIER = re.compile(
@@ -31,7 +32,7 @@ _SPECIFIER = re.compile(
 
 
 @function("FORMAT")
-def format_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def format_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 1, 1000)
     pattern = constant_text(args[0])
     if pattern is None:
@@ -80,11 +81,11 @@ def format_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
             f"Too many arguments to FORMAT for pattern {string_sql(pattern)}; Expected {used + 1}; Got {len(args)}",
             node,
         )
-    return Expr("(" + (" || ".join(pieces) or "''") + ")", STRING)
+    return Value("(" + (" || ".join(pieces) or "''") + ")", STRING)
 
 
 def _convert(
-    c: ExpressionCompiler, node: ast.Call, kind: str, flags: str, width: str, precision: str, value: Expr
+    c: ExpressionCompiler, node: ast.Call, kind: str, flags: str, width: str, precision: str, value: Value
 ) -> str:
     flag = string_sql(flags)
     if kind in "diouxX":
@@ -114,7 +115,7 @@ def _convert(
     )
 
 
-def printable(value: Expr, *, literal: bool) -> str:
+def printable(value: Value, *, literal: bool) -> str:
     """%t and %T: a readable value, or one that could be pasted into SQL."""
     kind, x = value.type, value.sql
     return f"coalesce({_printable(kind, x, literal=literal)}, 'NULL')"
@@ -151,7 +152,7 @@ def _printable(kind: SqlType, x: str, *, literal: bool) -> str:
         return f"'JSON ''' || {text} || ''''" if literal else text
     if kind.kind in ("GEOGRAPHY", "RANGE"):
         raise not_implemented(f"FORMAT of {kind.kind}")
-    text = cast(Expr(x, kind), STRING).sql
+    text = cast(Value(x, kind), STRING).sql
     if literal and kind in (DATE, DATETIME, TIME, TIMESTAMP, NUMERIC, BIGNUMERIC):
         return f"'{kind.kind} \"' || {text} || '\"'"
     if literal and kind.kind == "INTERVAL":
@@ -159,15 +160,15 @@ def _printable(kind: SqlType, x: str, *, literal: bool) -> str:
     return text
 
 
-def safe_cast(c: ExpressionCompiler, value: Expr, target: SqlType) -> Expr:
+def safe_cast(c: ExpressionCompiler, value: Value, target: SqlType) -> Value:
     if value.null:
         return cast(value, target)
-    if value.literal and isinstance(value.value, str) and not value.parameter:
-        value = Expr(value.sql, value.type)  # decide at run time: a bad value is NULL, not an error
+    if value.literal and isinstance(value.constant, str) and not value.parameter:
+        value = Value(value.sql, value.type)  # decide at run time: a bad value is NULL, not an error
     return attempt(c, [value], lambda values: cast(values[0], target))
 
 
-def cast_with_parameters(c: ExpressionCompiler, value: Expr, target: SqlType, node: ast.Cast) -> Expr:
+def cast_with_parameters(c: ExpressionCompiler, value: Value, target: SqlType, node: ast.Cast) -> Value:
     """CAST(x AS NUMERIC(10, 2)), CAST(x AS STRING(5))."""
     plain = safe_cast(c, value, target) if node.safe else cast(value, target)
     first, *more = node.type.parameters
@@ -176,7 +177,7 @@ def cast_with_parameters(c: ExpressionCompiler, value: Expr, target: SqlType, no
         error = (
             f"CAST(bq_error('maximum length {first} but got a value with length ' || {size}) AS {duckdb_type(target)})"
         )
-        return Expr(f"CASE WHEN {size} > {first} THEN {'NULL' if node.safe else error} ELSE {plain.sql} END", target)
+        return Value(f"CASE WHEN {size} > {first} THEN {'NULL' if node.safe else error} ELSE {plain.sql} END", target)
     if target in (NUMERIC, BIGNUMERIC):
         scale = more[0] if more else 0
         rounded = f"round({plain.sql}, {scale})"
@@ -184,7 +185,7 @@ def cast_with_parameters(c: ExpressionCompiler, value: Expr, target: SqlType, no
         error = f"CAST(bq_error({shown}) AS {duckdb_type(target)})"
         digits = f"abs({rounded}) >= CAST('1{'0' * (first - scale)}' AS HUGEINT)"
         checked = f"CASE WHEN {digits} THEN {'NULL' if node.safe else error} ELSE {rounded} END"
-        return Expr(f"CAST({checked} AS {duckdb_type(target)})", target)
+        return Value(f"CAST({checked} AS {duckdb_type(target)})", target)
     raise not_implemented(f"type parameters of {target}")
 
 
@@ -196,7 +197,7 @@ _DATE_ELEMENTS = (
 )  # fmt: skip
 
 
-def cast_with_format(c: ExpressionCompiler, value: Expr, target: SqlType, node: ast.Cast, scope: Scope) -> Expr:
+def cast_with_format(c: ExpressionCompiler, value: Value, target: SqlType, node: ast.Cast, scope: Scope) -> Value:
     """Dates by their format model, and BYTES by an encoding; other models answer 501."""
     assert node.format is not None
     pattern = constant_text(c.expr(node.format, scope))
@@ -204,7 +205,7 @@ def cast_with_format(c: ExpressionCompiler, value: Expr, target: SqlType, node: 
         raise not_implemented("CAST … FORMAT with a format that is not a literal")
     zone = c.expr(node.zone, scope).sql if node.zone is not None else "'UTC'"
 
-    def convert(values: list[Expr]) -> Expr:
+    def convert(values: list[Value]) -> Value:
         made = _bytes_format(values[0], target, pattern) or _date_format(values[0], target, pattern, zone)
         if made is None:
             raise not_implemented(f"CAST from {value.type} to {target} FORMAT '{pattern}'")
@@ -213,7 +214,7 @@ def cast_with_format(c: ExpressionCompiler, value: Expr, target: SqlType, node: 
     return attempt(c, [value], convert) if node.safe else convert([value])
 
 
-def _bytes_format(value: Expr, target: SqlType, pattern: str) -> Expr | None:
+def _bytes_format(value: Value, target: SqlType, pattern: str) -> Value | None:
     pair, name = (value.type, target), pattern.upper()
     if pair == (BYTES, STRING):
         known = {"HEX": "lower(hex({0}))", "BASE64": "to_base64({0})", "UTF-8": "decode({0})", "UTF8": "decode({0})"}
@@ -221,27 +222,27 @@ def _bytes_format(value: Expr, target: SqlType, pattern: str) -> Expr | None:
         known = {"HEX": "bq_from_hex({0})", "BASE64": "from_base64({0})", "UTF-8": "encode({0})", "UTF8": "encode({0})"}
     else:
         return None
-    return Expr(known[name].format(value.sql), target) if name in known else None
+    return Value(known[name].format(value.sql), target) if name in known else None
 
 
-def _date_format(value: Expr, target: SqlType, pattern: str, zone: str) -> Expr | None:
+def _date_format(value: Value, target: SqlType, pattern: str, zone: str) -> Value | None:
     converted = _strftime_model(pattern)
     if converted is None:
         return None
     text = string_sql(converted)
     if target is STRING:
         if value.type in (DATE, DATETIME):
-            return Expr(f"bq_format_datetime({text}, CAST({value.sql} AS TIMESTAMP))", STRING)
+            return Value(f"bq_format_datetime({text}, CAST({value.sql} AS TIMESTAMP))", STRING)
         if value.type is TIMESTAMP:
-            return Expr(f"bq_format_timestamp({text}, {value.sql}, {zone})", STRING)
-        return Expr(f"bq_format_time({text}, {value.sql})", STRING) if value.type is TIME else None
+            return Value(f"bq_format_timestamp({text}, {value.sql}, {zone})", STRING)
+        return Value(f"bq_format_time({text}, {value.sql})", STRING) if value.type is TIME else None
     source = coerce(value, STRING)
     if source is None:
         return None
     if target is TIMESTAMP:
-        return Expr(f"bq_parse_timestamp({text}, {source.sql}, {zone})", TIMESTAMP)
+        return Value(f"bq_parse_timestamp({text}, {source.sql}, {zone})", TIMESTAMP)
     if target in (DATE, DATETIME, TIME):
-        return Expr(f"bq_parse_{target.kind.lower()}({text}, {source.sql})", target)
+        return Value(f"bq_parse_{target.kind.lower()}({text}, {source.sql})", target)
     return None
 
 

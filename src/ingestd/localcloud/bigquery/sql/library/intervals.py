@@ -4,10 +4,11 @@ import re
 
 from ingestd.googlesql import ast
 from ingestd.googlesql.types import INT64, INTERVAL, STRING
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, function, want
-from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.names import Scope
 
 _UNITS = {
     "YEAR": "to_months(CAST({0} * 12 AS INTEGER))",
@@ -24,25 +25,25 @@ _UNITS = {
 _ORDER = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 
 
-def interval(c: ExpressionCompiler, node: ast.IntervalValue, scope: Scope) -> Expr:
+def interval(c: ExpressionCompiler, node: ast.IntervalValue, scope: Scope) -> Value:
     if node.to_part:
         return _between(c, node)
     if node.part not in _UNITS:
         c.fail(f"A valid date part name is required but found {node.part}", node)
     value = c.expr(node.value, scope)
-    if isinstance(value.value, str) and value.type is STRING and value.literal:
-        if node.part == "SECOND" and "." in value.value:
-            return Expr(f"to_microseconds(CAST({float(value.value)!r} * 1000000 AS BIGINT))", INTERVAL)
-        if not re.fullmatch(r"\s*[+-]?\d+\s*", value.value):
-            c.fail(f"Invalid INTERVAL value '{value.value}'", node)
-        return Expr(_UNITS[node.part].format(f"CAST({int(value.value)} AS BIGINT)"), INTERVAL)
+    if isinstance(value.constant, str) and value.type is STRING and value.literal:
+        if node.part == "SECOND" and "." in value.constant:
+            return Value(f"to_microseconds(CAST({float(value.constant)!r} * 1000000 AS BIGINT))", INTERVAL)
+        if not re.fullmatch(r"\s*[+-]?\d+\s*", value.constant):
+            c.fail(f"Invalid INTERVAL value '{value.constant}'", node)
+        return Value(_UNITS[node.part].format(f"CAST({int(value.constant)} AS BIGINT)"), INTERVAL)
     amount = coerce(value, INT64)
     if amount is None:
         c.fail(f"Interval value must be coercible to INT64 type but was {value.type}", node)
-    return Expr(_UNITS[node.part].format(amount.sql), INTERVAL)
+    return Value(_UNITS[node.part].format(amount.sql), INTERVAL)
 
 
-def _between(c: ExpressionCompiler, node: ast.IntervalValue) -> Expr:
+def _between(c: ExpressionCompiler, node: ast.IntervalValue) -> Value:
     """`INTERVAL '1-2 3' YEAR TO DAY`: a sign per group of parts."""
     if not isinstance(node.value, ast.Literal) or not isinstance(node.value.value, str):
         c.fail("INTERVAL with two parts needs a string literal", node)
@@ -74,11 +75,11 @@ def _between(c: ExpressionCompiler, node: ast.IntervalValue) -> Expr:
         else:
             scale = {"HOUR": 3_600_000_000, "MINUTE": 60_000_000, "SECOND": 1_000_000}[part]
             micros += sign * round(float(text) * scale)
-    return Expr(f"(to_months({months}) + to_days({days}) + to_microseconds({micros}))", INTERVAL)
+    return Value(f"(to_months({months}) + to_days({days}) + to_microseconds({micros}))", INTERVAL)
 
 
 @function("MAKE_INTERVAL")
-def make_interval(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def make_interval(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     names = ("year", "month", "day", "hour", "minute", "second")
     given = dict(zip(names, node.args, strict=False)) | dict(node.named)
     terms = []
@@ -87,11 +88,11 @@ def make_interval(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
             c.fail(f"Named argument {name} not found in signature for call to function MAKE_INTERVAL", node)
         value = want(c, node, c.expr(item, scope), INT64)
         terms.append(_UNITS[name.upper()].format(value.sql))
-    return Expr("(" + " + ".join(terms or ["to_days(0)"]) + ")", INTERVAL)
+    return Value("(" + " + ".join(terms or ["to_days(0)"]) + ")", INTERVAL)
 
 
 @function("JUSTIFY_HOURS", "JUSTIFY_DAYS", "JUSTIFY_INTERVAL")
-def justify(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def justify(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     count(c, node, 1)
     (value,) = arguments(c, node, scope, 1)
     source = want(c, node, value, INTERVAL).sql
@@ -105,9 +106,9 @@ def justify(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     if node.name != "JUSTIFY_HOURS":
         months, days = f"({months} + {days} // 30)", f"({days} % 30)"
     sql = f"(to_months(CAST({months} AS INTEGER)) + to_days(CAST({days} AS INTEGER)) + to_microseconds({micros}))"
-    return Expr(sql, INTERVAL)
+    return Value(sql, INTERVAL)
 
 
-def add(amount: Expr, part: str) -> str:
+def add(amount: Value, part: str) -> str:
     """DuckDB's interval of `amount` parts."""
     return _UNITS[part].format(amount.sql)

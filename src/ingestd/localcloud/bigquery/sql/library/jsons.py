@@ -3,6 +3,7 @@
 from ingestd.formats.errors import not_implemented
 from ingestd.googlesql import ast
 from ingestd.googlesql.types import BOOL, FLOAT64, INT64, JSON, STRING, SqlType, array_of
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import cast, string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import (
@@ -14,15 +15,15 @@ from ingestd.localcloud.bigquery.sql.library.registry import (
     no_signature,
     want,
 )
-from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.names import Scope
 from ingestd.localcloud.bigquery.sql.runtime import jsons as runtime
 
 
-def _json(sql: str) -> Expr:
-    return Expr(f"CAST({sql} AS JSON)", JSON)
+def _json(sql: str) -> Value:
+    return Value(f"CAST({sql} AS JSON)", JSON)
 
 
-def _path(c: ExpressionCompiler, node: ast.Call, args: list[Expr]) -> str:
+def _path(c: ExpressionCompiler, node: ast.Call, args: list[Value]) -> str:
     if len(args) < 2:
         return "'$'"
     path = want(c, node, args[1], STRING)
@@ -35,47 +36,47 @@ def _path(c: ExpressionCompiler, node: ast.Call, args: list[Expr]) -> str:
     return path.sql
 
 
-def _source(c: ExpressionCompiler, node: ast.Call, value: Expr) -> Expr:
+def _source(c: ExpressionCompiler, node: ast.Call, value: Value) -> Value:
     if value.type in (JSON, STRING):
         return value
     return want(c, node, value, STRING)
 
 
 @function("JSON_QUERY", "JSON_EXTRACT")
-def query(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def query(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 1, 2)
     value, path = _source(c, node, args[0]), _path(c, node, args)
     if value.type is JSON:
         return _json(f"bq_json_query({value.sql}, {path})")
-    return Expr(f"bq_json_query_text({value.sql}, {path})", STRING)
+    return Value(f"bq_json_query_text({value.sql}, {path})", STRING)
 
 
 @function("JSON_VALUE", "JSON_EXTRACT_SCALAR")
-def value_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def value_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 1, 2)
     value = _source(c, node, args[0])
-    return Expr(f"bq_json_value_text({value.sql}, {_path(c, node, args)})", STRING)
+    return Value(f"bq_json_value_text({value.sql}, {_path(c, node, args)})", STRING)
 
 
 @function("JSON_QUERY_ARRAY", "JSON_EXTRACT_ARRAY")
-def query_array(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def query_array(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 1, 2)
     value = _source(c, node, args[0])
     listed = f"bq_json_query_array_text({value.sql}, {_path(c, node, args)})"
     if value.type is JSON:
-        return Expr(f"CAST({listed} AS JSON[])", array_of(JSON))
-    return Expr(listed, array_of(STRING))
+        return Value(f"CAST({listed} AS JSON[])", array_of(JSON))
+    return Value(listed, array_of(STRING))
 
 
 @function("JSON_VALUE_ARRAY", "JSON_EXTRACT_STRING_ARRAY")
-def value_array(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def value_array(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 1, 2)
     value = _source(c, node, args[0])
-    return Expr(f"bq_json_value_array_text({value.sql}, {_path(c, node, args)})", array_of(STRING))
+    return Value(f"bq_json_value_array_text({value.sql}, {_path(c, node, args)})", array_of(STRING))
 
 
 @function("PARSE_JSON")
-def parse_json(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def parse_json(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     (value,) = arguments(c, node, scope, 1)
     mode = "exact"
     written = named(node, "wide_number_mode")
@@ -87,23 +88,23 @@ def parse_json(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
 
 
 @function("TO_JSON_STRING")
-def to_json_string(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def to_json_string(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 1, 2)
-    if len(args) == 2 and args[1].value is not False:
+    if len(args) == 2 and args[1].constant is not False:
         raise not_implemented("TO_JSON_STRING with pretty printing")
-    return Expr(to_json_text(args[0]), STRING)
+    return Value(to_json_text(args[0]), STRING)
 
 
 @function("TO_JSON")
-def to_json(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def to_json(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     (value,) = arguments(c, node, scope, 1)
     wide = named(node, "stringify_wide_numbers")
-    if wide is not None and c.expr(wide, scope).value is not False:
+    if wide is not None and c.expr(wide, scope).constant is not False:
         raise not_implemented("TO_JSON's stringify_wide_numbers")
     return _json(f"bq_json_canonical({to_json_text(value, json_value=True)})")
 
 
-def to_json_text(value: Expr, *, json_value: bool = False) -> str:
+def to_json_text(value: Value, *, json_value: bool = False) -> str:
     """JSON text of any value; NULL is `null`."""
     return f"coalesce({_text(value.type, value.sql, 0, json_value=json_value)}, 'null')"
 
@@ -144,7 +145,7 @@ def _text(kind: SqlType, x: str, depth: int, *, json_value: bool) -> str:
         case "BOOL":
             return f"CAST({x} AS VARCHAR)"
         case "NUMERIC" | "BIGNUMERIC":
-            text = cast(Expr(x, kind), STRING).sql
+            text = cast(Value(x, kind), STRING).sql
             if json_value:
                 return text
             # What is no whole number that JavaScript holds is written as a string.
@@ -161,12 +162,12 @@ def _text(kind: SqlType, x: str, depth: int, *, json_value: bool) -> str:
         case "DATETIME":
             return f"'\"' || replace(bq_datetime_to_string({x}), ' ', 'T') || '\"'"
         case "DATE" | "TIME" | "INTERVAL":
-            return f"'\"' || {cast(Expr(x, kind), STRING).sql} || '\"'"
+            return f"'\"' || {cast(Value(x, kind), STRING).sql} || '\"'"
     raise not_implemented(f"JSON of {kind}")
 
 
 @function("JSON_OBJECT")
-def json_object(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def json_object(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = [c.expr(item, scope) for item in node.args]
     if len(args) == 2 and all(arg.type.kind == "ARRAY" for arg in args):
         raise not_implemented("JSON_OBJECT of two arrays")
@@ -181,19 +182,19 @@ def json_object(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
 
 
 @function("JSON_ARRAY")
-def json_array(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def json_array(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     items = [to_json_text(c.expr(item, scope), json_value=True) for item in node.args]
     body = " || ',' || ".join(items) if items else "''"
     return _json(f"bq_json_canonical('[' || {body} || ']')")
 
 
 @function("JSON_TYPE")
-def json_type(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def json_type(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     (value,) = arguments(c, node, scope, 1)
-    return Expr(f"bq_json_type({_json_only(c, node, value).sql})", STRING)
+    return Value(f"bq_json_type({_json_only(c, node, value).sql})", STRING)
 
 
-def _json_only(c: ExpressionCompiler, node: ast.Call, value: Expr) -> Expr:
+def _json_only(c: ExpressionCompiler, node: ast.Call, value: Value) -> Value:
     if value.null:
         return cast(value, JSON)
     if value.type is not JSON:
@@ -202,25 +203,25 @@ def _json_only(c: ExpressionCompiler, node: ast.Call, value: Expr) -> Expr:
 
 
 @function("BOOL", "INT64", "FLOAT64", "LAX_BOOL", "LAX_INT64", "LAX_FLOAT64", "LAX_STRING")
-def converters(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def converters(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     (value,) = arguments(c, node, scope, 1)
     source = _json_only(c, node, value)
     kind = {"BOOL": BOOL, "INT64": INT64, "FLOAT64": FLOAT64, "STRING": STRING}[node.name.removeprefix("LAX_")]
     name = "bq_lax" if node.name.startswith("LAX_") else "bq_json_to"
-    return Expr(f"{name}_{kind.kind.lower()}({source.sql})", kind)
+    return Value(f"{name}_{kind.kind.lower()}({source.sql})", kind)
 
 
 @function("JSON_KEYS")
-def json_keys(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def json_keys(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 1, 2)
     if node.named:
         raise not_implemented("JSON_KEYS with mode")
     depth = want(c, node, args[1], INT64).sql if len(args) == 2 else "1000"
-    return Expr(f"bq_json_keys({_json_only(c, node, args[0]).sql}, {depth})", array_of(STRING))
+    return Value(f"bq_json_keys({_json_only(c, node, args[0]).sql}, {depth})", array_of(STRING))
 
 
 @function("JSON_STRIP_NULLS")
-def strip_nulls(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def strip_nulls(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     count(c, node, 1)
     if node.named:
         raise not_implemented("JSON_STRIP_NULLS with options")
@@ -228,7 +229,7 @@ def strip_nulls(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
 
 
 @function("JSON_SET")
-def json_set(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def json_set(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     if node.named:
         raise not_implemented("JSON_SET with create_if_missing")
     args = arguments(c, node, scope, 3, 99)
@@ -240,7 +241,7 @@ def json_set(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
 
 
 @function("JSON_REMOVE")
-def json_remove(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def json_remove(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 2, 99)
     sql = _json_only(c, node, args[0]).sql
     for path in args[1:]:
@@ -249,7 +250,7 @@ def json_remove(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
 
 
 @function("JSON_ARRAY_APPEND")
-def json_array_append(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def json_array_append(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     if node.named:
         raise not_implemented("JSON_ARRAY_APPEND with options")
     args = arguments(c, node, scope, 3, 99)

@@ -2,13 +2,14 @@
 
 from ingestd.googlesql import ast
 from ingestd.googlesql.types import BIGNUMERIC, FLOAT64, INT64, NUMERIC, SqlType
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.operators import arithmetic
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, define, function, no_signature, want
 from ingestd.localcloud.bigquery.sql.library.safe import attempt
-from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.names import Scope
 
 
 def _guard(condition: str, message: str, body: str) -> str:
@@ -101,7 +102,7 @@ define("PI", "", "FLOAT64", "pi()")
 
 
 @function("ROUND", "TRUNC", "TRUNCATE")
-def rounding(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def rounding(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     """Half away from zero; INT64 becomes FLOAT64."""
     args = arguments(c, node, scope, 1, 2)
     name = "round" if node.name == "ROUND" else "trunc"
@@ -111,19 +112,19 @@ def rounding(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         kind = value.type
         scale = 9 if kind is NUMERIC else 18
         if digits is None:
-            return Expr(f"CAST({name}({value.sql}) AS {duckdb_type(kind)})", kind)
+            return Value(f"CAST({name}({value.sql}) AS {duckdb_type(kind)})", kind)
         # DuckDB wants a constant scale: shift by a power of ten, round, shift back.
         power = f"CAST(pow(10, greatest(-29, least({scale}, {digits}))) AS DECIMAL(38,9))"
         shifted = f"bq_numeric_multiply(CAST({value.sql} AS DECIMAL(38,9)), {power})"
-        if isinstance(args[1].value, int) and 0 <= args[1].value <= scale and name == "round":
-            return Expr(f"CAST(round({value.sql}, {args[1].value}) AS {duckdb_type(kind)})", kind)
-        return Expr(f"CAST(bq_numeric_divide({name}({shifted}), {power}) AS {duckdb_type(kind)})", kind)
+        if isinstance(args[1].constant, int) and 0 <= args[1].constant <= scale and name == "round":
+            return Value(f"CAST(round({value.sql}, {args[1].constant}) AS {duckdb_type(kind)})", kind)
+        return Value(f"CAST(bq_numeric_divide({name}({shifted}), {power}) AS {duckdb_type(kind)})", kind)
     number = want(c, node, value, FLOAT64)
-    return Expr(f"{name}({number.sql})" if digits is None else f"bq_{name}_float({number.sql}, {digits})", FLOAT64)
+    return Value(f"{name}({number.sql})" if digits is None else f"bq_{name}_float({number.sql}, {digits})", FLOAT64)
 
 
 @function("SAFE_DIVIDE", "SAFE_MULTIPLY", "SAFE_ADD", "SAFE_SUBTRACT")
-def safe_arithmetic(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def safe_arithmetic(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     left, right = arguments(c, node, scope, 2)
     op = {"SAFE_DIVIDE": "/", "SAFE_MULTIPLY": "*", "SAFE_ADD": "+", "SAFE_SUBTRACT": "-"}[node.name]
     if not left.type.numeric or not right.type.numeric:
@@ -132,17 +133,17 @@ def safe_arithmetic(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr
 
 
 @function("SAFE_NEGATE")
-def safe_negate(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def safe_negate(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     (value,) = arguments(c, node, scope, 1)
     if not value.type.numeric:
         no_signature(c, node, [value])
     return attempt(
-        c, [value], lambda values: Expr(f"CAST((- {values[0].sql}) AS {duckdb_type(value.type)})", value.type)
+        c, [value], lambda values: Value(f"CAST((- {values[0].sql}) AS {duckdb_type(value.type)})", value.type)
     )
 
 
 @function("COSINE_DISTANCE", "EUCLIDEAN_DISTANCE")
-def distance(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def distance(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     arrays = []
     for value in arguments(c, node, scope, 2):
         wanted = coerce(value, SqlType("ARRAY", FLOAT64))
@@ -151,4 +152,4 @@ def distance(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
             raise AssertionError
         arrays.append(wanted.sql)
     name = "list_cosine_distance" if node.name.startswith("COSINE") else "list_distance"
-    return Expr(f"{name}({arrays[0]}, {arrays[1]})", FLOAT64)
+    return Value(f"{name}({arrays[0]}, {arrays[1]})", FLOAT64)

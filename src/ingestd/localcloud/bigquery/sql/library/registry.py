@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from ingestd.googlesql import ast
 from ingestd.googlesql.types import SCALARS, SqlType, array_of
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.names import Scope
 
-Handler = Callable[[ExpressionCompiler, ast.Call, Scope], Expr]
+Handler = Callable[[ExpressionCompiler, ast.Call, Scope], Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +60,17 @@ def define(names: str, parameters: str, returns: str, template: str) -> None:
         _SIGNATURES[name].append(signature)
 
 
-def _simple(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def _simple(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = [c.expr(item, scope) for item in node.args]
     return match(c, node, args)
 
 
-def match(c: ExpressionCompiler, node: ast.Call, args: list[Expr]) -> Expr:
+def match(c: ExpressionCompiler, node: ast.Call, args: list[Value]) -> Value:
     candidates = [item for item in _SIGNATURES[node.name] if len(item.parameters) == len(args)]
     for signature in candidates:
         if all(arg.null or arg.type == kind for arg, kind in zip(args, signature.parameters, strict=True)):
             return _apply(signature, args)
-    best: tuple[int, Signature, list[Expr]] | None = None
+    best: tuple[int, Signature, list[Value]] | None = None
     for signature in candidates:
         converted = [coerce(arg, kind) for arg, kind in zip(args, signature.parameters, strict=True)]
         found = [item for item in converted if item is not None]
@@ -87,21 +88,21 @@ _STEPS = {("INT64", "FLOAT64"): 2, ("INT64", "NUMERIC"): 3, ("INT64", "BIGNUMERI
           ("FLOAT64", "NUMERIC"): 8, ("FLOAT64", "BIGNUMERIC"): 9}  # fmt: skip
 
 
-def _cost(value: Expr, kind: SqlType) -> int:
+def _cost(value: Value, kind: SqlType) -> int:
     if value.null or value.type == kind:
         return 0
     return 1 if value.literal and not value.type.numeric else _STEPS.get((value.type.kind, kind.kind), 20)
 
 
-def _apply(signature: Signature, args: list[Expr]) -> Expr:
+def _apply(signature: Signature, args: list[Value]) -> Value:
     typed = [
         f"CAST(NULL AS {duckdb_type(kind)})" if arg.null else arg.sql
         for arg, kind in zip(args, signature.parameters, strict=True)
     ]
-    return Expr(signature.template.format(*typed), signature.returns)
+    return Value(signature.template.format(*typed), signature.returns)
 
 
-def no_signature(c: ExpressionCompiler, node: ast.Call, args: list[Expr], supported: str = "") -> None:
+def no_signature(c: ExpressionCompiler, node: ast.Call, args: list[Value], supported: str = "") -> None:
     kinds = ", ".join("NULL" if arg.null else str(arg.type) for arg in args) or "no arguments"
     known = supported or "; ".join(item.describe(node.name) for item in _SIGNATURES.get(node.name, ()))
     plural = "s" if ";" in known else ""
@@ -109,7 +110,7 @@ def no_signature(c: ExpressionCompiler, node: ast.Call, args: list[Expr], suppor
     c.fail(f"No matching signature for function {node.name} for argument types: {kinds}{suffix}", node)
 
 
-def arguments(c: ExpressionCompiler, node: ast.Call, scope: Scope, least: int, most: int | None = None) -> list[Expr]:
+def arguments(c: ExpressionCompiler, node: ast.Call, scope: Scope, least: int, most: int | None = None) -> list[Value]:
     """The compiled arguments, when their number is right."""
     count(c, node, least, most)
     return [c.expr(item, scope) for item in node.args]
@@ -125,7 +126,7 @@ def count(c: ExpressionCompiler, node: ast.Call, least: int, most: int | None = 
         )
 
 
-def want(c: ExpressionCompiler, node: ast.Call, value: Expr, kind: SqlType) -> Expr:
+def want(c: ExpressionCompiler, node: ast.Call, value: Value, kind: SqlType) -> Value:
     """An argument converted to the type the function takes."""
     converted = coerce(value, kind)
     if converted is None:
@@ -138,6 +139,6 @@ def named(node: ast.Call, name: str) -> ast.Expression | None:
     return next((value for key, value in node.named if key == name), None)
 
 
-def constant_text(value: Expr) -> str | None:
+def constant_text(value: Value) -> str | None:
     """The text of a string literal, when it is one."""
-    return value.value if value.literal and not value.parameter and isinstance(value.value, str) else None
+    return value.constant if value.literal and not value.parameter and isinstance(value.constant, str) else None

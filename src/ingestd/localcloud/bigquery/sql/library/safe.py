@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ingestd.googlesql import ast
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.names import Scope
 
 # What the compiler writes for them; a match inside a string literal costs nothing but speed.
 _UNTRIABLE = re.compile(
@@ -21,15 +22,15 @@ _UNTRIABLE = re.compile(
 )
 
 
-def _outside(value: Expr) -> bool:
+def _outside(value: Value) -> bool:
     return _UNTRIABLE.search(value.sql) is not None
 
 
-def attempt(c: ExpressionCompiler, values: Sequence[Expr], build: Callable[[list[Expr]], Expr]) -> Expr:
+def attempt(c: ExpressionCompiler, values: Sequence[Value], build: Callable[[list[Value]], Value]) -> Value:
     """`build` of the values, NULL when it fails."""
     if not any(map(_outside, values)):
         result = build(list(values))
-        return Expr(f"TRY({result.sql})", result.type)
+        return Value(f"TRY({result.sql})", result.type)
     row = f"_s{c.collected.alias()}"
     packed, inside = [], []
     for index, value in enumerate(values):
@@ -37,19 +38,19 @@ def attempt(c: ExpressionCompiler, values: Sequence[Expr], build: Callable[[list
             inside.append(value)
             continue
         packed.append(f"a{index} := {value.sql}")
-        inside.append(Expr(f"struct_extract({row}, {string_sql(f'a{index}')})", value.type))
+        inside.append(Value(f"struct_extract({row}, {string_sql(f'a{index}')})", value.type))
     result = build(inside)
-    return Expr(f"list_transform([struct_pack({', '.join(packed)})], lambda {row}: TRY({result.sql}))[1]", result.type)
+    return Value(f"list_transform([struct_pack({', '.join(packed)})], lambda {row}: TRY({result.sql}))[1]", result.type)
 
 
 def attempt_call(
     c: ExpressionCompiler,
     node: ast.Call,
     scope: Scope,
-    handler: Callable[[ExpressionCompiler, ast.Call, Scope], Expr],
-) -> Expr:
+    handler: Callable[[ExpressionCompiler, ast.Call, Scope], Value],
+) -> Value:
     """SAFE.f(…): arguments that TRY refuses are named, and the function sees the names."""
-    values: dict[str, Expr] = {}
+    values: dict[str, Value] = {}
     written: list[ast.Expression] = []
     for index, item in enumerate(node.args):
         if isinstance(item, ast.Path | ast.Literal | ast.Lambda | ast.IntervalValue):
@@ -65,7 +66,7 @@ def attempt_call(
     changed = replace(node, args=tuple(written), safe=False)
     names = list(values)
 
-    def build(inside: list[Expr]) -> Expr:
+    def build(inside: list[Value]) -> Value:
         return handler(c, changed, Scope(parent=scope, values=dict(zip(names, inside, strict=True))))
 
     return attempt(c, list(values.values()), build)

@@ -4,6 +4,7 @@ import re
 
 from ingestd.googlesql import ast
 from ingestd.googlesql.types import BOOL, BYTES, INT64, STRING, array_of
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import (
@@ -16,7 +17,7 @@ from ingestd.localcloud.bigquery.sql.library.registry import (
     no_signature,
     want,
 )
-from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.names import Scope
 from ingestd.localcloud.bigquery.sql.runtime import strings as runtime
 
 for _name in ("UPPER", "LOWER"):  # a letter may become several, which DuckDB does not know
@@ -92,7 +93,7 @@ define("REGEXP_INSTR", "STRING STRING INT64 INT64", "INT64", "bq_regexp_instr({0
 define("REGEXP_INSTR", "STRING STRING INT64 INT64 INT64", "INT64", "bq_regexp_instr({0}, {1}, {2}, {3}, {4})")
 
 
-def _constant_pattern(c: ExpressionCompiler, node: ast.Call, pattern: Expr) -> str | None:
+def _constant_pattern(c: ExpressionCompiler, node: ast.Call, pattern: Value) -> str | None:
     """A literal pattern, checked here, which then runs on DuckDB's own RE2."""
     text = constant_text(pattern)
     if text is None:
@@ -108,15 +109,15 @@ def _constant_pattern(c: ExpressionCompiler, node: ast.Call, pattern: Expr) -> s
 
 
 @function("REGEXP_CONTAINS")
-def regexp_contains(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def regexp_contains(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 2)
     value, pattern = want(c, node, args[0], STRING), want(c, node, args[1], STRING)
     native = _constant_pattern(c, node, pattern) is not None
-    return Expr(f"{'regexp_matches' if native else 'bq_regexp_contains'}({value.sql}, {pattern.sql})", BOOL)
+    return Value(f"{'regexp_matches' if native else 'bq_regexp_contains'}({value.sql}, {pattern.sql})", BOOL)
 
 
 @function("REGEXP_EXTRACT", "REGEXP_SUBSTR")
-def regexp_extract(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def regexp_extract(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 2, 4)
     value, pattern = want(c, node, args[0], STRING), want(c, node, args[1], STRING)
     text = _constant_pattern(c, node, pattern)
@@ -124,53 +125,53 @@ def regexp_extract(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     optional = text is not None and runtime.one_group(text) == 1 and _OPTIONAL.search(text) is not None
     if len(args) == 2 and text is not None and not optional:
         found = f"regexp_extract({value.sql}, {pattern.sql}, {runtime.one_group(text)})"
-        return Expr(f"(CASE WHEN regexp_matches({value.sql}, {pattern.sql}) THEN {found} END)", STRING)
+        return Value(f"(CASE WHEN regexp_matches({value.sql}, {pattern.sql}) THEN {found} END)", STRING)
     numbers = [want(c, node, item, INT64).sql for item in args[2:]]
     position, occurrence = [*numbers, "1", "1"][:2]
-    return Expr(f"bq_regexp_extract({value.sql}, {pattern.sql}, {position}, {occurrence})", STRING)
+    return Value(f"bq_regexp_extract({value.sql}, {pattern.sql}, {position}, {occurrence})", STRING)
 
 
 @function("REGEXP_EXTRACT_ALL")
-def regexp_extract_all(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def regexp_extract_all(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 2)
     value, pattern = want(c, node, args[0], STRING), want(c, node, args[1], STRING)
     text = _constant_pattern(c, node, pattern)
     plain = text is not None and runtime.pattern(text).search("") is None
     if text is not None and plain and not (runtime.one_group(text) == 1 and _OPTIONAL.search(text)):
-        return Expr(f"regexp_extract_all({value.sql}, {pattern.sql}, {runtime.one_group(text)})", array_of(STRING))
-    return Expr(f"bq_regexp_extract_all({value.sql}, {pattern.sql})", array_of(STRING))
+        return Value(f"regexp_extract_all({value.sql}, {pattern.sql}, {runtime.one_group(text)})", array_of(STRING))
+    return Value(f"bq_regexp_extract_all({value.sql}, {pattern.sql})", array_of(STRING))
 
 
 @function("REGEXP_REPLACE")
-def regexp_replace(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def regexp_replace(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     value, pattern, new = (want(c, node, item, STRING) for item in arguments(c, node, scope, 3))
     text, replacement = _constant_pattern(c, node, pattern), constant_text(new)
     if text is None or replacement is None:
-        return Expr(f"bq_regexp_replace({value.sql}, {pattern.sql}, {new.sql})", STRING)
+        return Value(f"bq_regexp_replace({value.sql}, {pattern.sql}, {new.sql})", STRING)
     try:
         runtime.replacement(replacement, runtime.group_count(text))
     except ValueError as error:
         c.fail(str(error), node)
-    return Expr(f"regexp_replace({value.sql}, {pattern.sql}, {new.sql}, 'g')", STRING)
+    return Value(f"regexp_replace({value.sql}, {pattern.sql}, {new.sql}, 'g')", STRING)
 
 
 @function("CONCAT")
-def concat(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def concat(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     """NULL when any argument is NULL; other types are written as CAST would."""
     args = arguments(c, node, scope, 1, 1000)
     if any(arg.type is BYTES and not arg.null for arg in args):
         parts = [want(c, node, arg, BYTES) for arg in args]
-        return Expr("(" + " || ".join(part.sql for part in parts) + ")", BYTES)
+        return Value("(" + " || ".join(part.sql for part in parts) + ")", BYTES)
     parts = []
     for arg in args:
         if arg.type.kind in ("ARRAY", "STRUCT", "JSON", "GEOGRAPHY"):
             no_signature(c, node, args)
         parts.append(arg if arg.type is STRING else cast(arg, STRING))
-    return Expr("(" + " || ".join(part.sql for part in parts) + ")", STRING)
+    return Value("(" + " || ".join(part.sql for part in parts) + ")", STRING)
 
 
 @function("SUBSTR", "SUBSTRING")
-def substr(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def substr(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 2, 3)
     position = want(c, node, args[1], INT64)
     length = want(c, node, args[2], INT64) if len(args) == 3 else None
@@ -180,30 +181,30 @@ def substr(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         check = f"CASE WHEN {length.sql} < 0 THEN {error} ELSE "
     if args[0].type is BYTES:
         body = f"bq_substr_bytes({args[0].sql}, {position.sql}, {length.sql if length else '-1'})"
-        return Expr(f"({check.format('BLOB')}{body} END)" if check else body, BYTES)
+        return Value(f"({check.format('BLOB')}{body} END)" if check else body, BYTES)
     value = want(c, node, args[0], STRING)
     body = f"bq_substr({value.sql}, {position.sql})"
     if length is not None:
         body = f"{check.format('VARCHAR')}left({body}, nullif(least(coalesce({length.sql}, -1), 2147483647), -1)) END"
-    return Expr(f"({body})", STRING)
+    return Value(f"({body})", STRING)
 
 
 @function("LEFT", "RIGHT")
-def left_right(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def left_right(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     value, size = arguments(c, node, scope, 2)
     length = want(c, node, size, INT64)
     name = node.name.lower()
     if value.type is BYTES:
         x = value.sql
         start = "1" if name == "left" else f"greatest(octet_length({x}) - {length.sql} + 1, 1)"
-        return Expr(f"bq_substr_bytes({x}, {start}, {length.sql})", BYTES)
+        return Value(f"bq_substr_bytes({x}, {start}, {length.sql})", BYTES)
     error = f"CAST(bq_error('Second argument in {node.name}() cannot be negative') AS VARCHAR)"
     text = want(c, node, value, STRING)
-    return Expr(f"(CASE WHEN {length.sql} < 0 THEN {error} ELSE {name}({text.sql}, {length.sql}) END)", STRING)
+    return Value(f"(CASE WHEN {length.sql} < 0 THEN {error} ELSE {name}({text.sql}, {length.sql}) END)", STRING)
 
 
 @function("TRIM", "LTRIM", "RTRIM")
-def trim(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def trim(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 1, 2)
     name = node.name.lower()
     if args[0].type is BYTES:
@@ -214,24 +215,24 @@ def trim(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         text, cut = (f"bq_code_points_to_string(bq_to_code_points_bytes({x}))" for x in (args[0].sql, characters.sql))
         trimmed = f"{name}({text}, {cut})"
         points = f"list_transform(string_split({trimmed}, ''), lambda _e: CAST(unicode(_e) AS BIGINT))"
-        return Expr(f"CASE WHEN {trimmed} = '' THEN from_hex('') ELSE bq_code_points_to_bytes({points}) END", BYTES)
+        return Value(f"CASE WHEN {trimmed} = '' THEN from_hex('') ELSE bq_code_points_to_bytes({points}) END", BYTES)
     value = want(c, node, args[0], STRING)
     if len(args) == 2:
-        return Expr(f"{name}({value.sql}, {want(c, node, args[1], STRING).sql})", STRING)
+        return Value(f"{name}({value.sql}, {want(c, node, args[1], STRING).sql})", STRING)
     # Without a set, all Unicode white space goes.
     space = (
         "' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13) || chr(133) || chr(160) || chr(8195) || chr(12288)"
     )
-    return Expr(f"{name}({value.sql}, {space})", STRING)
+    return Value(f"{name}({value.sql}, {space})", STRING)
 
 
 @function("LPAD", "RPAD")
-def pad(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def pad(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 2, 3)
     length = want(c, node, args[1], INT64)
     if args[0].type is BYTES:
         filler = want(c, node, args[2], BYTES).sql if len(args) == 3 else "from_hex('20')"
-        return Expr(f"bq_bytes_pad({args[0].sql}, {length.sql}, {filler}, {node.name == 'LPAD'})", BYTES)
+        return Value(f"bq_bytes_pad({args[0].sql}, {length.sql}, {filler}, {node.name == 'LPAD'})", BYTES)
     value = want(c, node, args[0], STRING)
     filler = want(c, node, args[2], STRING).sql if len(args) == 3 else "' '"
     error = f"CAST(bq_error('{node.name} length cannot be negative, and the pattern cannot be empty') AS VARCHAR)"
@@ -241,11 +242,11 @@ def pad(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         f"WHEN {value.sql} IS NULL OR {length.sql} IS NULL THEN NULL WHEN {length.sql} < 0 OR {filler} = '' "
         f"THEN {error} WHEN {length.sql} > 1048576 THEN {large}"
     )
-    return Expr(f"(CASE {checks} ELSE {body} END)", STRING)
+    return Value(f"(CASE {checks} ELSE {body} END)", STRING)
 
 
 @function("SPLIT")
-def split(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def split(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 1, 2)
     if args[0].type is BYTES:
         from ingestd.formats.errors import not_implemented
@@ -253,21 +254,21 @@ def split(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         raise not_implemented("SPLIT of BYTES")
     value = want(c, node, args[0], STRING)
     delimiter = want(c, node, args[1], STRING).sql if len(args) == 2 else "','"
-    return Expr(
+    return Value(
         f"(CASE WHEN {value.sql} = '' THEN [''] ELSE string_split({value.sql}, {delimiter}) END)", array_of(STRING)
     )
 
 
 @function("INITCAP")
-def initcap(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def initcap(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     args = arguments(c, node, scope, 1, 2)
     value = want(c, node, args[0], STRING)
     delimiters = want(c, node, args[1], STRING).sql if len(args) == 2 else string_sql(runtime.default_delimiters())
-    return Expr(f"bq_initcap({value.sql}, {delimiters})", STRING)
+    return Value(f"bq_initcap({value.sql}, {delimiters})", STRING)
 
 
 @function("NORMALIZE", "NORMALIZE_AND_CASEFOLD")
-def normalize(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def normalize(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     count(c, node, 1, 2)
     value = want(c, node, c.expr(node.args[0], scope), STRING)
     form = "NFC"
@@ -276,11 +277,11 @@ def normalize(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         form = written.parts[0].upper() if isinstance(written, ast.Path) else ""
         if form not in ("NFC", "NFD", "NFKC", "NFKD"):
             c.fail("Invalid normalization mode; it must be one of NFC, NFKC, NFD, NFKD", written)
-    return Expr(f"bq_normalize({value.sql}, '{form}', {node.name != 'NORMALIZE'})", STRING)
+    return Value(f"bq_normalize({value.sql}, '{form}', {node.name != 'NORMALIZE'})", STRING)
 
 
 @function("CONTAINS_SUBSTR")
-def contains_substr(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def contains_substr(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     """Searches a value's text; rows, structs and arrays are searched through all their values."""
     count(c, node, 2)
     if named(node, "json_scope") is not None:
@@ -290,21 +291,21 @@ def contains_substr(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr
     value = c.expr(node.args[0], scope)
     wanted = c.expr(node.args[1], scope)
     text = want(c, node, wanted, STRING)
-    return Expr(_search(c, node, value, text.sql), BOOL)
+    return Value(_search(c, node, value, text.sql), BOOL)
 
 
-def _search(c: ExpressionCompiler, node: ast.Call, value: Expr, wanted: str) -> str:
+def _search(c: ExpressionCompiler, node: ast.Call, value: Value, wanted: str) -> str:
     kind = value.type
     if kind.kind == "STRUCT":
         members = [
-            Expr(f"struct_extract({value.sql}, {string_sql(name)})", inner)
+            Value(f"struct_extract({value.sql}, {string_sql(name)})", inner)
             for name, (_, inner) in zip(kind.physical_names, kind.fields, strict=True)
         ]
         parts = [f"coalesce({_search(c, node, member, wanted)}, FALSE)" for member in members]
         return "(" + " OR ".join(parts) + ")"
     if kind.kind == "ARRAY":
         assert kind.element is not None
-        inner = _search(c, node, Expr("_e", kind.element), wanted)
+        inner = _search(c, node, Value("_e", kind.element), wanted)
         return f"(len(list_filter({value.sql}, lambda _e: {inner})) > 0)"
     text = coerce(value, STRING) or cast(value, STRING)
     return f"bq_contains_substr({text.sql}, {wanted})"

@@ -2,11 +2,12 @@
 
 from ingestd.googlesql import ast
 from ingestd.googlesql.types import FLOAT64, INT64, NUMERIC
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, function, no_signature, want
-from ingestd.localcloud.bigquery.sql.names import Expr, Scope
+from ingestd.localcloud.bigquery.sql.names import Scope
 
 
 def order(c: ExpressionCompiler, items: tuple[ast.OrderItem, ...], scope: Scope) -> str:
@@ -78,24 +79,24 @@ def _bound(c: ExpressionCompiler, bound: ast.FrameBound, scope: Scope) -> str:
 
 
 @function("ROW_NUMBER", "RANK", "DENSE_RANK", "PERCENT_RANK", "CUME_DIST", kind="window")
-def numbering(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def numbering(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     count(c, node, 0)
     kind = FLOAT64 if node.name in ("PERCENT_RANK", "CUME_DIST") else INT64
     plain = scope.without_aliases()
     if node.name != "ROW_NUMBER" and node.over and not _resolve(c, node.over, plain).order_by:
         c.fail(f"Window ORDER BY is required for analytic function {node.name.lower()}", node)
-    return Expr(f"({node.name.lower()}(){over(c, node.over, plain)})", kind)
+    return Value(f"({node.name.lower()}(){over(c, node.over, plain)})", kind)
 
 
 @function("NTILE", kind="window")
-def ntile(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def ntile(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     (buckets,) = arguments(c, node, plain, 1)
-    return Expr(f"(ntile({want(c, node, buckets, INT64).sql}){over(c, node.over, plain)})", INT64)
+    return Value(f"(ntile({want(c, node, buckets, INT64).sql}){over(c, node.over, plain)})", INT64)
 
 
 @function("LEAD", "LAG", kind="window")
-def shifted(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def shifted(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     args = arguments(c, node, plain, 1, 3)
     distance = want(c, node, args[1], INT64).sql if len(args) > 1 else "1"
@@ -104,22 +105,22 @@ def shifted(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
     if len(args) == 3:
         kind, (value, other) = c.common([args[0], args[2]], f"function {node.name}", node)
         default = other.sql
-    return Expr(f"({node.name.lower()}({value.sql}, {distance}, {default}){over(c, node.over, plain)})", kind)
+    return Value(f"({node.name.lower()}({value.sql}, {distance}, {default}){over(c, node.over, plain)})", kind)
 
 
 @function("FIRST_VALUE", "LAST_VALUE", "NTH_VALUE", kind="window")
-def picked(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def picked(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     args = arguments(c, node, plain, *((2, 2) if node.name == "NTH_VALUE" else (1, 1)))
     listed = args[0].sql
     if node.name == "NTH_VALUE":
         listed += f", {want(c, node, args[1], INT64).sql}"
     nulls = " IGNORE NULLS" if node.nulls == "IGNORE" else ""
-    return Expr(f"({node.name.lower()}({listed}{nulls}){over(c, node.over, plain)})", args[0].type)
+    return Value(f"({node.name.lower()}({listed}{nulls}){over(c, node.over, plain)})", args[0].type)
 
 
 @function("PERCENTILE_CONT", "PERCENTILE_DISC", kind="window")
-def percentile(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
+def percentile(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     value, fraction = arguments(c, node, plain, 2)
     if node.nulls == "RESPECT":
@@ -136,5 +137,5 @@ def percentile(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Expr:
         kind = NUMERIC if kind is NUMERIC else FLOAT64
         value = want(c, node, value, FLOAT64)
     # A quantile's position must be a constant in DuckDB.
-    position = repr(float(part.value)) if isinstance(part.value, int | float) else part.sql
-    return Expr(f"(CAST({name}({value.sql}, {position}){over(c, node.over, plain)} AS {duckdb_type(kind)}))", kind)
+    position = repr(float(part.constant)) if isinstance(part.constant, int | float) else part.sql
+    return Value(f"(CAST({name}({value.sql}, {position}){over(c, node.over, plain)} AS {duckdb_type(kind)}))", kind)

@@ -1,95 +1,30 @@
 """Dates and times: reading and writing them the way GoogleSQL does (literals, CAST, PARSE_*, FORMAT_*)."""
 
-import contextlib
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
-from zoneinfo import ZoneInfo
 
+from ingestd.googlesql.literals import OFFSET, micros, parse_date, parse_datetime, parse_time, parse_timestamp, zone
 from ingestd.localcloud.bigquery.sql.runtime.registry import runtime
 
-_DATE = r"(\d{4})-(\d{1,2})-(\d{1,2})"
-_TIME = r"(\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{0,6}))?"
-_DATE_ONLY, _TIME_ONLY = re.compile(_DATE), re.compile(_TIME)
-_DATETIME = re.compile(rf"{_DATE}(?:[ Tt]{_TIME})?")
-_TIMESTAMP = re.compile(rf"{_DATE}(?:[ Tt]{_TIME}([Zz]|[+-]\d{{1,2}}(?::?\d{{2}})?| [A-Za-z][A-Za-z0-9_+/:-]*)?)?")
-_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?$", re.IGNORECASE)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@lru_cache(maxsize=256)
-def zone(name: str) -> tzinfo:
-    """A time zone by IANA name or by offset from UTC."""
-    if name.upper() in ("UTC", "Z", "GMT"):
-        return UTC
-    offset = _OFFSET.match(name)
-    if offset:
-        hours, minutes = int(offset[2]), int(offset[3] or 0)
-        if hours > 14 or minutes > 59:
-            raise ValueError(f"Invalid time zone: {name}")
-        delta = timedelta(hours=hours, minutes=minutes)
-        return timezone(-delta if offset[1] == "-" else delta)
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        raise ValueError(f"Invalid time zone: {name}") from None
 
 
 @runtime("bq_zone", "VARCHAR", "VARCHAR")
 def icu_zone(name: str) -> str:
     """The name under which DuckDB knows the zone."""
     zone(name)
-    offset = _OFFSET.match(name)
+    offset = OFFSET.match(name)
     if offset:
         return f"GMT{offset[1]}{int(offset[2])}:{offset[3] or '00'}"
     return "UTC" if name.upper() in ("Z", "GMT") else name
 
 
-def _micros(fraction: str | None) -> int:
-    return int(fraction[:6].ljust(6, "0")) if fraction else 0
-
-
-def _civil(match: re.Match[str]) -> datetime:
-    hour, minute, second = (int(match[index] or 0) for index in (4, 5, 6))
-    year, month, day = int(match[1]), int(match[2]), int(match[3])
-    return datetime(year, month, day, hour, minute, second, _micros(match[7]))  # noqa: DTZ001 - civil time
-
-
-@runtime("bq_string_to_date", "VARCHAR", "DATE")
-def parse_date(text: str) -> date:
-    match = _DATE_ONLY.fullmatch(text)
-    with contextlib.suppress(ValueError):
-        if match is not None:
-            return date(int(match[1]), int(match[2]), int(match[3]))
-    raise ValueError(f"Invalid date: '{text}'")
-
-
-@runtime("bq_string_to_time", "VARCHAR", "TIME")
-def parse_time(text: str) -> time:
-    match = _TIME_ONLY.fullmatch(text)
-    with contextlib.suppress(ValueError):
-        if match is not None:
-            return time(int(match[1]), int(match[2]), int(match[3]), _micros(match[4]))
-    raise ValueError(f'Invalid time string "{text}"')
-
-
-@runtime("bq_string_to_datetime", "VARCHAR", "TIMESTAMP")
-def parse_datetime(text: str) -> datetime:
-    match = _DATETIME.fullmatch(text)
-    with contextlib.suppress(ValueError):
-        if match is not None:
-            return _civil(match)
-    raise ValueError(f'Invalid datetime string "{text}"')
-
-
-@runtime("bq_string_to_timestamp", "VARCHAR VARCHAR", "TIMESTAMPTZ")
-def parse_timestamp(text: str, default_zone: str) -> datetime:
-    match = _TIMESTAMP.fullmatch(text)
-    with contextlib.suppress(ValueError, OverflowError):
-        if match is not None:
-            return _civil(match).replace(tzinfo=zone((match[8] or default_zone).strip())).astimezone(UTC)
-    raise ValueError(f"Invalid timestamp: '{text}'")
+runtime("bq_string_to_date", "VARCHAR", "DATE")(parse_date)
+runtime("bq_string_to_time", "VARCHAR", "TIME")(parse_time)
+runtime("bq_string_to_datetime", "VARCHAR", "TIMESTAMP")(parse_datetime)
+runtime("bq_string_to_timestamp", "VARCHAR VARCHAR", "TIMESTAMPTZ")(parse_timestamp)
 
 
 @runtime("bq_civil_to_timestamp", "TIMESTAMP VARCHAR", "TIMESTAMPTZ")
@@ -334,7 +269,7 @@ def _assemble(found: dict[str, str], default_zone: str) -> tuple[datetime, tzinf
         (value for code, value in found.items() if code[0] == "E" and code[-1] == "S"), "0"
     )
     whole, _, fraction = seconds.partition(".")
-    clock = time(hour, int(found.get("M") or 0), min(int(whole), 59), _micros(fraction))
+    clock = time(hour, int(found.get("M") or 0), min(int(whole), 59), micros(fraction))
     moment = datetime.combine(base, clock)
     return (moment + timedelta(seconds=1) if int(whole) == 60 else moment), where
 
@@ -371,8 +306,8 @@ def interval_parts(text: str) -> list[int]:
         raise ValueError(f"Invalid INTERVAL value '{text}'")
     months = (int(match[2]) * 12 + int(match[3])) * (-1 if match[1] == "-" else 1)
     seconds = (int(match[6]) * 60 + int(match[7])) * 60 + int(match[8])
-    micros = (seconds * 1_000_000 + _micros(match[9])) * (-1 if match[5] == "-" else 1)
-    return [months, int(match[4]), micros]
+    whole = (seconds * 1_000_000 + micros(match[9])) * (-1 if match[5] == "-" else 1)
+    return [months, int(match[4]), whole]
 
 
 @runtime("bq_timestamp_in_zone", "TIMESTAMPTZ VARCHAR", "VARCHAR")

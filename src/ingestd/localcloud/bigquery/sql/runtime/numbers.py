@@ -5,13 +5,12 @@ import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Context, Decimal, DivisionByZero, InvalidOperation, Overflow, localcontext
 
+from ingestd.googlesql.literals import EXACT, NUMERIC_LIMIT, NUMERIC_STEP, decimal, exact, parse_numeric
 from ingestd.localcloud.bigquery.sql.runtime.registry import runtime
 
 _INT = re.compile(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|\d+)\s*$")
 _FLOAT = re.compile(r"\s*[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|nan|inf|infinity)\s*$", re.IGNORECASE)
-_EXACT = Context(prec=100, rounding=ROUND_HALF_UP)
-_NUMERIC_STEP, _BIGNUMERIC_STEP = Decimal("1e-9"), Decimal("1e-18")
-_NUMERIC_LIMIT, _BIGNUMERIC_LIMIT = Decimal(10) ** 29, Decimal(10) ** 20
+_BIGNUMERIC_STEP, _BIGNUMERIC_LIMIT = Decimal("1e-18"), Decimal(10) ** 20
 
 
 @runtime("bq_error", "VARCHAR", "VARCHAR", nulls=True)
@@ -47,40 +46,27 @@ def parse_bool(text: str) -> bool:
     return lowered == "true"
 
 
-def _decimal(text: str, kind: str, step: Decimal, limit: Decimal) -> Decimal:
-    try:
-        value = Decimal(text.strip())
-    except InvalidOperation:
-        raise ValueError(f"Invalid {kind} value: {text}") from None
-    return _fit(value, text, kind, step, limit)
-
-
 def _fit(value: Decimal, text: object, kind: str, step: Decimal, limit: Decimal) -> Decimal:
-    if not value.is_finite() or value.copy_abs() >= limit:
-        if kind == "BIGNUMERIC" and value.is_finite() and value.copy_abs() < Decimal(10) ** 38:
-            raise ValueError(
-                f"the local BigQuery does not support BIGNUMERIC values of more than 20 integer digits: {text}"
-            )
-        raise ValueError(f"Invalid {kind} value: {text}")
-    with localcontext(_EXACT):
-        return value.quantize(step)
+    if kind == "BIGNUMERIC" and value.is_finite() and limit <= value.copy_abs() < Decimal(10) ** 38:
+        raise ValueError(
+            f"the local BigQuery does not support BIGNUMERIC values of more than 20 integer digits: {text}"
+        )
+    return exact(value, text, kind, step, limit)
 
 
-@runtime("bq_string_to_numeric", "VARCHAR", "DECIMAL(38,9)")
-def parse_numeric(text: str) -> Decimal:
-    return _decimal(text, "NUMERIC", _NUMERIC_STEP, _NUMERIC_LIMIT)
+runtime("bq_string_to_numeric", "VARCHAR", "DECIMAL(38,9)")(parse_numeric)
 
 
 @runtime("bq_string_to_bignumeric", "VARCHAR", "DECIMAL(38,18)")
 def parse_bignumeric(text: str) -> Decimal:
-    return _decimal(text, "BIGNUMERIC", _BIGNUMERIC_STEP, _BIGNUMERIC_LIMIT)
+    return _fit(decimal(text, "BIGNUMERIC"), text, "BIGNUMERIC", _BIGNUMERIC_STEP, _BIGNUMERIC_LIMIT)
 
 
 @runtime("bq_float64_to_numeric", "DOUBLE", "DECIMAL(38,9)")
 def float_to_numeric(value: float) -> Decimal:
     if not math.isfinite(value):
         raise ValueError(f"Illegal conversion of non-finite floating point number to numeric: {float_string(value)}")
-    return _fit(Decimal(value), float_string(value), "NUMERIC", _NUMERIC_STEP, _NUMERIC_LIMIT)
+    return _fit(Decimal(value), float_string(value), "NUMERIC", NUMERIC_STEP, NUMERIC_LIMIT)
 
 
 @runtime("bq_float64_to_bignumeric", "DOUBLE", "DECIMAL(38,18)")
@@ -112,7 +98,7 @@ def float_string(value: float) -> str:
 
 
 def _arithmetic(kind: str, left: Decimal, op: str, right: Decimal, step: Decimal, limit: Decimal) -> Decimal:
-    with localcontext(_EXACT):
+    with localcontext(EXACT):
         if op == "/":
             if right == 0:
                 raise ValueError(f"division by zero: {plain(left)} / {plain(right)}")
@@ -121,7 +107,7 @@ def _arithmetic(kind: str, left: Decimal, op: str, right: Decimal, step: Decimal
             value = left * right
     if value.copy_abs() >= limit:
         raise ValueError(f"{kind.lower()} overflow: {plain(left)} {op} {plain(right)}")
-    with localcontext(_EXACT):
+    with localcontext(EXACT):
         return value.quantize(step)
 
 
@@ -132,12 +118,12 @@ def plain(value: Decimal) -> str:
 
 @runtime("bq_numeric_multiply", "DECIMAL(38,9) DECIMAL(38,9)", "DECIMAL(38,9)")
 def numeric_multiply(left: Decimal, right: Decimal) -> Decimal:
-    return _arithmetic("NUMERIC", left, "*", right, _NUMERIC_STEP, _NUMERIC_LIMIT)
+    return _arithmetic("NUMERIC", left, "*", right, NUMERIC_STEP, NUMERIC_LIMIT)
 
 
 @runtime("bq_numeric_divide", "DECIMAL(38,9) DECIMAL(38,9)", "DECIMAL(38,9)")
 def numeric_divide(left: Decimal, right: Decimal) -> Decimal:
-    return _arithmetic("NUMERIC", left, "/", right, _NUMERIC_STEP, _NUMERIC_LIMIT)
+    return _arithmetic("NUMERIC", left, "/", right, NUMERIC_STEP, NUMERIC_LIMIT)
 
 
 @runtime("bq_bignumeric_multiply", "DECIMAL(38,18) DECIMAL(38,18)", "DECIMAL(38,18)")
@@ -177,7 +163,7 @@ def _function(kind: str, name: str, x: Decimal, y: Decimal, step: Decimal, limit
 @runtime("bq_numeric_function", "VARCHAR DECIMAL(38,9) DECIMAL(38,9)", "DECIMAL(38,9)")
 def numeric_function(name: str, x: Decimal, y: Decimal) -> Decimal:
     """SQRT, EXP, LN, LOG10, LOG and POW of NUMERIC, exact to its last digit."""
-    return _function("NUMERIC", name, x, y, _NUMERIC_STEP, _NUMERIC_LIMIT)
+    return _function("NUMERIC", name, x, y, NUMERIC_STEP, NUMERIC_LIMIT)
 
 
 @runtime("bq_bignumeric_function", "VARCHAR DECIMAL(38,18) DECIMAL(38,18)", "DECIMAL(38,18)")
@@ -253,7 +239,7 @@ def format_decimal(conversion: str, flags: str, width: str, precision: str, valu
     """FORMAT's %f for NUMERIC, exact."""
     digits = int(precision) if precision else 6
     if conversion in "fF":
-        with localcontext(_EXACT):
+        with localcontext(EXACT):
             rounded = value.quantize(Decimal(1).scaleb(-digits))
         text = f"{rounded:,f}" if "'" in flags else f"{rounded:f}"
         return _pad(_signed(text, flags), flags, width)
