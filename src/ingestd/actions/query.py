@@ -1,20 +1,17 @@
 """`query`: run a statement, optionally into a table."""
 
-import re
 from typing import Any
 
 from ingestd.actions.context import ActionContext, Outcome, Step
 from ingestd.actions.jobs import create_from_template, location_of, run_job, write_disposition
 from ingestd.actions.values import job_response
+from ingestd.googlesql.words import returns_rows
 from ingestd.model.errors import BadInput
 from ingestd.model.jobs import JobKind, JobState
 from ingestd.model.objects import ObjectRef
 from ingestd.model.tables import TableName
 from ingestd.rules.actions import InsertRequest, QueryRequest, SparkRequest
 from ingestd.rules.sql import expand_sql
-
-_COMMENTS = re.compile(r"--[^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL)
-_SELECTS = re.compile(r"[\s(]*(SELECT|WITH|FROM)\b", re.IGNORECASE)
 
 
 async def run(ctx: ActionContext, step: Step, request: QueryRequest) -> Outcome:
@@ -63,8 +60,3 @@ async def statement(ctx: ActionContext, step: Step, request: QueryRequest | Inse
         return expand_sql(data.decode(), step.values, legacy=request.use_legacy)
     except ValueError as error:
         raise BadInput(f"{step.action}: {ref}: {error}") from error
-
-
-def returns_rows(sql: str) -> bool:
-    """Whether the statement yields rows that a destination table can take; DML and scripts write by themselves."""
-    return _SELECTS.match(_COMMENTS.sub(" ", sql)) is not None

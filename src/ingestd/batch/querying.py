@@ -5,7 +5,6 @@ or does not. A script commits statement by statement unless it uses a transactio
 committed is never run again by itself, since that would repeat the committed part.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +16,7 @@ from ingestd.batch.content import Chunk, Fate, Load, SetAside
 from ingestd.batch.driving import IN_PLACE, Drive, concluded_phase, request, stopped
 from ingestd.batch.landing import destination
 from ingestd.batch.loading import missing_dataset
+from ingestd.googlesql.words import transactions
 from ingestd.model.errors import BadInput, Fatal, IngestError, NotFound, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobState
 from ingestd.model.objects import EPOCH
@@ -26,8 +26,6 @@ log = structlog.get_logger(__name__)
 
 TEMP_EXT = "temp_ext"
 
-_BEGIN = re.compile(r"\bBEGIN\s+TRANSACTION\b", re.IGNORECASE)
-_COMMIT = re.compile(r"\bCOMMIT\s+TRANSACTION\b", re.IGNORECASE)
 _MARKS = frozenset({"BEGIN_TRANSACTION", "COMMIT_TRANSACTION", "ROLLBACK_TRANSACTION"})
 _DML = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 _HARMLESS = frozenset({"", "SELECT", "ASSERT", "SCRIPT"})
@@ -159,7 +157,7 @@ def committed(statements: Sequence[Statement], sql: str = "") -> tuple[Statement
     transaction begins and ends, the script's lines do.
     """
     marked = any(one.kind in _MARKS for one in statements)
-    lines = () if marked else _transactions(sql)
+    lines = () if marked else transactions(sql)
     reached = max((one.line for one in statements), default=0)
     kept: list[Statement] = []
     open_since: int | None = None
@@ -175,17 +173,6 @@ def committed(statements: Sequence[Statement], sql: str = "") -> tuple[Statement
             if not undone and (marked or lines or not one.in_transaction):
                 kept.append(one)
     return tuple(kept if open_since is None else kept[:open_since])
-
-
-def _transactions(sql: str) -> tuple[tuple[int, float], ...]:
-    """The lines on which transactions begin and are committed."""
-    found: list[tuple[int, float]] = []
-    for number, line in enumerate(sql.splitlines(), 1):
-        if _BEGIN.search(line):
-            found.append((number, float("inf")))
-        elif _COMMIT.search(line) and found and found[-1][1] == float("inf"):
-            found[-1] = (found[-1][0], number)
-    return tuple(found)
 
 
 def _already(done: Sequence[Statement]) -> str:

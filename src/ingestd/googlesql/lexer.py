@@ -2,6 +2,7 @@
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -187,8 +188,12 @@ class Source:
 
 
 def tokenize(source: Source) -> list[Token]:
+    return list(scan(source))
+
+
+def scan(source: Source) -> Iterator[Token]:
+    """One token after the other; what is wrong further on is not looked at before it is asked for."""
     text = source.text
-    tokens: list[Token] = []
     pos, size = 0, len(text)
     while pos < size:
         match = _TOKEN.match(text, pos)
@@ -196,34 +201,23 @@ def tokenize(source: Source) -> list[Token]:
             if text.startswith("/*", pos):
                 source.fail("Syntax error: Unclosed comment", pos)
             source.fail(f'Syntax error: Illegal input character "{text[pos]}"', pos)
-        kind = match.lastgroup or ""
-        end = match.end()
+        kind, raw, end = match.lastgroup or "", match.group(), match.end()
         if kind == "space":
             pos = end
             continue
-        if kind == "name":
-            raw = match.group()
-            tokens.append(Token("name", raw, pos, end, raw.upper()))
-        elif kind == "op":
-            raw = match.group()
-            tokens.append(Token("op", raw, pos, end, raw))
-        elif kind == "string":
-            token = _string(source, pos, match.group())
-            tokens.append(token)
-            end = token.end
+        if kind == "string":
+            token = _string(source, pos, raw)
         elif kind == "quoted":
             token = _quoted(source, pos)
-            tokens.append(token)
-            end = token.end
         elif kind == "param":
-            tokens.append(Token("param", match.group()[1:].strip("`"), pos, end))
+            token = Token("param", raw[1:].strip("`"), pos, end)
         elif kind == "sysvar":
-            tokens.append(Token("sysvar", match.group()[2:].lower(), pos, end))
+            token = Token("sysvar", raw[2:].lower(), pos, end)
         else:
-            tokens.append(Token(kind, match.group(), pos, end))
-        pos = end
-    tokens.append(Token("end", "", size, size))
-    return tokens
+            token = Token(kind, raw, pos, end, raw.upper() if kind == "name" else raw if kind == "op" else "")
+        yield token
+        pos = token.end
+    yield Token("end", "", size, size)
 
 
 def _string(source: Source, pos: int, opening: str) -> Token:

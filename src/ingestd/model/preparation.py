@@ -5,8 +5,7 @@ once, sets bad ones aside, and leaves few well-sized files in the attempt's fold
 manifest is there: it is written last, and only files that it names are loaded.
 """
 
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -84,12 +83,6 @@ class Shaping:
     @property
     def asked(self) -> bool:
         return bool(self.side_inputs or self.transform or self.criteria or self.unique_columns or self.branches)
-
-
-def named_in(texts: Iterable[str], names: Collection[str]) -> set[str]:
-    """Those of the columns whose name stands in one of the texts."""
-    words = {word.lower() for text in texts for word in re.findall(r"\w+", text)}
-    return {name for name in names if name.lower() in words}
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from ingestd.formats.types import Mode, Schema
+from ingestd.googlesql.words import named_in
 from ingestd.model.errors import BadInput, Fatal, Transient
-from ingestd.model.preparation import DRIFT_REMEDY, BadData, Drift, FileLayout, Shaping, named_in
+from ingestd.model.preparation import DRIFT_REMEDY, BadData, Drift, FileLayout, Shaping
 from ingestd.prepare import bucket, content, distinct, output
 from ingestd.prepare.distinct import ROW, AtOnce, Keeping, Kept
 from ingestd.prepare.quarantine import Verdict, judge, refusal

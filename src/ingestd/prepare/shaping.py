@@ -19,12 +19,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ingestd.googlesql import words
 from ingestd.googlesql.errors import SqlError
-from ingestd.googlesql.parser import parse_order
 from ingestd.googlesql.types import FLOAT64, INT64, SqlType, array_of
 from ingestd.googlesql.values import Value
+from ingestd.googlesql.words import named_in
 from ingestd.model.errors import BadInput, Fatal
-from ingestd.model.preparation import Shaping, Unmatched, named_in
+from ingestd.model.preparation import Shaping, Unmatched
 from ingestd.prepare import farmhash
 from ingestd.prepare.expressions import Rows, Scope, columns_of, condition, translate
 from ingestd.prepare.operators import check_comparable, check_ordered
@@ -494,13 +495,9 @@ def _order(text: str, scope: Scope) -> str:
 def split_order(text: str) -> tuple[str, bool, bool]:
     """The expression, whether it descends, and whether NULLs come last."""
     try:
-        order = parse_order(text)
-    except (SqlError, RecursionError):
-        raise BadInput(f"OrderBy: {text!r} is not an expression with ASC or DESC") from None
-    if len(order) != 1:
-        raise BadInput(f"OrderBy: {text!r} is not one expression with ASC or DESC")
-    (one,) = order
-    return text[one.pos : one.end], one.desc, one.nulls == "LAST" if one.nulls else one.desc
+        return words.split_order(text)
+    except SqlError:
+        raise BadInput(f"OrderBy: {text!r} is not one expression with ASC or DESC") from None
 
 
 def _ranked(file_order: Sequence[int]) -> str:

@@ -7,7 +7,6 @@ never shuffled for a join.
 """
 
 import asyncio
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from ingestd.googlesql.words import parameters_in
 from ingestd.model.clock import Clock
 from ingestd.model.errors import BadInput, IngestError, NotFound
 from ingestd.model.preparation import Shaping, SideInput
@@ -97,10 +97,8 @@ class SideInputs:
             source = await look(self._store, side.select, self._most)
             key, version, parameters = ("files", side.select), source.version, []
         else:
-            used = {name.lower() for name in re.findall(r"@(\w+)", side.select)}
-            parameters = [
-                rest_parameter(name, value) for name, value in shaping.parameters.items() if name.lower() in used
-            ]
+            used = parameters_in(side.select, shaping.parameters)
+            parameters = [rest_parameter(name, value) for name, value in shaping.parameters.items() if name in used]
             source, version = side.select, ""
             key = ("query", side.select, repr(parameters))
         lock = self._reading.setdefault(key, asyncio.Lock())

@@ -1,9 +1,10 @@
 """Warnings about how rows are shaped: expressions that do not parse, names nobody knows, and choices left open."""
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.words import named_in, qualifies, split_order
 from ingestd.model.tables import TableName
 from ingestd.rules.catalogue import Context, names
 from ingestd.rules.expansion import Scope, unknown_variables
@@ -15,9 +16,9 @@ from ingestd.rules.sql import IDENTIFIER_VARIABLES, expand_sql
 Path = tuple[str | int, ...]
 Warning_ = tuple[Path, str]
 
-_CHANGEFUL = re.compile(
-    r"\b(RAND|GENERATE_UUID|SESSION_USER|CURRENT_(?:DATE|TIME|DATETIME|TIMESTAMP))\b", re.IGNORECASE
-)
+_CHANGEFUL = (
+    "RAND", "GENERATE_UUID", "SESSION_USER", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_DATETIME", "CURRENT_TIMESTAMP",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,12 @@ def _open_choices(dest: Dest) -> Iterator[Warning_]:
             )
             yield ("Dest", "Schema", "Split"), message
         for index, mapping in enumerate(split.mapping):
-            if found := _CHANGEFUL.search(mapping.when):
-                message = f"{found[1].upper()} changes from one look to the next: a row may end in no table, or in two"
+            for found in sorted(named_in([mapping.when], _CHANGEFUL))[:1]:
+                message = f"{found} changes from one look to the next: a row may end in no table, or in two"
                 yield ("Dest", "Schema", "Split", "Mapping", index, "When"), message
     for index, side in enumerate(dest.side_inputs):
         for alias in (side.alias, dest.alias):
-            if "$" not in side.on and not re.search(rf"\b{re.escape(alias)}\s*\.", side.on, re.IGNORECASE):
+            if "$" not in side.on and not qualifies(alias, side.on):
                 yield ("Dest", "SideInputs", index, "On"), f"the condition does not mention {alias}: is it a join?"
 
 
@@ -126,4 +127,7 @@ def _filled(dest: Dest, path: Path, text: str, value: str) -> str:
     split = dest.schema_options.split
     if split is not None and path[-1] == "When":
         return lifted(filled, split.cluster_columns, dest.alias)
-    return re.sub(r"\s+(?:ASC|DESC)?(?:\s*NULLS\s+(?:FIRST|LAST))?\s*$", "", filled) if "OrderBy" in path else filled
+    try:
+        return split_order(filled)[0] if "OrderBy" in path else filled
+    except SqlError:
+        return filled

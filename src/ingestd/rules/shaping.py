@@ -4,13 +4,13 @@ Both engines start from the same `Shaping`, so both are asked for the same. Valu
 or by position inside the author's own strings and names: no object's name ever becomes SQL.
 """
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ingestd.googlesql.words import named_in, paths_in
 from ingestd.model.errors import BadInput
-from ingestd.model.preparation import Branch, Drift, Shaping, SideInput, named_in
+from ingestd.model.preparation import Branch, Drift, Shaping, SideInput
 from ingestd.model.tables import InvalidTableName, TableName, parse_table
 from ingestd.rules.expansion import Scope, render
 from ingestd.rules.references import find_references
@@ -19,13 +19,6 @@ from ingestd.rules.schema import SideInput as SideInputRule
 from ingestd.rules.sql import IDENTIFIER_VARIABLES, expand_sql
 
 _SEPARATORS = frozenset(".:`[]$")
-_TOKEN = re.compile(
-    r"""(?P<skip>(?:[rR][bB]?|[bB][rR]?)?(?:'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"
-        |'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")
-        |`[^`]*`|--[^\n]*|\#[^\n]*|/\*.*?\*/|@\w+)
-        |(?P<path>[A-Za-z_]\w*(?:\s*\.\s*[A-Za-z_]\w*)*)(?P<call>\s*\()?""",
-    re.VERBOSE | re.DOTALL,
-)
 
 
 def shaping_of(dest: Dest, values: Mapping[str, Any] | Scope) -> Shaping:
@@ -126,15 +119,14 @@ def lifted(condition: str, columns: Sequence[str], alias: str) -> str:
     if not nested:
         return condition
 
-    def whole(match: re.Match[str]) -> str:
-        if match["path"] is None or match["call"]:
-            return match[0]
-        parts = [part.strip() for part in match["path"].split(".")]
+    out, at = "", 0
+    for start, end, parts in paths_in(condition):
         names = parts[1:] if len(parts) > 1 and parts[0].lower() == alias.lower() else parts
         column = nested.get(names[0].lower()) if len(names) == 1 else None
-        return f"{alias}.{column}" if column else match[0]
-
-    return _TOKEN.sub(whole, condition)
+        if column:
+            out += f"{condition[at:start]}{alias}.{column}"
+            at = end
+    return out + condition[at:]
 
 
 class _Filler:

@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from ingestd.googlesql.words import named_in
 from ingestd.model.errors import BadInput
-from ingestd.model.preparation import Drift, named_in
+from ingestd.model.preparation import Drift
 from ingestd.rules.schema import Dest
 from ingestd.rules.shaping import absent_policy, expressions_of
 from ingestd.warehouse.columns import Field, by_name, kind, members, repeated, required

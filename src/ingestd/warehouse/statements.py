@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ingestd.googlesql.words import named_in, parameters_in, qualifies
 from ingestd.model.errors import BadInput
 from ingestd.model.jobs import JobKind
-from ingestd.model.preparation import DRIFT_REMEDY, Drift, Shaping, SideInput, Unmatched, named_in
+from ingestd.model.preparation import DRIFT_REMEDY, Drift, Shaping, SideInput, Unmatched
 from ingestd.model.tables import TableName
 from ingestd.rules.schema import DESTINATION_ALIAS, CopyMethod, Upsert, UpsertMode
 from ingestd.rules.shaping import mentioned
@@ -232,9 +233,7 @@ def _merge(plan: Publication, target: TableShape, branch: int, upsert: UpsertPla
         settings = ", ".join(f"{quoted(name)} = {alias}.{quoted(name)}" for name in updated)
         lines.append(f"WHEN MATCHED{condition} THEN UPDATE SET {settings}")
     if spec.mode is not UpsertMode.UPDATE:
-        unwanted = upsert.delete_when and not re.search(
-            rf"\b{DESTINATION_ALIAS}\s*\.", upsert.delete_when, re.IGNORECASE
-        )
+        unwanted = upsert.delete_when and not qualifies(DESTINATION_ALIAS, upsert.delete_when)
         condition = f" AND ({_text(upsert.delete_when)}) IS NOT TRUE" if unwanted else ""
         listed = ", ".join(quoted(name) for name, _ in columns)
         values = ", ".join(f"{alias}.{quoted(name)}" for name, _ in columns)
@@ -418,8 +417,8 @@ def _indented(text: str) -> str:
 
 def _query(sql: str, shaping: Shaping) -> dict[str, Any]:
     configuration: dict[str, Any] = {"query": sql, "useLegacySql": False}
-    used = {name.lower() for name in re.findall(r"@(\w+)", sql)}
-    parameters = [rest_parameter(name, value) for name, value in shaping.parameters.items() if name.lower() in used]
+    used = parameters_in(sql, shaping.parameters)
+    parameters = [rest_parameter(name, value) for name, value in shaping.parameters.items() if name in used]
     if parameters:
         configuration |= {"parameterMode": "NAMED", "queryParameters": parameters}
     return configuration

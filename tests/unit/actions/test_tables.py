@@ -8,7 +8,7 @@ import pytest
 
 from ingestd.actions.executor import ActionFailed
 from ingestd.actions.insert import MAX_BYTES, MAX_ROWS, chunks
-from ingestd.actions.query import returns_rows
+from ingestd.googlesql.words import returns_rows
 from ingestd.model.errors import BadInput, NotFound
 from ingestd.model.jobs import JobError, JobKind
 
