@@ -9,37 +9,51 @@ from ingestd.googlesql import ast
 _PARTS = {"_DIFF": 2, "_TRUNC": 1, "LAST_DAY": 1}
 
 
-def children(node: ast.Node) -> Iterator[ast.Node]:
-    """The nodes right below one, in the order of the text."""
-    for item in fields(node):
-        yield from _nodes(getattr(node, item.name))
+def children(node: object) -> Iterator[ast.Node]:
+    """The nodes right below one, or in a tuple of them, in the order of the text."""
+    for value in node if isinstance(node, tuple) else _parts(node):
+        if isinstance(value, ast.Node):
+            yield value
+        elif isinstance(value, tuple):
+            yield from children(value)
 
 
-def _nodes(value: object) -> Iterator[ast.Node]:
-    if isinstance(value, ast.Node):
-        yield value
-    elif isinstance(value, tuple):
-        for one in value:
-            yield from _nodes(one)
+def _parts(node: object) -> Iterator[object]:
+    if isinstance(node, ast.Node):
+        yield from (getattr(node, item.name) for item in fields(node))
+
+
+def walk(node: object, *, into_queries: bool = False) -> Iterator[ast.Node]:
+    """A node, or those of a tuple, and all below, stopping at sub-queries unless told.
+
+    Chains may be longer (x = 1 OR x = 2 OR …) than calls can be deep.
+    """
+    waiting = [node]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, ast.Query) and not into_queries:
+            continue
+        if isinstance(item, ast.Node):
+            yield item
+        waiting += reversed([*children(item)])
 
 
 def columns_of(tree: ast.Node) -> list[tuple[str, ...]]:
     """The dotted names of columns that the expression uses; date parts and names of its own are none."""
-    return list(_columns(tree, frozenset()))
-
-
-def _columns(node: ast.Node, own: frozenset[str]) -> Iterator[tuple[str, ...]]:
-    if isinstance(node, ast.Path):
-        if node.parts[0].lower() not in own:
-            yield node.parts
-        return
-    if isinstance(node, ast.Lambda):
-        own |= {name.lower() for name in node.names}
-    elif isinstance(node, ast.Query):
-        own |= frozenset(_given(node))
-    for below in children(node):
-        if not _is_keyword(below, node):
-            yield from _columns(below, own)
+    found: list[tuple[str, ...]] = []
+    waiting: list[tuple[ast.Node, frozenset[str]]] = [(tree, frozenset())]
+    while waiting:
+        node, own = waiting.pop()
+        if isinstance(node, ast.Path):
+            if node.parts[0].lower() not in own:
+                found.append(node.parts)
+            continue
+        if isinstance(node, ast.Lambda):
+            own |= {name.lower() for name in node.names}
+        elif isinstance(node, ast.Query):
+            own |= frozenset(_given(node))
+        waiting += reversed([(below, own) for below in children(node) if not _is_keyword(below, node)])
+    return found
 
 
 def _given(node: ast.Node) -> Iterator[str]:

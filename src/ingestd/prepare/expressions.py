@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from ingestd.googlesql import ast
 from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.functions import FUNCTIONS
 from ingestd.googlesql.literals import INT64_MAX, INT64_MIN
 from ingestd.googlesql.types import (
     BIGNUMERIC,
@@ -404,8 +405,11 @@ class Compiler:
             raise SqlError(f"{node.name} takes plain arguments: no *, DISTINCT, NULLS, HAVING, ORDER BY or LIMIT")
         if node.safe and not found.safe:
             raise SqlError(f"SAFE.{node.name} is not available on Spark")
-        named = (NamedArgument(value.pos, name, value) for name, value in node.named)
-        return found.handler(Call(self, node.name, (*node.args, *named), scope, node.safe))
+        args = (*node.args, *(NamedArgument(value.pos, name, value) for name, value in node.named))
+        function = FUNCTIONS[node.name]
+        if not function.takes(len(args)):
+            raise SqlError(f"{node.name} takes {function.wanted} arguments, not {len(args)}")
+        return found.handler(Call(self, node.name, args, scope, node.safe))
 
     def named_argument(self, node: NamedArgument, scope: Scope) -> Value:
         raise SqlError(f"an argument by name ({node.name} =>) is not available on Spark")

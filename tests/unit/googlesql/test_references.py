@@ -27,3 +27,7 @@ def test_date_parts_and_names_of_the_expression_are_no_columns(text: str, column
 def test_a_column_alone_may_be_a_reserved_word() -> None:
     assert [found and found.parts for found in map(parse_column, ("at", "hash.To"))] == [("at",), ("hash", "To")]
     assert [parse_column(text) for text in ("null", "CURRENT_DATE", "a + b", "`a`", "", "1", "a.")] == [None] * 7
+
+
+def test_a_chain_may_be_longer_than_calls_can_be_deep() -> None:
+    assert columns_of(parse_expression(" OR ".join(f"a = {number}" for number in range(2_000)))[1]) == [("a",)] * 2_000

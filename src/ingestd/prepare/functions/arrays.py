@@ -25,20 +25,18 @@ def _array(call: Call, index: int = 0) -> tuple[Value, SqlType]:
 
 @function("ARRAY_LENGTH", safe=True)
 def length(call: Call) -> Value:
-    call.count(1)
     return Value(f"CAST(array_size({_array(call)[0].sql}) AS BIGINT)", INT64)
 
 
 @function("ARRAY_REVERSE", safe=True)
 def reverse(call: Call) -> Value:
-    call.count(1)
     value, _ = _array(call)
     return Value(f"reverse({value.sql})", value.type)
 
 
 @function("ARRAY_CONCAT", safe=True)
 def concat(call: Call) -> Value:
-    kind, values = call.compiler.common(call.values(1, 1000), "ARRAY_CONCAT")
+    kind, values = call.compiler.common(call.values(), "ARRAY_CONCAT")
     if kind.kind != "ARRAY":
         raise call.mismatch(values)
     return Value(f"concat({', '.join(value.sql for value in values)})", kind)
@@ -46,7 +44,6 @@ def concat(call: Call) -> Value:
 
 @function("ARRAY_TO_STRING", safe=True)
 def to_string(call: Call) -> Value:
-    call.count(2, 3)
     value, element = _array(call)
     if element is not STRING and value.members != ():
         item = fresh("e")
@@ -59,7 +56,6 @@ def to_string(call: Call) -> Value:
 
 @function("ARRAY_FIRST", "ARRAY_LAST", safe=True)
 def end(call: Call) -> Value:
-    call.count(1)
     value, element = _array(call)
     at = "1" if call.name == "ARRAY_FIRST" else "-1"
     failing = "NULL" if call.safe else f"raise_error('{call.name} of an empty array')"
@@ -69,7 +65,6 @@ def end(call: Call) -> Value:
 @function("ARRAY_SLICE", safe=True)
 def slice_(call: Call) -> Value:
     """From one offset to another, both included; negative ones count from the end."""
-    call.count(3)
     value, _ = _array(call)
     start, stop = call.typed(1, INT64), call.typed(2, INT64)
     first = "IF(@1 < 0, greatest(size(@0) + @1, 0L), @1)"
@@ -80,7 +75,6 @@ def slice_(call: Call) -> Value:
 
 @function("ARRAY_IS_DISTINCT", safe=True)
 def is_distinct(call: Call) -> Value:
-    call.count(1)
     value, element = _array(call)
     check_ordered(element, "ARRAY_IS_DISTINCT")
     return Value(fill("(size(@0) = size(array_distinct(@0)))", value), BOOL)
@@ -88,7 +82,6 @@ def is_distinct(call: Call) -> Value:
 
 @function("ARRAY_INCLUDES", safe=True)
 def includes(call: Call) -> Value:
-    call.count(2)
     value, element = _array(call)
     if isinstance(call.nodes[1], ast.Lambda):
         body = _lambda(call, call.nodes[1], element)
@@ -111,7 +104,6 @@ def _lambda(call: Call, node: ast.Lambda, element: SqlType) -> Value:
 
 @function("ARRAY_FILTER", "ARRAY_TRANSFORM", safe=False)
 def higher_order(call: Call) -> Value:
-    call.count(2)
     value, element = _array(call)
     if not isinstance(call.nodes[1], ast.Lambda):
         raise SqlError(f"{call.name} needs a lambda")
@@ -125,13 +117,12 @@ def higher_order(call: Call) -> Value:
 
 @function("ARRAY_SUM", "ARRAY_AVG", "ARRAY_MIN", "ARRAY_MAX")
 def fold(call: Call) -> Value:
-    call.count(1)
     return aggregate(call.name.removeprefix("ARRAY_"), _array(call)[0], ())
 
 
 @function("GENERATE_ARRAY")
 def generate(call: Call) -> Value:
-    values = [call.want(value, INT64) for value in call.values(2, 3)]
+    values = [call.want(value, INT64) for value in call.values()]
     if len(values) == 2:
         values.append(Value("1L", INT64, simple=True))
     large = f"raise_error('Cannot generate arrays with more than {LIMIT} elements.')"
@@ -146,7 +137,6 @@ def generate(call: Call) -> Value:
 
 @function("GENERATE_DATE_ARRAY")
 def generate_dates(call: Call) -> Value:
-    call.count(2, 3)
     start, stop = call.typed(0, DATE), call.typed(1, DATE)
     step, backwards = "INTERVAL '1' DAY", False
     if len(call.nodes) == 3:

@@ -10,7 +10,7 @@ from ingestd.prepare.values import coerce, fill
 
 @function("IF", safe=True)
 def if_(call: Call) -> Value:
-    condition, *branches = call.values(3)
+    condition, *branches = call.values()
     test = coerce(condition, BOOL)
     if test is None:
         raise SqlError("the condition of IF must be BOOL")
@@ -20,21 +20,21 @@ def if_(call: Call) -> Value:
 
 @function("COALESCE", "IFNULL", safe=True)
 def coalesce(call: Call) -> Value:
-    values = call.values(*((2, 2) if call.name == "IFNULL" else (1, 1000)))
+    values = call.values()
     kind, converted = call.compiler.common(values, call.name)
     return Value(f"coalesce({', '.join(item.sql for item in converted)})", kind)
 
 
 @function("NULLIF", safe=True)
 def nullif(call: Call) -> Value:
-    kind, (a, b) = call.compiler.common(call.values(2), "NULLIF")
+    kind, (a, b) = call.compiler.common(call.values(), "NULLIF")
     check_comparable(kind, "NULLIF")
     return Value(fill(f"IF({comparison('=', '@0', '@1', (a, b))}, NULL, @0)", a, b), kind)
 
 
 @function("NULLIFZERO", "ZEROIFNULL", safe=True)
 def zero(call: Call) -> Value:
-    (value,) = call.values(1)
+    (value,) = call.values()
     if not value.type.numeric or value.type.kind == "BIGNUMERIC":
         raise call.mismatch([value])
     nothing = coerce(Value("0L", INT64, literal=True, constant=0), value.type)
@@ -46,7 +46,8 @@ def zero(call: Call) -> Value:
 @function("GREATEST", "LEAST", safe=True)
 def extreme(call: Call) -> Value:
     """NULL when any argument is NULL; NaN when any is NaN."""
-    kind, values = call.compiler.common(call.values(1, 9), call.name)
+    call.at_most(9)
+    kind, values = call.compiler.common(call.values(), call.name)
     check_ordered(kind, call.name)
     if len(values) == 1:
         return values[0]
@@ -62,14 +63,14 @@ def extreme(call: Call) -> Value:
 @function("ERROR")
 def error(call: Call) -> Value:
     """An untyped NULL with a side effect: it converts to whatever its surroundings want."""
-    (message,) = call.values(1)
+    (message,) = call.values()
     failing = f"raise_error({call.want(message, STRING).sql})"
     return Value(f"CAST({failing} AS BIGINT)", INT64, constant=failing, raises=True)
 
 
 @function("RANGE_BUCKET", safe=True)
 def range_bucket(call: Call) -> Value:
-    point, bounds = call.values(2)
+    point, bounds = call.values()
     if bounds.type.element is None:
         raise SqlError("RANGE_BUCKET takes an array")
     kind, (value, _) = call.compiler.common([point, Value("", bounds.type.element)], "RANGE_BUCKET")
@@ -84,5 +85,5 @@ def range_bucket(call: Call) -> Value:
     return Value(fill(template, value, bounds), INT64)
 
 
-define("GENERATE_UUID", "", "STRING", "uuid()")
-define("RAND", "", "FLOAT64", "rand()")
+define("GENERATE_UUID", "", "uuid()")
+define("RAND", "", "rand()")

@@ -54,7 +54,6 @@ def _back(sql: str, kind: SqlType) -> Value:
 
 @function("CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_DATETIME", "CURRENT_TIME")
 def current(call: Call) -> Value:
-    call.count(0, 0 if call.name == "CURRENT_TIMESTAMP" else 1)
     now = Value("current_timestamp()", TIMESTAMP)
     if call.name == "CURRENT_TIMESTAMP":
         return now
@@ -64,7 +63,7 @@ def current(call: Call) -> Value:
 
 @function("DATE")
 def date(call: Call) -> Value:
-    args = call.values(1, 3)
+    args = call.values()
     if len(args) == 3:
         numbers = [call.want(item, INT64) for item in args]
         return Value(fill("make_date(CAST(@0 AS INT), CAST(@1 AS INT), CAST(@2 AS INT))", *numbers), DATE)
@@ -80,7 +79,7 @@ def date(call: Call) -> Value:
 
 @function("DATETIME")
 def datetime_(call: Call) -> Value:
-    args = call.values(1, 6)
+    args = call.values()
     if len(args) == 6:
         numbers = [call.want(item, INT64) for item in args]
         template = "make_timestamp_ntz(" + ", ".join(f"CAST(@{index} AS INT)" for index in range(6)) + ")"
@@ -97,7 +96,7 @@ def datetime_(call: Call) -> Value:
 
 @function("TIME")
 def time_(call: Call) -> Value:
-    args = call.values(1, 3)
+    args = call.values()
     if len(args) == 3:
         numbers = [call.want(item, INT64) for item in args]
         template = "make_timestamp_ntz(1970, 1, 1, CAST(@0 AS INT), CAST(@1 AS INT), CAST(@2 AS INT))"
@@ -111,7 +110,7 @@ def time_(call: Call) -> Value:
 
 @function("TIMESTAMP")
 def timestamp(call: Call) -> Value:
-    args = call.values(1, 2)
+    args = call.values()
     value = args[0]
     if len(args) == 1:
         if value.type in (DATE, DATETIME, TIMESTAMP, STRING) or value.null:
@@ -142,7 +141,6 @@ def _add(call: Call) -> Value:
 
 def _moved(call: Call) -> Value:
     family, direction = call.name.rsplit("_", 1)
-    call.count(2)
     value = temporal(call, call.value(0), family)
     if family == "DATE" and value.type is DATE and not isinstance(call.nodes[1], ast.IntervalValue):
         amount, part = call.typed(1, INT64), "DAY"
@@ -178,7 +176,6 @@ def _floor(sql: str, unit: int) -> str:
 
 @function("DATE_DIFF", "DATETIME_DIFF", "TIMESTAMP_DIFF")
 def diff(call: Call) -> Value:
-    call.count(3)
     family = call.name.removesuffix("_DIFF")
     end, start = (temporal(call, call.value(index), family) for index in (0, 1))
     kind, (end, start) = call.compiler.common([end, start], call.name)
@@ -220,7 +217,6 @@ def _iso_year_start(day: str, later: int = 0) -> str:
 
 @function("DATE_TRUNC", "DATETIME_TRUNC", "TIMESTAMP_TRUNC")
 def trunc(call: Call) -> Value:
-    call.count(2, 3)
     family = call.name.removesuffix("_TRUNC")
     value = temporal(call, call.value(0), family)
     part, week = date_part(call, call.nodes[1])
@@ -250,7 +246,6 @@ def trunc(call: Call) -> Value:
 
 @function("LAST_DAY")
 def last_day(call: Call) -> Value:
-    call.count(1, 2)
     value = temporal(call, call.value(0), "DATE")
     if value.type is TIMESTAMP:
         raise call.mismatch([value])
@@ -309,23 +304,23 @@ def extract(call: Call) -> Value:
     raise SqlError(f"EXTRACT does not support the date part {part} of {value.type}")
 
 
-define("UNIX_SECONDS", "TIMESTAMP", "INT64", "unix_seconds(@0)", safe=NEVER_FAILS)
-define("UNIX_MILLIS", "TIMESTAMP", "INT64", "unix_millis(@0)", safe=NEVER_FAILS)
-define("UNIX_MICROS", "TIMESTAMP", "INT64", "unix_micros(@0)", safe=NEVER_FAILS)
-define("UNIX_DATE", "DATE", "INT64", "CAST(unix_date(@0) AS BIGINT)", safe=NEVER_FAILS)
+define("UNIX_SECONDS", "TIMESTAMP", "unix_seconds(@0)", safe=NEVER_FAILS)
+define("UNIX_MILLIS", "TIMESTAMP", "unix_millis(@0)", safe=NEVER_FAILS)
+define("UNIX_MICROS", "TIMESTAMP", "unix_micros(@0)", safe=NEVER_FAILS)
+define("UNIX_DATE", "DATE", "CAST(unix_date(@0) AS BIGINT)", safe=NEVER_FAILS)
 for _name, _sql, _type in (
     ("DATE_FROM_UNIX_DATE", "date_from_unix_date(CAST(@0 AS INT))", DATE),
     ("TIMESTAMP_SECONDS", "timestamp_seconds(@0)", TIMESTAMP),
     ("TIMESTAMP_MILLIS", "timestamp_millis(@0)", TIMESTAMP),
 ):
-    define(_name, "INT64", _type.kind, ranged(Value(_sql, _type)).sql)
+    define(_name, "INT64", ranged(Value(_sql, _type)).sql)
 _MICROS = Value("timestamp_micros(@0)", TIMESTAMP)
-define("TIMESTAMP_MICROS", "INT64", "TIMESTAMP", ranged(_MICROS).sql, safe=ranged(_MICROS, safe=True).sql)
+define("TIMESTAMP_MICROS", "INT64", ranged(_MICROS).sql, safe=ranged(_MICROS, safe=True).sql)
 
 
 @function("STRING")
 def string(call: Call) -> Value:
-    args = call.values(1, 2)
+    args = call.values()
     if len(args) == 1 and args[0].type in (DATE, DATETIME, TIME, TIMESTAMP):
         return cast(args[0], STRING)
     if len(args) == 1 and args[0].type is JSON:

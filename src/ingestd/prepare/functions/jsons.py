@@ -53,7 +53,6 @@ def _path(call: Call) -> str:
 
 
 def _source(call: Call) -> Value:
-    call.count(1, 2)
     value = call.value(0)
     return value if value.type is JSON else call.want(value, STRING)
 
@@ -123,12 +122,13 @@ def query_array(call: Call) -> Value:
     return Value(fill(f"transform({_listed(path)}, {name} -> {text})", value), array_of(kind))
 
 
-define("PARSE_JSON", "STRING", "JSON", "to_json(parse_json(@0))", safe="to_json(try_parse_json(@0))")
+define("PARSE_JSON", "STRING", "to_json(parse_json(@0))", safe="to_json(try_parse_json(@0))")
 
 
 @function("TO_JSON_STRING", "TO_JSON")
 def to_json(call: Call) -> Value:
-    (value,) = call.values(1)
+    call.at_most(1)
+    (value,) = call.values()
     kind = JSON if call.name == "TO_JSON" else STRING
     return Value(f"coalesce({_text(value.type, value, exact=kind is JSON)}, 'null')", kind)
 

@@ -3,7 +3,7 @@
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.types import FLOAT64, INT64, NUMERIC
 from ingestd.googlesql.values import Value
-from ingestd.prepare.functions.registry import NEVER_FAILS, Call, define, function, refuse
+from ingestd.prepare.functions.registry import NEVER_FAILS, Call, define, function
 from ingestd.prepare.operators import arithmetic
 from ingestd.prepare.values import fill
 
@@ -14,34 +14,34 @@ def _guarded(names: str, parameters: str, condition: str, body: str) -> None:
     """A FLOAT64 function that fails where `condition` holds."""
     first = names.split()[0]
     failing = f"IF({condition}, raise_error('Floating point error in function: {first}'), {body})"
-    define(names, parameters, "FLOAT64", failing, safe=f"IF({condition}, NULL, {body})")
+    define(names, parameters, failing, safe=f"IF({condition}, NULL, {body})")
 
 
-define("ABS", "INT64", "INT64", "abs(@0)", safe="IF(@0 = -9223372036854775807L - 1L, NULL, abs(@0))")
-define("ABS", "FLOAT64", "FLOAT64", "abs(@0)", safe=NEVER_FAILS)
-define("ABS", "NUMERIC", "NUMERIC", "abs(@0)", safe=NEVER_FAILS)
-define("SIGN", "INT64", "INT64", "CAST(sign(@0) AS BIGINT)", safe=NEVER_FAILS)
-define("SIGN", "FLOAT64", "FLOAT64", "sign(@0)", safe=NEVER_FAILS)
-define("SIGN", "NUMERIC", "NUMERIC", "CAST(sign(@0) AS DECIMAL(38,9))", safe=NEVER_FAILS)
+define("ABS", "INT64", "abs(@0)", safe="IF(@0 = -9223372036854775807L - 1L, NULL, abs(@0))")
+define("ABS", "FLOAT64", "abs(@0)", safe=NEVER_FAILS)
+define("ABS", "NUMERIC", "abs(@0)", safe=NEVER_FAILS)
+define("SIGN", "INT64", "CAST(sign(@0) AS BIGINT)", safe=NEVER_FAILS)
+define("SIGN", "FLOAT64", "sign(@0)", safe=NEVER_FAILS)
+define("SIGN", "NUMERIC", "CAST(sign(@0) AS DECIMAL(38,9))", safe=NEVER_FAILS)
 for _name, _spark in (("CEIL CEILING", "ceil"), ("FLOOR", "floor")):
     # Spark's answer is a BIGINT, which large numbers do not fit: those are whole already.
     define(
-        _name, "FLOAT64", "FLOAT64",
+        _name, "FLOAT64",
         f"IF(abs(@0) < 9007199254740992D, CAST({_spark}(@0) AS DOUBLE), @0)", safe=NEVER_FAILS,
     )  # fmt: skip
-    define(_name, "NUMERIC", "NUMERIC", f"CAST({_spark}(@0) AS DECIMAL(38,9))")
-define("IS_NAN", "FLOAT64", "BOOL", "IF(@0 IS NULL, NULL, isnan(@0))", safe=NEVER_FAILS)
-define("IS_INF", "FLOAT64", "BOOL", f"(abs(@0) = {_INFINITE})", safe=NEVER_FAILS)
+    define(_name, "NUMERIC", f"CAST({_spark}(@0) AS DECIMAL(38,9))")
+define("IS_NAN", "FLOAT64", "IF(@0 IS NULL, NULL, isnan(@0))", safe=NEVER_FAILS)
+define("IS_INF", "FLOAT64", f"(abs(@0) = {_INFINITE})", safe=NEVER_FAILS)
 _LEAST = "-9223372036854775807L - 1L"
 define(
-    "DIV", "INT64 INT64", "INT64",
+    "DIV", "INT64 INT64",
     f"IF(@0 = {_LEAST} AND @1 = -1L, raise_error('int64 overflow'), @0 div @1)",
     safe=f"IF(@1 = 0 OR (@0 = {_LEAST} AND @1 = -1L), NULL, @0 div @1)",
 )  # fmt: skip
-define("MOD", "INT64 INT64", "INT64", "(@0 % @1)", safe="try_mod(@0, @1)")
-define("MOD", "NUMERIC NUMERIC", "NUMERIC", "CAST(@0 % @1 AS DECIMAL(38,9))", safe="try_mod(@0, @1)")
+define("MOD", "INT64 INT64", "(@0 % @1)", safe="try_mod(@0, @1)")
+define("MOD", "NUMERIC NUMERIC", "CAST(@0 % @1 AS DECIMAL(38,9))", safe="try_mod(@0, @1)")
 define(
-    "IEEE_DIVIDE", "FLOAT64 FLOAT64", "FLOAT64",
+    "IEEE_DIVIDE", "FLOAT64 FLOAT64",
     f"CASE WHEN @1 <> 0 THEN @0 / @1 WHEN @0 IS NULL OR @1 IS NULL THEN NULL WHEN @0 = 0 OR isnan(@0) "
     f"THEN double('NaN') ELSE sign(@0) * IF(CAST(@1 AS STRING) = '-0.0', -1, 1) * {_INFINITE} END",
     safe=NEVER_FAILS,
@@ -59,27 +59,24 @@ _guarded(
     f"(abs(pow(@0, @1)) = {_INFINITE} AND abs(@0) < {_INFINITE} AND abs(@1) < {_INFINITE})",
     f"IF(@0 = 1 OR (@0 = -1 AND abs(@1) = {_INFINITE}), IF(@1 IS NULL, NULL, 1D), pow(@0, @1))",
 )  # fmt: skip
-define("CBRT", "FLOAT64", "FLOAT64", "cbrt(@0)", safe=NEVER_FAILS)
-# Of NUMERIC these are NUMERIC, exact to the last digit.
-refuse("SQRT CBRT LN LOG LOG10 EXP", "NUMERIC")
-refuse("LOG POW POWER", "NUMERIC NUMERIC")
+define("CBRT", "FLOAT64", "cbrt(@0)", safe=NEVER_FAILS)
 for _name in ("SINH", "COSH"):
     _guarded(_name, "FLOAT64", f"abs({_name}(@0)) = {_INFINITE} AND abs(@0) < {_INFINITE}", f"{_name}(@0)")
 for _name in ("SIN", "COS", "TAN", "ATAN", "TANH", "ASINH"):
-    define(_name, "FLOAT64", "FLOAT64", f"{_name.lower()}(@0)", safe=NEVER_FAILS)
+    define(_name, "FLOAT64", f"{_name.lower()}(@0)", safe=NEVER_FAILS)
 for _name in ("ASIN", "ACOS"):
     _guarded(_name, "FLOAT64", "abs(@0) > 1", f"{_name.lower()}(@0)")
 _guarded("ACOSH", "FLOAT64", "@0 < 1", "acosh(@0)")
 _guarded("ATANH", "FLOAT64", "abs(@0) >= 1", "atanh(@0)")
-define("ATAN2", "FLOAT64 FLOAT64", "FLOAT64", "atan2(@0, @1)", safe=NEVER_FAILS)
-define("BIT_COUNT", "INT64", "INT64", "CAST(bit_count(@0) AS BIGINT)", safe=NEVER_FAILS)
-define("PI", "", "FLOAT64", "pi()", safe=NEVER_FAILS)
+define("ATAN2", "FLOAT64 FLOAT64", "atan2(@0, @1)", safe=NEVER_FAILS)
+define("BIT_COUNT", "INT64", "CAST(bit_count(@0) AS BIGINT)", safe=NEVER_FAILS)
+define("PI", "", "pi()", safe=NEVER_FAILS)
 
 
 @function("ROUND", "TRUNC")
 def rounding(call: Call) -> Value:
     """Half away from zero, or towards zero; INT64 becomes FLOAT64."""
-    args = call.values(1, 2)
+    args = call.values()
     digits = args[1].constant if len(args) == 2 else 0
     if not isinstance(digits, int) or abs(digits) > 300:
         raise SqlError(f"{call.name} needs a constant number of digits on Spark")
@@ -135,14 +132,14 @@ def _at_digit(name: str, value: Value, digits: int) -> Value:
 
 @function("SAFE_DIVIDE", "SAFE_MULTIPLY", "SAFE_ADD", "SAFE_SUBTRACT", safe=True)
 def safe_arithmetic(call: Call) -> Value:
-    left, right = call.values(2)
+    left, right = call.values()
     op = {"SAFE_DIVIDE": "/", "SAFE_MULTIPLY": "*", "SAFE_ADD": "+", "SAFE_SUBTRACT": "-"}[call.name]
     return arithmetic(op, left, right, safe=True)
 
 
 @function("SAFE_NEGATE", safe=True)
 def safe_negate(call: Call) -> Value:
-    (value,) = call.values(1)
+    (value,) = call.values()
     if value.type is INT64:
         return Value(f"try_subtract(0L, {value.sql})", INT64)
     if value.type not in (FLOAT64, NUMERIC):

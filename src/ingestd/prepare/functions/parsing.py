@@ -60,7 +60,6 @@ _UTC = {"Z": "UTC", "z": "+0000", "Ez": "+00:00"}
 @function("FORMAT_DATE", "FORMAT_DATETIME", "FORMAT_TIMESTAMP", "FORMAT_TIME", safe=True)
 def format_(call: Call) -> Value:
     family = call.name.removeprefix("FORMAT_")
-    call.count(2, 3 if family == "TIMESTAMP" else 2)
     pattern = call.text(0)
     value = temporal(call, call.value(1), family)
     zone = call.typed(2, STRING) if len(call.nodes) == 3 else None
@@ -227,7 +226,6 @@ def _civil(codes: tuple[str, ...], expression: str) -> str:
 @function("PARSE_DATE", "PARSE_DATETIME", "PARSE_TIMESTAMP", "PARSE_TIME", safe=True)
 def parse(call: Call) -> Value:
     family = call.name.removeprefix("PARSE_")
-    call.count(2, 3 if family == "TIMESTAMP" else 2)
     pattern, codes = _reader(call.text(0))
     text = call.typed(1, STRING)
     expression = text_sql(pattern)

@@ -6,7 +6,8 @@ from typing import Any, Protocol
 
 from ingestd.googlesql import ast
 from ingestd.googlesql.errors import SqlError
-from ingestd.googlesql.types import SCALARS, STRING, SqlType, array_of
+from ingestd.googlesql.functions import FUNCTIONS, overload, types
+from ingestd.googlesql.types import STRING, SqlType
 from ingestd.googlesql.values import Value
 from ingestd.prepare.values import coerce, fill
 
@@ -35,15 +36,13 @@ class Call:
     scope: Any
     safe: bool = False
 
-    def values(self, least: int, most: int | None = None) -> list[Value]:
-        self.count(least, most)
+    def values(self) -> list[Value]:
         return [self.compiler.compile(node, self.scope) for node in self.nodes]
 
-    def count(self, least: int, most: int | None = None) -> None:
-        most = least if most is None else most
-        if not least <= len(self.nodes) <= most:
-            takes = str(least) if least == most else f"{least} to {most}"
-            raise SqlError(f"{self.name} takes {takes} arguments, not {len(self.nodes)}")
+    def at_most(self, count: int) -> None:
+        """Further arguments, which GoogleSQL has, are not available."""
+        if len(self.nodes) > count:
+            raise SqlError(f"{self.name} takes {count} arguments at most on Spark, not {len(self.nodes)}")
 
     def value(self, index: int) -> Value:
         return self.compiler.compile(self.nodes[index], self.scope)
@@ -95,70 +94,30 @@ def function(*names: str, safe: bool = False) -> Callable[[Handler], Handler]:
     return register
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    parameters: tuple[SqlType, ...]
-    returns: SqlType
-    template: str
-    safe: str
+_Templates = tuple[str, str]  # of f and of SAFE.f, which may be none
+_TEMPLATES: dict[tuple[str, tuple[SqlType, ...]], _Templates] = {}
 
 
-_SIGNATURES: dict[str, list[Signature]] = {}
-
-
-def _kind(text: str) -> SqlType:
-    return array_of(SCALARS[text[6:-1]]) if text.startswith("ARRAY<") else SCALARS[text]
-
-
-def define(names: str, parameters: str, returns: str, template: str, *, safe: str = "") -> None:
-    """A function that is one template, `@0` its first argument; several definitions are overloads.
+def define(names: str, parameters: str, template: str, *, safe: str = "") -> None:
+    """An overload that is one template, `@0` its first argument.
 
     `safe` is the template of `SAFE.f`, or NEVER_FAILS; without it `SAFE.f` is not available.
     """
-    kinds = tuple(map(_kind, parameters.split()))
-    signature = Signature(kinds, _kind(returns), template, template if safe == NEVER_FAILS else safe)
+    kinds = types(parameters)
     for name in names.split():
-        _SIGNATURES.setdefault(name, []).append(signature)
-        REGISTRY[name] = Function(_simple, all(item.safe for item in _SIGNATURES[name]))
-
-
-def refuse(names: str, parameters: str) -> None:
-    """An overload that GoogleSQL has and Spark has not: its arguments must not be taken for those of another."""
-    kinds = tuple(map(_kind, parameters.split()))
-    for name in names.split():
-        _SIGNATURES[name].append(Signature(kinds, kinds[0], "", ""))
+        assert any(one.parameters == kinds for one in FUNCTIONS[name].signatures), (name, parameters)
+        _TEMPLATES[name, kinds] = template, template if safe == NEVER_FAILS else safe
+        REGISTRY[name] = Function(_simple, bool(safe) and (name not in REGISTRY or REGISTRY[name].safe))
 
 
 def _simple(call: Call) -> Value:
-    sizes = [len(item.parameters) for item in _SIGNATURES[call.name]]
-    call.count(min(sizes), max(sizes))
-    args = [call.compiler.compile(node, call.scope) for node in call.nodes]
-    return match(call, args)
-
-
-def match(call: Call, args: Sequence[Value]) -> Value:
-    """The overload whose types are the arguments' own, or the nearest they convert to."""
-    candidates = [item for item in _SIGNATURES[call.name] if len(item.parameters) == len(args)]
-    best: tuple[int, Signature, list[Value]] | None = None
-    for signature in candidates:
-        converted = [coerce(arg, kind) for arg, kind in zip(args, signature.parameters, strict=True)]
-        found = [item for item in converted if item is not None]
-        cost = sum(_distance(arg, kind) for arg, kind in zip(args, signature.parameters, strict=True))
-        if len(found) == len(args) and (best is None or cost < best[0]):
-            best = cost, signature, found
-    if best is None:
+    """The overload that the arguments choose; another that GoogleSQL has must not be taken instead of it."""
+    args = call.values()
+    found = overload(FUNCTIONS[call.name], args, coerce, lambda one: (call.name, one.parameters) in _TEMPLATES)
+    if found is None:
         raise call.mismatch(args)
-    template = best[1].safe if call.safe else best[1].template
+    signature, converted = found
+    template = _TEMPLATES.get((call.name, signature.parameters), ("", ""))[call.safe]
     if not template:
         raise call.mismatch(args)
-    return Value(fill(template, *best[2]), best[1].returns)
-
-
-# How far a conversion goes: INT64 rather becomes FLOAT64, but NUMERIC stays exact while it can.
-_STEPS = {("INT64", "FLOAT64"): 2, ("INT64", "NUMERIC"): 3, ("NUMERIC", "FLOAT64"): 9, ("FLOAT64", "NUMERIC"): 8}
-
-
-def _distance(value: Value, kind: SqlType) -> int:
-    if value.null or value.type == kind:
-        return 0
-    return 1 if value.literal and not value.type.numeric else _STEPS.get((value.type.kind, kind.kind), 20)
+    return Value(fill(template, *converted), signature.returns)

@@ -16,28 +16,28 @@ _INT = f"CAST(CASE WHEN {{0}} > {_MOST}L THEN {_MOST}L WHEN {{0}} < -{_MOST}L TH
 _SPACE = "".join(map(chr, (*range(9, 14), 32, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F,
                            0x205F, 0x3000)))  # fmt: skip
 
-define("UPPER", "STRING", "STRING", "upper(@0)", safe=NEVER_FAILS)
-define("LOWER", "STRING", "STRING", "lower(@0)", safe=NEVER_FAILS)
-define("LENGTH CHAR_LENGTH CHARACTER_LENGTH", "STRING", "INT64", "CAST(length(@0) AS BIGINT)", safe=NEVER_FAILS)
-define("LENGTH BYTE_LENGTH OCTET_LENGTH", "BYTES", "INT64", "CAST(octet_length(@0) AS BIGINT)", safe=NEVER_FAILS)
-define("BYTE_LENGTH OCTET_LENGTH", "STRING", "INT64", "CAST(octet_length(@0) AS BIGINT)", safe=NEVER_FAILS)
-define("REVERSE", "STRING", "STRING", "reverse(@0)", safe=NEVER_FAILS)
+define("UPPER", "STRING", "upper(@0)", safe=NEVER_FAILS)
+define("LOWER", "STRING", "lower(@0)", safe=NEVER_FAILS)
+define("LENGTH CHAR_LENGTH CHARACTER_LENGTH", "STRING", "CAST(length(@0) AS BIGINT)", safe=NEVER_FAILS)
+define("LENGTH BYTE_LENGTH OCTET_LENGTH", "BYTES", "CAST(octet_length(@0) AS BIGINT)", safe=NEVER_FAILS)
+define("BYTE_LENGTH OCTET_LENGTH", "STRING", "CAST(octet_length(@0) AS BIGINT)", safe=NEVER_FAILS)
+define("REVERSE", "STRING", "reverse(@0)", safe=NEVER_FAILS)
 for _kind in ("STRING", "BYTES"):
-    define("STARTS_WITH", f"{_kind} {_kind}", "BOOL", "startswith(@0, @1)", safe=NEVER_FAILS)
-    define("ENDS_WITH", f"{_kind} {_kind}", "BOOL", "endswith(@0, @1)", safe=NEVER_FAILS)
-define("STRPOS INSTR", "STRING STRING", "INT64", "CAST(locate(@1, @0) AS BIGINT)", safe=NEVER_FAILS)
-define("REPLACE", "STRING STRING STRING", "STRING", "replace(@0, @1, @2)", safe=NEVER_FAILS)
+    define("STARTS_WITH", f"{_kind} {_kind}", "startswith(@0, @1)", safe=NEVER_FAILS)
+    define("ENDS_WITH", f"{_kind} {_kind}", "endswith(@0, @1)", safe=NEVER_FAILS)
+define("STRPOS INSTR", "STRING STRING", "CAST(locate(@1, @0) AS BIGINT)", safe=NEVER_FAILS)
+define("REPLACE", "STRING STRING STRING", "replace(@0, @1, @2)", safe=NEVER_FAILS)
 _REPEATED = f"repeat(@0, {_INT.format('@1')})"
 define(
-    "REPEAT", "STRING INT64", "STRING",
+    "REPEAT", "STRING INT64",
     "CASE WHEN @1 < 0 THEN raise_error('Second argument in REPEAT() cannot be negative') "
     "WHEN length(@0) * @1 > 1048576 THEN raise_error('Output of REPEAT exceeds max allowed output size of 1MB') "
     f"ELSE {_REPEATED} END",
     safe=f"IF(@1 < 0 OR length(@0) * @1 > 1048576, NULL, {_REPEATED})",
 )  # fmt: skip
-define("UNICODE", "STRING", "INT64", "CAST(ascii(@0) AS BIGINT)", safe=NEVER_FAILS)
+define("UNICODE", "STRING", "CAST(ascii(@0) AS BIGINT)", safe=NEVER_FAILS)
 define(
-    "ASCII", "STRING", "INT64",
+    "ASCII", "STRING",
     "IF(ascii(@0) > 127, raise_error(concat('Non-ASCII character in ASCII(', @0, ')')), CAST(ascii(@0) AS BIGINT))",
     safe="IF(ascii(@0) > 127, NULL, CAST(ascii(@0) AS BIGINT))",
 )  # fmt: skip
@@ -45,33 +45,33 @@ _CHARACTER = (
     "IF({0} BETWEEN 55296 AND 57343, raise_error(concat('Invalid codepoint ', {0})), "
     "decode(unhex(lpad(hex({0}), 8, '0')), 'UTF-32'))"
 )
-define("CHR", "INT64", "STRING", _CHARACTER.format("@0"))
+define("CHR", "INT64", _CHARACTER.format("@0"))
 define(
-    "CODE_POINTS_TO_STRING", "ARRAY<INT64>", "STRING",
+    "CODE_POINTS_TO_STRING", "ARRAY<INT64>",
     f"IF(exists(@0, _p -> _p IS NULL), NULL, array_join(transform(@0, _p -> {_CHARACTER.format('_p')}), ''))",
 )  # fmt: skip
 define(
-    "TO_CODE_POINTS", "STRING", "ARRAY<INT64>",
+    "TO_CODE_POINTS", "STRING",
     "IF(@0 = '', CAST(array() AS ARRAY<BIGINT>), transform(split(@0, ''), _c -> CAST(ascii(_c) AS BIGINT)))",
     safe=NEVER_FAILS,
 )  # fmt: skip
 define(
-    "TRANSLATE", "STRING STRING STRING", "STRING",
+    "TRANSLATE", "STRING STRING STRING",
     "IF(@1 <> '' AND size(split(@1, '')) <> size(array_distinct(split(@1, ''))), "
     "raise_error('Duplicate character in TRANSLATE source characters'), translate(@0, @1, @2))",
 )  # fmt: skip
-define("EDIT_DISTANCE", "STRING STRING", "INT64", "CAST(levenshtein(@0, @1) AS BIGINT)", safe=NEVER_FAILS)
-define("TO_HEX", "BYTES", "STRING", "lower(hex(@0))", safe=NEVER_FAILS)
-define("FROM_HEX", "STRING", "BYTES", "to_binary(@0, 'hex')", safe="try_to_binary(@0, 'hex')")
-define("TO_BASE64", "BYTES", "STRING", "replace(base64(@0), '\\r\\n', '')", safe=NEVER_FAILS)
+define("EDIT_DISTANCE", "STRING STRING", "CAST(levenshtein(@0, @1) AS BIGINT)", safe=NEVER_FAILS)
+define("TO_HEX", "BYTES", "lower(hex(@0))", safe=NEVER_FAILS)
+define("FROM_HEX", "STRING", "to_binary(@0, 'hex')", safe="try_to_binary(@0, 'hex')")
+define("TO_BASE64", "BYTES", "replace(base64(@0), '\\r\\n', '')", safe=NEVER_FAILS)
 # The signs that fill it up at its end may be left out.
 _BASE64 = "rpad(@0, length(@0) + pmod(- length(@0), 4), '=')"
 define(
-    "FROM_BASE64", "STRING", "BYTES",
+    "FROM_BASE64", "STRING",
     f"to_binary({_BASE64}, 'base64')", safe=f"try_to_binary({_BASE64}, 'base64')",
 )  # fmt: skip
 define(
-    "SAFE_CONVERT_BYTES_TO_STRING", "BYTES", "STRING", "make_valid_utf8(CAST(@0 AS STRING))", safe=NEVER_FAILS,
+    "SAFE_CONVERT_BYTES_TO_STRING", "BYTES", "make_valid_utf8(CAST(@0 AS STRING))", safe=NEVER_FAILS,
 )  # fmt: skip
 for _name, _hash in (
     ("MD5", "md5(@0)"),
@@ -79,16 +79,16 @@ for _name, _hash in (
     ("SHA256", "sha2(@0, 256)"),
     ("SHA512", "sha2(@0, 512)"),
 ):
-    define(_name, "STRING", "BYTES", "unhex(" + _hash.replace("@0", "CAST(@0 AS BINARY)") + ")", safe=NEVER_FAILS)
-    define(_name, "BYTES", "BYTES", f"unhex({_hash})", safe=NEVER_FAILS)
-define("FARM_FINGERPRINT", "STRING", "INT64", f"{FARM_FINGERPRINT}(CAST(@0 AS BINARY))", safe=NEVER_FAILS)
-define("FARM_FINGERPRINT", "BYTES", "INT64", f"{FARM_FINGERPRINT}(@0)", safe=NEVER_FAILS)
+    define(_name, "STRING", "unhex(" + _hash.replace("@0", "CAST(@0 AS BINARY)") + ")", safe=NEVER_FAILS)
+    define(_name, "BYTES", f"unhex({_hash})", safe=NEVER_FAILS)
+define("FARM_FINGERPRINT", "STRING", f"{FARM_FINGERPRINT}(CAST(@0 AS BINARY))", safe=NEVER_FAILS)
+define("FARM_FINGERPRINT", "BYTES", f"{FARM_FINGERPRINT}(@0)", safe=NEVER_FAILS)
 
 
 @function("CONCAT", safe=True)
 def concat(call: Call) -> Value:
     """NULL when any argument is NULL; other types are written as CAST would."""
-    args = call.values(1, 1000)
+    args = call.values()
     if any(arg.type is BYTES and not arg.null for arg in args):
         return Value(f"concat({', '.join(call.want(arg, BYTES).sql for arg in args)})", BYTES)
     return Value(f"concat({', '.join(cast(arg, STRING).sql for arg in args)})", STRING)
@@ -96,7 +96,7 @@ def concat(call: Call) -> Value:
 
 @function("SUBSTR", "SUBSTRING", safe=True)
 def substr(call: Call) -> Value:
-    args = call.values(2, 3)
+    args = call.values()
     kind = BYTES if args[0].type is BYTES else STRING
     size = "octet_length(@0)" if kind is BYTES else "length(@0)"
     values = [call.want(args[0], kind), *(call.want(item, INT64) for item in args[1:])]
@@ -110,7 +110,7 @@ def substr(call: Call) -> Value:
 
 @function("LEFT", "RIGHT", safe=True)
 def left_right(call: Call) -> Value:
-    args = call.values(2)
+    args = call.values()
     value, size = call.want(args[0], STRING), call.want(args[1], INT64)
     failing = "NULL" if call.safe else f"raise_error('Second argument in {call.name}() cannot be negative')"
     body = f"{call.name.lower()}(@0, {_INT.format('@1')})"
@@ -122,7 +122,7 @@ def left_right(call: Call) -> Value:
 
 @function("TRIM", "LTRIM", "RTRIM", safe=True)
 def trim(call: Call) -> Value:
-    args = call.values(1, 2)
+    args = call.values()
     value = call.want(args[0], STRING)
     characters = call.want(args[1], STRING).sql if len(args) == 2 else text_sql(_SPACE)
     side = {"TRIM": "BOTH", "LTRIM": "LEADING", "RTRIM": "TRAILING"}[call.name]
@@ -131,7 +131,7 @@ def trim(call: Call) -> Value:
 
 @function("LPAD", "RPAD", safe=True)
 def pad(call: Call) -> Value:
-    args = call.values(2, 3)
+    args = call.values()
     values = [call.want(args[0], STRING), call.want(args[1], INT64)]
     values.append(call.want(args[2], STRING) if len(args) == 3 else Value("' '", STRING, simple=True))
     failing = "NULL" if call.safe else f"raise_error('{call.name} length cannot be negative or its pattern empty')"
@@ -143,7 +143,6 @@ def pad(call: Call) -> Value:
 
 @function("SPLIT", safe=True)
 def split(call: Call) -> Value:
-    call.count(1, 2)
     value = call.typed(0, STRING)
     delimiter = call.text(1) if len(call.nodes) == 2 else ","
     pattern = text_sql(re.sub(r"([^A-Za-z0-9 ,;:_-])", r"\\\1", delimiter))
@@ -156,7 +155,6 @@ _WORD_ENDS = ' \t\n\r\f\v[](){}/|<>!?@"^#$&~_,.:;*%+-'
 @function("INITCAP", safe=True)
 def initcap(call: Call) -> Value:
     """The first letter of each word in capitals, the others not."""
-    call.count(1, 2)
     ends = call.text(1) if len(call.nodes) == 2 else _WORD_ENDS
     value = call.typed(0, STRING)
     if not ends:
@@ -170,7 +168,6 @@ def initcap(call: Call) -> Value:
 
 @function("REGEXP_CONTAINS", safe=True)
 def regexp_contains(call: Call) -> Value:
-    call.count(2)
     pattern, _ = java_pattern(call.text(1))
     return Value(f"regexp_like({call.typed(0, STRING).sql}, {text_sql(pattern)})", BOOL)
 
@@ -184,7 +181,7 @@ def _one_group(call: Call) -> tuple[str, int]:
 
 @function("REGEXP_EXTRACT", "REGEXP_SUBSTR", safe=True)
 def regexp_extract(call: Call) -> Value:
-    call.count(2)
+    call.at_most(2)
     pattern, group = _one_group(call)
     if group and may_be_absent(call.text(1)):
         raise SqlError(f"{call.name} of a group that may be left out is not available on Spark")
@@ -194,7 +191,6 @@ def regexp_extract(call: Call) -> Value:
 
 @function("REGEXP_EXTRACT_ALL", safe=True)
 def regexp_extract_all(call: Call) -> Value:
-    call.count(2)
     pattern, group = _one_group(call)
     if matches_nothing(call.text(1)):
         raise SqlError(f"{call.name}: a pattern that matches an empty text is not available on Spark")
@@ -203,7 +199,6 @@ def regexp_extract_all(call: Call) -> Value:
 
 @function("REGEXP_REPLACE", safe=True)
 def regexp_replace(call: Call) -> Value:
-    call.count(3)
     pattern, groups = java_pattern(call.text(1))
     replacement = java_replacement(call.text(2), groups)
     sql = f"regexp_replace({call.typed(0, STRING).sql}, {text_sql(pattern)}, {text_sql(replacement)})"
@@ -212,7 +207,7 @@ def regexp_replace(call: Call) -> Value:
 
 @function("REGEXP_INSTR", safe=True)
 def regexp_instr(call: Call) -> Value:
-    call.count(2)
+    call.at_most(2)
     pattern, groups = java_pattern(call.text(1))
     if groups:
         raise SqlError("REGEXP_INSTR with a group is not available on Spark")
@@ -225,8 +220,6 @@ _SPECIFIER = re.compile(r"%(?:%|([-+ 0']*)(\d*)(?:\.(\d+))?([a-zA-Z]))")
 @function("FORMAT", safe=True)
 def format_(call: Call) -> Value:
     """`%d %i %x %X %o %s %t %f`; NULL when an argument is, as `%t` alone writes it."""
-    if not call.nodes:
-        call.count(1)
     pattern = call.text(0)
     values = [call.compiler.compile(node, call.scope) for node in call.nodes[1:]]
     pieces: list[str] = []

@@ -2,17 +2,18 @@
 # ruff: noqa: S608 - identifiers go through `quote`, values are bound or written by `literal`
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.types import quote
 from ingestd.googlesql import ast
+from ingestd.googlesql.functions import FUNCTIONS
+from ingestd.googlesql.references import walk
 from ingestd.googlesql.types import INT64, SqlType, array_of, struct_of
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, supertype
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import implied_name
-from ingestd.localcloud.bigquery.sql.library.registry import REGISTRY
 from ingestd.localcloud.bigquery.sql.library.windows import direction
 from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Column, Range, Scope, pack
 from ingestd.localcloud.bigquery.sql.sources import SourceCompiler
@@ -469,30 +470,12 @@ def _columns(items: list[_Item]) -> list[OutColumn]:
     return columns
 
 
-def walk(node: object, *, into_queries: bool = False) -> Iterator[ast.Node]:
-    """All nodes below, stopping at subqueries unless told."""
-    if isinstance(node, tuple):
-        for item in node:
-            yield from walk(item, into_queries=into_queries)
-        return
-    if not is_dataclass(node) or isinstance(node, type):
-        return
-    if isinstance(node, ast.Query) and not into_queries:
-        return
-    if isinstance(node, ast.Node):
-        yield node
-    for item in fields(node):
-        value = getattr(node, item.name)
-        if isinstance(value, tuple) or is_dataclass(value):
-            yield from walk(value, into_queries=into_queries)
-
-
 def has_aggregate(node: ast.Expression) -> bool:
     return any(
         isinstance(item, ast.Call)
         and item.over is None
-        and item.name in REGISTRY
-        and REGISTRY[item.name].kind == "aggregate"
+        and item.name in FUNCTIONS
+        and FUNCTIONS[item.name].kind == "aggregate"
         for item in walk(node)
     )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ingestd.formats.errors import BigQueryError, not_implemented
 from ingestd.formats.types import Schema, quote
 from ingestd.googlesql import ast
+from ingestd.googlesql.references import walk
 from ingestd.googlesql.types import DATE, INT64, STRING, TIMESTAMP, SqlType
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.catalog import PARTITION_TIME, Table, TableKind, TableRef
@@ -317,8 +318,6 @@ class SourceCompiler(ExpressionCompiler):
         """Tables that require it must be filtered on their partition column."""
         if not scope.guarded:
             return
-        from ingestd.localcloud.bigquery.sql.queries import walk
-
         names = {
             part.lower()
             for item in walk(((select.where,), (select.source,)))

@@ -4,6 +4,7 @@ from difflib import get_close_matches
 
 from ingestd.formats.errors import not_implemented
 from ingestd.googlesql import ast
+from ingestd.googlesql.functions import FUNCTIONS, Function
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
@@ -39,27 +40,34 @@ def call(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     user = c.session.functions.get(node.name.lower())
     if user is not None:
         return _user_function(c, node, scope)
-    found = REGISTRY.get(node.name)
-    if found is None:
+    handler = REGISTRY.get(node.name)
+    if handler is None:
         if node.name.startswith(_UNSUPPORTED) or node.name in _UNSUPPORTED_NAMES:
             raise not_implemented(f"the function {node.name}")
         close = get_close_matches(node.name, REGISTRY, n=1, cutoff=0.8)
         hint = f"; Did you mean {close[0].lower()}?" if close else ""
         c.fail(f"Function not found: {node.written or node.name}{hint}", node)
-    if found.kind == "scalar":
+    _check(c, node, FUNCTIONS[node.name])
+    return attempt_call(c, node, scope, handler) if node.safe else handler(c, node, scope)
+
+
+def _check(c: ExpressionCompiler, node: ast.Call, function: Function) -> None:
+    """What a call may have besides its arguments, and how many of them."""
+    if function.kind == "scalar":
         if node.over is not None:
             c.fail(f"Function {node.name} does not support an OVER clause", node)
         if node.distinct or node.order_by or node.limit is not None or node.having is not None or node.nulls:
             c.fail(f"{node.name} is not an aggregate function: it takes no DISTINCT, ORDER BY, LIMIT or NULLS", node)
         if node.star:
             c.fail("Argument * can only be used in COUNT(*)", node)
-    elif found.kind == "window" and node.over is None:
+    elif function.kind == "window" and node.over is None:
         c.fail(f"Analytic function {node.name} cannot be called without an OVER clause", node)
-    if not node.safe:
-        return found.handler(c, node, scope)
-    if found.kind != "scalar":
+    if node.safe and function.kind != "scalar":
         c.fail(f"Function {node.name} does not support SAFE error mode", node)
-    return attempt_call(c, node, scope, found.handler)
+    # A wrong number for an overloaded one is told with the signatures that it has.
+    wrong = node.name != "COUNT" if node.star else not function.takes(len(node.args)) and not function.signatures
+    if wrong:
+        c.fail(f"Number of arguments does not match for function {node.name}: it takes {function.wanted}", node)
 
 
 def _user_function(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:

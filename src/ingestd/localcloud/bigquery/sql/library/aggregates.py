@@ -17,7 +17,7 @@ from ingestd.googlesql.types import (
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, function, no_signature, want
+from ingestd.localcloud.bigquery.sql.library.registry import arguments, function, no_signature, want
 from ingestd.localcloud.bigquery.sql.library.windows import order, over
 from ingestd.localcloud.bigquery.sql.names import Scope
 
@@ -50,43 +50,42 @@ def _aggregate(c: ExpressionCompiler, node: ast.Call, scope: Scope, name: str, a
     return f"{name}({distinct}{args}{tail}){over(c, node.over, scope)}"
 
 
-@function("COUNT", kind="aggregate")
+@function("COUNT")
 def count_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT")
     if node.star:
         return Value(f"(count(*){over(c, node.over, plain)})", INT64)
-    (value,) = arguments(c, node, plain, 1)
+    (value,) = arguments(c, node, plain)
     if node.distinct and value.type.kind in ("JSON", "GEOGRAPHY"):
         c.fail(f"Aggregate functions with DISTINCT cannot be used with arguments of type {value.type.kind}", node)
     return Value(f"({_aggregate(c, node, plain, 'count', value.sql)})", INT64)
 
 
-@function("COUNTIF", "COUNT_IF", kind="aggregate")
+@function("COUNTIF", "COUNT_IF")
 def countif(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT")
-    count(c, node, 1)
     condition = c.condition(node.args[0], plain, "COUNTIF argument")
     return Value(f"({_aggregate(c, node, plain, 'count', f'CASE WHEN {condition} THEN 1 END')})", INT64)
 
 
-@function("SUM", kind="aggregate")
+@function("SUM")
 def sum_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT")
-    (value,) = arguments(c, node, plain, 1)
+    (value,) = arguments(c, node, plain)
     if not value.type.numeric and value.type is not INTERVAL:
         no_signature(c, node, [value], "SUM(INT64); SUM(FLOAT64); SUM(NUMERIC); SUM(BIGNUMERIC); SUM(INTERVAL)")
     # DuckDB sums integers as 128 bits; back to 64, or an overflow error.
     return Value(f"CAST({_aggregate(c, node, plain, 'sum', value.sql)} AS {duckdb_type(value.type)})", value.type)
 
 
-@function("AVG", kind="aggregate")
+@function("AVG")
 def avg(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT")
-    (value,) = arguments(c, node, plain, 1)
+    (value,) = arguments(c, node, plain)
     if not value.type.numeric:
         no_signature(c, node, [value], "AVG(INT64); AVG(FLOAT64); AVG(NUMERIC); AVG(BIGNUMERIC)")
     if value.type in (NUMERIC, BIGNUMERIC):
@@ -100,11 +99,11 @@ def avg(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     return Value(f"CAST({_aggregate(c, node, plain, 'avg', value.sql)} AS DOUBLE)", FLOAT64)
 
 
-@function("MIN", "MAX", kind="aggregate")
+@function("MIN", "MAX")
 def extreme(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT", "HAVING")
-    (value,) = arguments(c, node, plain, 1)
+    (value,) = arguments(c, node, plain)
     if value.type.kind in ("ARRAY", "STRUCT", "JSON", "GEOGRAPHY"):
         no_signature(c, node, [value])
     name, args = node.name.lower(), _filter(c, node, plain, value.sql)
@@ -117,11 +116,11 @@ def extreme(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     return Value(f"({_aggregate(c, node, plain, name, args)})", value.type)
 
 
-@function("ANY_VALUE", kind="aggregate")
+@function("ANY_VALUE")
 def any_value(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "HAVING")
-    (value,) = arguments(c, node, plain, 1)
+    (value,) = arguments(c, node, plain)
     if node.having is not None:
         by = c.expr(node.having[1], plain)
         name = "arg_max_null" if node.having[0] == "MAX" else "arg_min_null"
@@ -129,29 +128,29 @@ def any_value(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     return Value(f"(any_value({value.sql}){over(c, node.over, plain)})", value.type)
 
 
-@function("MAX_BY", "MIN_BY", kind="aggregate")
+@function("MAX_BY", "MIN_BY")
 def by(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node)
-    value, key = arguments(c, node, plain, 2)
+    value, key = arguments(c, node, plain)
     name = "arg_max_null" if node.name == "MAX_BY" else "arg_min_null"
     return Value(f"({name}({value.sql}, {key.sql}){over(c, node.over, plain)})", value.type)
 
 
-@function("LOGICAL_AND", "LOGICAL_OR", kind="aggregate")
+@function("LOGICAL_AND", "LOGICAL_OR")
 def logical(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node)
-    (value,) = arguments(c, node, plain, 1)
+    (value,) = arguments(c, node, plain)
     name = "bool_and" if node.name == "LOGICAL_AND" else "bool_or"
     return Value(f"({name}({want(c, node, value, BOOL).sql}){over(c, node.over, plain)})", BOOL)
 
 
-@function("BIT_AND", "BIT_OR", "BIT_XOR", kind="aggregate")
+@function("BIT_AND", "BIT_OR", "BIT_XOR")
 def bits(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT")
-    (value,) = arguments(c, node, plain, 1)
+    (value,) = arguments(c, node, plain)
     return Value(f"({_aggregate(c, node, plain, node.name.lower(), want(c, node, value, INT64).sql)})", INT64)
 
 
@@ -161,20 +160,20 @@ _STATISTICS = {
 }  # fmt: skip
 
 
-@function(*_STATISTICS, kind="aggregate")
+@function(*_STATISTICS)
 def statistic(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT")
-    (value,) = arguments(c, node, plain, 1)
+    (value,) = arguments(c, node, plain)
     number = want(c, node, value, FLOAT64)
     return Value(f"({_aggregate(c, node, plain, _STATISTICS[node.name], number.sql)})", FLOAT64)
 
 
-@function("CORR", "COVAR_POP", "COVAR_SAMP", kind="aggregate")
+@function("CORR", "COVAR_POP", "COVAR_SAMP")
 def correlation(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT")
-    pair = ", ".join(want(c, node, value, FLOAT64).sql for value in arguments(c, node, plain, 2))
+    pair = ", ".join(want(c, node, value, FLOAT64).sql for value in arguments(c, node, plain))
     return Value(f"({_aggregate(c, node, plain, node.name.lower(), pair)})", FLOAT64)
 
 
@@ -189,31 +188,31 @@ def _list(c: ExpressionCompiler, node: ast.Call, scope: Scope, value: str, *, sk
     return sql
 
 
-@function("ARRAY_AGG", kind="aggregate")
+@function("ARRAY_AGG")
 def array_agg(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT", "ORDER BY", "LIMIT", "NULLS")
-    (value,) = arguments(c, node, plain, 1)
+    (value,) = arguments(c, node, plain)
     if value.type.kind == "ARRAY":
         c.fail("The argument to ARRAY_AGG must not be an array type but was " + str(value.type), node)
     return Value(f"({_list(c, node, plain, value.sql, skip_nulls=node.nulls == 'IGNORE')})", array_of(value.type))
 
 
-@function("ARRAY_CONCAT_AGG", kind="aggregate")
+@function("ARRAY_CONCAT_AGG")
 def array_concat_agg(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "ORDER BY", "LIMIT")
-    (value,) = arguments(c, node, plain, 1)
+    (value,) = arguments(c, node, plain)
     if value.type.kind != "ARRAY":
         no_signature(c, node, [value])
     return Value(f"flatten({_list(c, node, plain, value.sql, skip_nulls=True)})", value.type)
 
 
-@function("STRING_AGG", kind="aggregate")
+@function("STRING_AGG")
 def string_agg(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT", "ORDER BY", "LIMIT")
-    args = arguments(c, node, plain, 1, 2)
+    args = arguments(c, node, plain)
     if args[0].type is BYTES:
         raise not_implemented("STRING_AGG of BYTES")
     value = want(c, node, args[0], STRING)
@@ -221,20 +220,20 @@ def string_agg(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     return Value(f"array_to_string({_list(c, node, plain, value.sql, skip_nulls=True)}, {delimiter})", STRING)
 
 
-@function("APPROX_COUNT_DISTINCT", kind="aggregate")
+@function("APPROX_COUNT_DISTINCT")
 def approx_count_distinct(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     """Exact: within any approximation's bounds."""
     plain = scope.without_aliases()
     _plain(c, node)
-    (value,) = arguments(c, node, plain, 1)
+    (value,) = arguments(c, node, plain)
     return Value(f"(count(DISTINCT {value.sql}){over(c, node.over, plain)})", INT64)
 
 
-@function("APPROX_QUANTILES", kind="aggregate")
+@function("APPROX_QUANTILES")
 def approx_quantiles(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node, "DISTINCT", "NULLS")
-    value, parts = arguments(c, node, plain, 2)
+    value, parts = arguments(c, node, plain)
     if not isinstance(parts.constant, int) or parts.constant <= 0:
         c.fail("The second argument of APPROX_QUANTILES must be a positive integer literal", node)
     positions = ", ".join(repr(index / parts.constant) for index in range(parts.constant + 1))
@@ -242,11 +241,11 @@ def approx_quantiles(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Val
     return Value(f"({sql})", array_of(value.type))
 
 
-@function("APPROX_TOP_COUNT", kind="aggregate")
+@function("APPROX_TOP_COUNT")
 def approx_top_count(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
     _plain(c, node)
-    value, number = arguments(c, node, plain, 2)
+    value, number = arguments(c, node, plain)
     kind = array_of(struct_of((("value", value.type), ("count", INT64))))
     return Value(f"bq_top_count(histogram({value.sql}), {want(c, node, number, INT64).sql})", kind)
 
@@ -257,13 +256,12 @@ def approx_top_count(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Val
     "HLL_COUNT.MERGE",
     "HLL_COUNT.EXTRACT",
     "HLL_COUNT.MERGE_PARTIAL",
-    kind="aggregate",
 )
 def sketches(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     raise not_implemented(node.name)
 
 
-@function("GROUPING", kind="aggregate")
+@function("GROUPING")
 def grouping(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    (value,) = arguments(c, node, scope.without_aliases(), 1)
+    (value,) = arguments(c, node, scope.without_aliases())
     return Value(f"CAST(grouping({value.sql}) AS BIGINT)", INT64)

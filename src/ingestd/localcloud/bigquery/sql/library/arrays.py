@@ -8,7 +8,7 @@ from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler, numbers_of
 from ingestd.localcloud.bigquery.sql.library.dates import ADDABLE, TIME_PARTS
 from ingestd.localcloud.bigquery.sql.library.intervals import add
-from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, function, no_signature, want
+from ingestd.localcloud.bigquery.sql.library.registry import arguments, function, no_signature, want
 from ingestd.localcloud.bigquery.sql.names import Scope
 
 _UNORDERED = frozenset(["STRUCT", "ARRAY", "JSON", "GEOGRAPHY", "RANGE"])
@@ -26,19 +26,19 @@ def _array(c: ExpressionCompiler, node: ast.Call, value: Value) -> tuple[Value, 
 
 @function("ARRAY_LENGTH")
 def length(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value, _ = _array(c, node, arguments(c, node, scope, 1)[0])
+    value, _ = _array(c, node, arguments(c, node, scope)[0])
     return Value(f"CAST(len({value.sql}) AS BIGINT)", INT64)
 
 
 @function("ARRAY_REVERSE")
 def reverse(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value, _ = _array(c, node, arguments(c, node, scope, 1)[0])
+    value, _ = _array(c, node, arguments(c, node, scope)[0])
     return Value(f"list_reverse({value.sql})", value.type)
 
 
 @function("ARRAY_CONCAT")
 def concat(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = [_array(c, node, value)[0] if not value.null else value for value in arguments(c, node, scope, 1, 1000)]
+    args = [_array(c, node, value)[0] if not value.null else value for value in arguments(c, node, scope)]
     kind, converted = c.common(args, "function ARRAY_CONCAT", node)
     if len(converted) == 1:
         return converted[0]
@@ -49,7 +49,7 @@ def concat(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("ARRAY_TO_STRING")
 def to_string(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 2, 3)
+    args = arguments(c, node, scope)
     value, element = _array(c, node, args[0])
     if element is BYTES:
         text = f"list_transform({value.sql}, lambda _e: decode(_e))"
@@ -75,7 +75,7 @@ def _join(array: str, delimiter: str, missing: str | None = None) -> str:
 
 @function("ARRAY_FIRST", "ARRAY_LAST")
 def end(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value, element = _array(c, node, arguments(c, node, scope, 1)[0])
+    value, element = _array(c, node, arguments(c, node, scope)[0])
     at = "1" if node.name == "ARRAY_FIRST" else "-1"
     error = f"CAST(bq_error('{node.name} cannot get the first element of an empty array') AS {duckdb_type(element)})"
     return Value(f"(CASE WHEN len({value.sql}) = 0 THEN {error} ELSE {value.sql}[{at}] END)", element)
@@ -83,7 +83,7 @@ def end(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("ARRAY_SLICE")
 def slice_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 3)
+    args = arguments(c, node, scope)
     value, _ = _array(c, node, args[0])
     x = value.sql
     start, finish = (want(c, node, item, INT64).sql for item in args[1:])
@@ -94,7 +94,7 @@ def slice_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("ARRAY_IS_DISTINCT")
 def is_distinct(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value, _ = _array(c, node, arguments(c, node, scope, 1)[0])
+    value, _ = _array(c, node, arguments(c, node, scope)[0])
     x = value.sql
     nulls = f"len(list_filter({x}, lambda _e: _e IS NULL))"
     return Value(f"(len({x}) - {nulls} = len(list_distinct({x})) AND {nulls} <= 1)", BOOL)
@@ -102,7 +102,6 @@ def is_distinct(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("ARRAY_INCLUDES")
 def includes(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    count(c, node, 2)
     value, element = _array(c, node, c.expr(node.args[0], scope))
     if isinstance(node.args[1], ast.Lambda):
         body = _lambda(c, node.args[1], scope, element, BOOL)
@@ -129,7 +128,6 @@ def _lambda(c: ExpressionCompiler, node: ast.Lambda, scope: Scope, element: SqlT
 
 @function("ARRAY_FILTER", "ARRAY_TRANSFORM")
 def higher_order(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    count(c, node, 2)
     value, element = _array(c, node, c.expr(node.args[0], scope))
     if not isinstance(node.args[1], ast.Lambda):
         c.fail(f"{node.name} needs a lambda", node)
@@ -142,7 +140,7 @@ def higher_order(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("GENERATE_ARRAY")
 def generate(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 2, 3)
+    args = arguments(c, node, scope)
     kind, bounds = c.common(args, "function GENERATE_ARRAY", node)
     if not kind.numeric:
         no_signature(c, node, args)
@@ -177,7 +175,6 @@ def _too_large(kind: SqlType) -> str:
 
 @function("GENERATE_DATE_ARRAY", "GENERATE_TIMESTAMP_ARRAY", "GENERATE_DATETIME_ARRAY")
 def generate_dates(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    count(c, node, 2, 3)
     kind = {"DATE": DATE, "TIMESTAMP": TIMESTAMP, "DATETIME": DATETIME}[node.name.split("_")[1]]
     start, stop = (want(c, node, c.expr(item, scope), kind) for item in node.args[:2])
     step, written_part, count_sql = "to_days(1)", "DAY", "1"
@@ -216,7 +213,7 @@ def _shortest(part: str) -> int:
 
 @function("ARRAY_SUM", "ARRAY_AVG", "ARRAY_MIN", "ARRAY_MAX")
 def fold(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value, element = _array(c, node, arguments(c, node, scope, 1)[0])
+    value, element = _array(c, node, arguments(c, node, scope)[0])
     name = node.name.removeprefix("ARRAY_").lower()
     if element.kind in _UNORDERED or (name in ("sum", "avg") and not element.numeric):
         no_signature(c, node, [value])

@@ -7,13 +7,12 @@ from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import coerce, string_sql
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler, comparison
-from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, define, function, no_signature, want
+from ingestd.localcloud.bigquery.sql.library.registry import arguments, define, function, no_signature, want
 from ingestd.localcloud.bigquery.sql.names import Scope, once
 
 
 @function("IF")
 def if_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    count(c, node, 3)
     condition = c.condition(node.args[0], scope, "IF condition")
     kind, (then, otherwise) = c.common([c.expr(item, scope) for item in node.args[1:]], "function IF", node)
     return Value(f"(CASE WHEN {condition} THEN {then.sql} ELSE {otherwise.sql} END)", kind)
@@ -21,19 +20,19 @@ def if_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("COALESCE", "IFNULL")
 def coalesce(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, *((2, 2) if node.name == "IFNULL" else (1, 1000)))
+    args = arguments(c, node, scope)
     kind, converted = c.common(args, f"function {node.name}", node)
     return Value(f"coalesce({', '.join(item.sql for item in converted)})", kind)
 
 
 @function("NULLIF")
 def nullif(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    kind, (a, b) = c.common(arguments(c, node, scope, 2), "function NULLIF", node)
+    kind, (a, b) = c.common(arguments(c, node, scope), "function NULLIF", node)
     return Value(f"(CASE WHEN {comparison('=', a, b)} THEN NULL ELSE {a.sql} END)", kind)
 
 
 def _number(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> list[Value]:
-    args = arguments(c, node, scope, 1)
+    args = arguments(c, node, scope)
     if not args[0].type.numeric:
         no_signature(c, node, args)
     return args
@@ -54,7 +53,7 @@ def zeroifnull(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 @function("GREATEST", "LEAST")
 def extreme(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     """NULL when any argument is NULL, and NaN when any is NaN, unlike DuckDB's."""
-    kind, converted = c.common(arguments(c, node, scope, 1, 1000), f"function {node.name}", node)
+    kind, converted = c.common(arguments(c, node, scope), f"function {node.name}", node)
     if kind.kind in ("STRUCT", "ARRAY", "JSON"):
         c.fail(f"No matching signature for function {node.name} for argument types: {kind}", node)
     listed = ", ".join(item.sql for item in converted)
@@ -67,7 +66,7 @@ def extreme(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("ERROR")
 def error(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    (message,) = arguments(c, node, scope, 1)
+    (message,) = arguments(c, node, scope)
     text = want(c, node, message, STRING)
     # An untyped NULL with a side effect: it converts to whatever its surroundings want.
     return Value(f"CAST(bq_error({text.sql}) AS BIGINT)", INT64, constant=f"bq_error({text.sql})", raises=True)
@@ -75,17 +74,16 @@ def error(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("SESSION_USER", "CURRENT_USER")
 def session_user(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    count(c, node, 0)
     return Value(string_sql(c.session.surroundings.user), STRING)
 
 
-define("GENERATE_UUID", "", "STRING", "CAST(uuid() AS VARCHAR)")
-define("RAND", "", "FLOAT64", "random()")
+define("GENERATE_UUID", "", "CAST(uuid() AS VARCHAR)")
+define("RAND", "", "random()")
 
 
 @function("RANGE_BUCKET")
 def range_bucket(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    point, bounds = arguments(c, node, scope, 2)
+    point, bounds = arguments(c, node, scope)
     if bounds.type.kind != "ARRAY" or bounds.type.element is None:
         c.fail("No matching signature for function RANGE_BUCKET: the second argument must be an array", node)
     kind, (value, _) = c.common([point, Value("_e", bounds.type.element)], "function RANGE_BUCKET", node)
@@ -103,13 +101,13 @@ def range_bucket(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("RANGE")
 def make_range(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    kind, (start, end) = c.common(arguments(c, node, scope, 2), "function RANGE", node)
+    kind, (start, end) = c.common(arguments(c, node, scope), "function RANGE", node)
     return Value(f'struct_pack("start" := {start.sql}, "end" := {end.sql})', SqlType("RANGE", kind))
 
 
 @function("RANGE_START", "RANGE_END")
 def range_bound(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    (value,) = arguments(c, node, scope, 1)
+    (value,) = arguments(c, node, scope)
     if value.type.kind != "RANGE" or value.type.element is None:
         c.fail(f"No matching signature for function {node.name} for argument types: {value.type}", node)
     member = "start" if node.name == "RANGE_START" else "end"
@@ -118,7 +116,7 @@ def range_bound(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("RANGE_CONTAINS")
 def range_contains(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value, wanted = arguments(c, node, scope, 2)
+    value, wanted = arguments(c, node, scope)
     if value.type.kind != "RANGE" or value.type.element is None:
         c.fail(f"No matching signature for function RANGE_CONTAINS for argument types: {value.type}", node)
     start, end = (f"struct_extract({value.sql}, '{side}')" for side in ("start", "end"))

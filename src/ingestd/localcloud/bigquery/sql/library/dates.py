@@ -17,7 +17,6 @@ from ingestd.localcloud.bigquery.sql.library.intervals import add
 from ingestd.localcloud.bigquery.sql.library.registry import (
     arguments,
     constant_text,
-    count,
     define,
     function,
     no_signature,
@@ -91,7 +90,7 @@ def _temporal(c: ExpressionCompiler, node: ast.Call, value: Value, family: str) 
 
 @function("CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_DATETIME", "CURRENT_TIME")
 def current(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 0, 0 if node.name == "CURRENT_TIMESTAMP" else 1)
+    args = arguments(c, node, scope)
     now = literal(c.session.now.astimezone(UTC), TIMESTAMP)
     if node.name == "CURRENT_TIMESTAMP":
         return Value(now.sql, TIMESTAMP)
@@ -102,7 +101,7 @@ def current(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("DATE")
 def date(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 1, 3)
+    args = arguments(c, node, scope)
     if len(args) == 3:
         year, month, day = (want(c, node, item, INT64).sql for item in args)
         return Value(f"make_date({year}, {month}, {day})", DATE)
@@ -129,7 +128,7 @@ def _clock(numbers: Sequence[str], made: str, kind: SqlType) -> str:
 
 @function("DATETIME")
 def datetime_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 1, 6)
+    args = arguments(c, node, scope)
     if len(args) == 6:
         numbers = [want(c, node, item, INT64).sql for item in args]
         made = f"make_timestamp({', '.join(numbers[:5])}, CAST({numbers[5]} AS DOUBLE))"
@@ -148,7 +147,7 @@ def datetime_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("TIME")
 def time_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 1, 3)
+    args = arguments(c, node, scope)
     if len(args) == 3:
         hour, minute, second = numbers = [want(c, node, item, INT64).sql for item in args]
         return Value(_clock(numbers, f"make_time({hour}, {minute}, CAST({second} AS DOUBLE))", TIME), TIME)
@@ -163,7 +162,7 @@ def time_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("TIMESTAMP")
 def timestamp(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 1, 2)
+    args = arguments(c, node, scope)
     value = args[0]
     zone = want(c, node, args[1], STRING) if len(args) == 2 else None
     if value.type is STRING:
@@ -188,7 +187,6 @@ def _add(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 def _moved(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     family, direction = node.name.rsplit("_", 1)
     sign = "+" if direction == "ADD" else "-"
-    count(c, node, 2)
     value = _temporal(c, node, c.expr(node.args[0], scope), family)
     written = node.args[1]
     if not isinstance(written, ast.IntervalValue):
@@ -222,7 +220,7 @@ for _name in ("DATE", "DATETIME", "TIME", "TIMESTAMP"):
 
 @function("ADD_MONTHS")
 def add_months(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value, months = arguments(c, node, scope, 2)
+    value, months = arguments(c, node, scope)
     kind = _temporal(c, node, value, "DATE")
     return Value(
         f"CAST({kind.sql} + {add(want(c, node, months, INT64), 'MONTH')} AS {duckdb_type(kind.type)})", kind.type
@@ -242,7 +240,6 @@ def _date_diff(end: str, start: str, part: str, shift: int) -> str | None:
 
 @function("DATE_DIFF", "DATETIME_DIFF", "TIMESTAMP_DIFF", "TIME_DIFF")
 def diff(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    count(c, node, 3)
     family = node.name.removesuffix("_DIFF")
     end, start = (_temporal(c, node, c.expr(item, scope), family) for item in node.args[:2])
     if end.type is start.type is DATE and family == "DATETIME":
@@ -283,7 +280,6 @@ def _truncate(local: str, part: str, shift: int) -> str | None:
 
 @function("DATE_TRUNC", "DATETIME_TRUNC", "TIMESTAMP_TRUNC")
 def trunc(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    count(c, node, 2, 3)
     family = node.name.removesuffix("_TRUNC")
     value = _temporal(c, node, c.expr(node.args[0], scope), family)
     part, shift = part_of(c, node.args[1])
@@ -306,7 +302,6 @@ def trunc(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("TIME_TRUNC")
 def time_trunc(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    count(c, node, 2)
     value = want(c, node, c.expr(node.args[0], scope), TIME)
     part, _ = part_of(c, node.args[1])
     if part not in TIME_PARTS:
@@ -317,7 +312,6 @@ def time_trunc(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("LAST_DAY")
 def last_day(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    count(c, node, 1, 2)
     value = _temporal(c, node, c.expr(node.args[0], scope), "DATE")
     if value.type is TIMESTAMP:
         no_signature(c, node, [value])
@@ -428,7 +422,7 @@ def _native_pattern(pattern: str) -> str | None:
 @function("FORMAT_DATE", "FORMAT_DATETIME", "FORMAT_TIMESTAMP", "FORMAT_TIME")
 def format_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     family = node.name.removeprefix("FORMAT_")
-    args = arguments(c, node, scope, 2, 3 if family == "TIMESTAMP" else 2)
+    args = arguments(c, node, scope)
     pattern = want(c, node, args[0], STRING)
     value = _temporal(c, node, args[1], family)
     text = constant_text(pattern)
@@ -454,27 +448,27 @@ def format_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     return Value(f"bq_format_datetime({pattern.sql}, {_civil(value)})", STRING)
 
 
-define("PARSE_DATE", "STRING STRING", "DATE", "bq_parse_date({0}, {1})")
-define("PARSE_DATETIME", "STRING STRING", "DATETIME", "bq_parse_datetime({0}, {1})")
-define("PARSE_TIME", "STRING STRING", "TIME", "bq_parse_time({0}, {1})")
-define("PARSE_TIMESTAMP", "STRING STRING", "TIMESTAMP", "bq_parse_timestamp({0}, {1}, 'UTC')")
-define("PARSE_TIMESTAMP", "STRING STRING STRING", "TIMESTAMP", "bq_parse_timestamp({0}, {1}, {2})")
-define("UNIX_SECONDS", "TIMESTAMP", "INT64", "bq_floor_div(epoch_us({0}), 1000000)")
-define("UNIX_MILLIS", "TIMESTAMP", "INT64", "bq_floor_div(epoch_us({0}), 1000)")
-define("UNIX_MICROS", "TIMESTAMP", "INT64", "epoch_us({0})")
-define("UNIX_DATE", "DATE", "INT64", "date_diff('day', DATE '1970-01-01', {0})")
+define("PARSE_DATE", "STRING STRING", "bq_parse_date({0}, {1})")
+define("PARSE_DATETIME", "STRING STRING", "bq_parse_datetime({0}, {1})")
+define("PARSE_TIME", "STRING STRING", "bq_parse_time({0}, {1})")
+define("PARSE_TIMESTAMP", "STRING STRING", "bq_parse_timestamp({0}, {1}, 'UTC')")
+define("PARSE_TIMESTAMP", "STRING STRING STRING", "bq_parse_timestamp({0}, {1}, {2})")
+define("UNIX_SECONDS", "TIMESTAMP", "bq_floor_div(epoch_us({0}), 1000000)")
+define("UNIX_MILLIS", "TIMESTAMP", "bq_floor_div(epoch_us({0}), 1000)")
+define("UNIX_MICROS", "TIMESTAMP", "epoch_us({0})")
+define("UNIX_DATE", "DATE", "date_diff('day', DATE '1970-01-01', {0})")
 define(
-    "DATE_FROM_UNIX_DATE", "INT64", "DATE",
+    "DATE_FROM_UNIX_DATE", "INT64",
     ranged(Value("CAST(DATE '1970-01-01' + CAST({0} AS INTEGER) AS DATE)", DATE)).sql,
 )  # fmt: skip
-define("TIMESTAMP_SECONDS", "INT64", "TIMESTAMP", "make_timestamptz({0} * 1000000)")
-define("TIMESTAMP_MILLIS", "INT64", "TIMESTAMP", "make_timestamptz({0} * 1000)")
-define("TIMESTAMP_MICROS", "INT64", "TIMESTAMP", "make_timestamptz({0})")
+define("TIMESTAMP_SECONDS", "INT64", "make_timestamptz({0} * 1000000)")
+define("TIMESTAMP_MILLIS", "INT64", "make_timestamptz({0} * 1000)")
+define("TIMESTAMP_MICROS", "INT64", "make_timestamptz({0})")
 
 
 @function("STRING")
 def string(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 1, 2)
+    args = arguments(c, node, scope)
     value = args[0]
     if value.type is JSON and len(args) == 1:
         return Value(f"bq_json_to_string({value.sql})", STRING)

@@ -33,7 +33,7 @@ _SPECIFIER = re.compile(
 
 @function("FORMAT")
 def format_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 1, 1000)
+    args = arguments(c, node, scope)
     pattern = constant_text(args[0])
     if pattern is None:
         if args[0].null:

@@ -7,7 +7,7 @@ from ingestd.googlesql.types import INT64, INTERVAL, STRING
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, function, want
+from ingestd.localcloud.bigquery.sql.library.registry import arguments, function, want
 from ingestd.localcloud.bigquery.sql.names import Scope
 
 _UNITS = {
@@ -93,8 +93,7 @@ def make_interval(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("JUSTIFY_HOURS", "JUSTIFY_DAYS", "JUSTIFY_INTERVAL")
 def justify(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    count(c, node, 1)
-    (value,) = arguments(c, node, scope, 1)
+    (value,) = arguments(c, node, scope)
     source = want(c, node, value, INTERVAL).sql
     months, days, micros = (
         f"bq_interval_months({source})",

@@ -9,7 +9,6 @@ from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import (
     arguments,
     constant_text,
-    count,
     function,
     named,
     no_signature,
@@ -44,7 +43,7 @@ def _source(c: ExpressionCompiler, node: ast.Call, value: Value) -> Value:
 
 @function("JSON_QUERY", "JSON_EXTRACT")
 def query(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 1, 2)
+    args = arguments(c, node, scope)
     value, path = _source(c, node, args[0]), _path(c, node, args)
     if value.type is JSON:
         return _json(f"bq_json_query({value.sql}, {path})")
@@ -53,14 +52,14 @@ def query(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("JSON_VALUE", "JSON_EXTRACT_SCALAR")
 def value_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 1, 2)
+    args = arguments(c, node, scope)
     value = _source(c, node, args[0])
     return Value(f"bq_json_value_text({value.sql}, {_path(c, node, args)})", STRING)
 
 
 @function("JSON_QUERY_ARRAY", "JSON_EXTRACT_ARRAY")
 def query_array(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 1, 2)
+    args = arguments(c, node, scope)
     value = _source(c, node, args[0])
     listed = f"bq_json_query_array_text({value.sql}, {_path(c, node, args)})"
     if value.type is JSON:
@@ -70,14 +69,14 @@ def query_array(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("JSON_VALUE_ARRAY", "JSON_EXTRACT_STRING_ARRAY")
 def value_array(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 1, 2)
+    args = arguments(c, node, scope)
     value = _source(c, node, args[0])
     return Value(f"bq_json_value_array_text({value.sql}, {_path(c, node, args)})", array_of(STRING))
 
 
 @function("PARSE_JSON")
 def parse_json(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    (value,) = arguments(c, node, scope, 1)
+    (value,) = arguments(c, node, scope)
     mode = "exact"
     written = named(node, "wide_number_mode")
     if written is not None:
@@ -89,7 +88,7 @@ def parse_json(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("TO_JSON_STRING")
 def to_json_string(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 1, 2)
+    args = arguments(c, node, scope)
     if len(args) == 2 and args[1].constant is not False:
         raise not_implemented("TO_JSON_STRING with pretty printing")
     return Value(to_json_text(args[0]), STRING)
@@ -97,7 +96,7 @@ def to_json_string(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value
 
 @function("TO_JSON")
 def to_json(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    (value,) = arguments(c, node, scope, 1)
+    (value,) = arguments(c, node, scope)
     wide = named(node, "stringify_wide_numbers")
     if wide is not None and c.expr(wide, scope).constant is not False:
         raise not_implemented("TO_JSON's stringify_wide_numbers")
@@ -190,7 +189,7 @@ def json_array(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("JSON_TYPE")
 def json_type(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    (value,) = arguments(c, node, scope, 1)
+    (value,) = arguments(c, node, scope)
     return Value(f"bq_json_type({_json_only(c, node, value).sql})", STRING)
 
 
@@ -204,7 +203,7 @@ def _json_only(c: ExpressionCompiler, node: ast.Call, value: Value) -> Value:
 
 @function("BOOL", "INT64", "FLOAT64", "LAX_BOOL", "LAX_INT64", "LAX_FLOAT64", "LAX_STRING")
 def converters(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    (value,) = arguments(c, node, scope, 1)
+    (value,) = arguments(c, node, scope)
     source = _json_only(c, node, value)
     kind = {"BOOL": BOOL, "INT64": INT64, "FLOAT64": FLOAT64, "STRING": STRING}[node.name.removeprefix("LAX_")]
     name = "bq_lax" if node.name.startswith("LAX_") else "bq_json_to"
@@ -213,7 +212,7 @@ def converters(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("JSON_KEYS")
 def json_keys(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 1, 2)
+    args = arguments(c, node, scope)
     if node.named:
         raise not_implemented("JSON_KEYS with mode")
     depth = want(c, node, args[1], INT64).sql if len(args) == 2 else "1000"
@@ -222,7 +221,6 @@ def json_keys(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("JSON_STRIP_NULLS")
 def strip_nulls(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    count(c, node, 1)
     if node.named:
         raise not_implemented("JSON_STRIP_NULLS with options")
     return _json(f"bq_json_strip_nulls({_json_only(c, node, c.expr(node.args[0], scope)).sql})")
@@ -232,7 +230,7 @@ def strip_nulls(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 def json_set(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     if node.named:
         raise not_implemented("JSON_SET with create_if_missing")
-    args = arguments(c, node, scope, 3, 99)
+    args = arguments(c, node, scope)
     sql = _json_only(c, node, args[0]).sql
     for path, value in zip(args[1::2], args[2::2], strict=True):
         text = to_json_text(value, json_value=True)
@@ -242,7 +240,7 @@ def json_set(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("JSON_REMOVE")
 def json_remove(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 2, 99)
+    args = arguments(c, node, scope)
     sql = _json_only(c, node, args[0]).sql
     for path in args[1:]:
         sql = f"bq_json_remove({sql}, {want(c, node, path, STRING).sql})"
@@ -253,7 +251,7 @@ def json_remove(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 def json_array_append(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     if node.named:
         raise not_implemented("JSON_ARRAY_APPEND with options")
-    args = arguments(c, node, scope, 3, 99)
+    args = arguments(c, node, scope)
     sql = _json_only(c, node, args[0]).sql
     for path, value in zip(args[1::2], args[2::2], strict=True):
         text = to_json_text(value, json_value=True)

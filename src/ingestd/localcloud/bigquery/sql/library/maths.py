@@ -25,43 +25,39 @@ _TEXT = "bq_float64_to_string({0})"
 _BEYOND = "NOT isnan({0}) AND abs({0})"  # to DuckDB a NaN is the largest number
 _SIGN = "CASE WHEN isnan({0}) THEN {0} ELSE CAST(sign({0}) AS DOUBLE) END"
 for _kind, _type in (("INT64", "INT64"), ("NUMERIC", "NUMERIC"), ("BIGNUMERIC", "BIGNUMERIC"), ("FLOAT64", "FLOAT64")):
-    define("ABS", _kind, _type, "abs({0})")
-    define("SIGN", _kind, _type, f"CAST(sign({{0}}) AS {duckdb_type(SqlType(_kind))})" if _kind != "FLOAT64" else _SIGN)
-define("CEIL CEILING", "FLOAT64", "FLOAT64", "ceil({0})")
-define("FLOOR", "FLOAT64", "FLOAT64", "floor({0})")
-define("IS_NAN", "FLOAT64", "BOOL", "isnan({0})")
-define("IS_INF", "FLOAT64", "BOOL", "isinf({0})")
-define("DIV", "INT64 INT64", "INT64", "bq_int_divide({0}, {1})")
-define("DIV", "NUMERIC NUMERIC", "NUMERIC", "CAST(trunc(bq_numeric_divide({0}, {1})) AS DECIMAL(38,9))")
-define("MOD", "INT64 INT64", "INT64", "bq_mod({0}, {1})")
-define("IEEE_DIVIDE", "FLOAT64 FLOAT64", "FLOAT64", "({0} / {1})")
-define(
-    "SQRT", "FLOAT64", "FLOAT64", _guard("{0} < 0", f"'Argument to SQRT cannot be negative: ' || {_TEXT}", "sqrt({0})")
-)
-define("CBRT", "FLOAT64", "FLOAT64", "cbrt({0})")
+    define("ABS", _kind, "abs({0})")
+    define("SIGN", _kind, f"CAST(sign({{0}}) AS {duckdb_type(SqlType(_kind))})" if _kind != "FLOAT64" else _SIGN)
+define("CEIL CEILING", "FLOAT64", "ceil({0})")
+define("FLOOR", "FLOAT64", "floor({0})")
+define("IS_NAN", "FLOAT64", "isnan({0})")
+define("IS_INF", "FLOAT64", "isinf({0})")
+define("DIV", "INT64 INT64", "bq_int_divide({0}, {1})")
+define("DIV", "NUMERIC NUMERIC", "CAST(trunc(bq_numeric_divide({0}, {1})) AS DECIMAL(38,9))")
+define("MOD", "INT64 INT64", "bq_mod({0}, {1})")
+define("IEEE_DIVIDE", "FLOAT64 FLOAT64", "({0} / {1})")
+define("SQRT", "FLOAT64", _guard("{0} < 0", f"'Argument to SQRT cannot be negative: ' || {_TEXT}", "sqrt({0})"))
+define("CBRT", "FLOAT64", "cbrt({0})")
 for _name in ("EXP", "SINH", "COSH"):
     _lower = _name.lower()
     _message = f"'Floating point error in function: {_name}(' || {_TEXT} || ')'"
-    define(_name, "FLOAT64", "FLOAT64", _guard(_overflow(_lower), _message, f"{_lower}({{0}})"))
+    define(_name, "FLOAT64", _guard(_overflow(_lower), _message, f"{_lower}({{0}})"))
 define(
     "LN LOG",
-    "FLOAT64",
     "FLOAT64",
     _guard("{0} <= 0", f"'Floating point error in function: LN(' || {_TEXT} || ')'", "ln({0})"),
 )
 define(
     "LOG10",
     "FLOAT64",
-    "FLOAT64",
     _guard("{0} <= 0", f"'Floating point error in function: LOG10(' || {_TEXT} || ')'", "log10({0})"),
 )
 define(
-    "LOG", "FLOAT64 FLOAT64", "FLOAT64",
+    "LOG", "FLOAT64 FLOAT64",
     _guard("{0} <= 0 OR {1} <= 0 OR {1} = 1", "'Floating point error in function: LOG'",
            "(CASE WHEN isinf({1}) THEN CAST('nan' AS DOUBLE) ELSE log({1}, {0}) END)"),
 )  # fmt: skip
 define(
-    "POW POWER", "FLOAT64 FLOAT64", "FLOAT64",
+    "POW POWER", "FLOAT64 FLOAT64",
     _guard("({0} = 0 AND {1} < 0) OR ({0} < 0 AND isfinite({1}) AND {1} <> floor({1})) OR "
            f"({_overflow('pow', '{0}, {1}')})",
            f"'Floating point error in function: POW(' || {_TEXT} || ', ' || bq_float64_to_string({{1}}) || ')'",
@@ -69,42 +65,40 @@ define(
 )  # fmt: skip
 for _kind in ("NUMERIC", "BIGNUMERIC"):
     _duckdb = duckdb_type(SqlType(_kind))
-    define("CEIL CEILING", _kind, _kind, f"CAST(ceil({{0}}) AS {_duckdb})")
-    define("FLOOR", _kind, _kind, f"CAST(floor({{0}}) AS {_duckdb})")
-    define("MOD", f"{_kind} {_kind}", _kind, f"CAST({{0}} % nullif({{1}}, 0) AS {_duckdb})")
+    define("CEIL CEILING", _kind, f"CAST(ceil({{0}}) AS {_duckdb})")
+    define("FLOOR", _kind, f"CAST(floor({{0}}) AS {_duckdb})")
+    define("MOD", f"{_kind} {_kind}", f"CAST({{0}} % nullif({{1}}, 0) AS {_duckdb})")
     for _name in ("SQRT", "CBRT", "EXP", "LN", "LOG10"):
-        define(_name, _kind, _kind, f"bq_{_kind.lower()}_function('{_name}', {{0}}, 1)")
-    define("LOG", _kind, _kind, f"bq_{_kind.lower()}_function('LN', {{0}}, 1)")
+        define(_name, _kind, f"bq_{_kind.lower()}_function('{_name}', {{0}}, 1)")
+    define("LOG", _kind, f"bq_{_kind.lower()}_function('LN', {{0}}, 1)")
     for _name in ("LOG", "POW", "POWER"):
-        define(_name, f"{_kind} {_kind}", _kind, f"bq_{_kind.lower()}_function('{_name}', {{0}}, {{1}})")
+        define(_name, f"{_kind} {_kind}", f"bq_{_kind.lower()}_function('{_name}', {{0}}, {{1}})")
 for _name in ("SIN", "COS", "TAN", "ATAN", "TANH", "ASINH", "COT"):
-    define(_name, "FLOAT64", "FLOAT64", f"{_name.lower()}({{0}})")
+    define(_name, "FLOAT64", f"{_name.lower()}({{0}})")
 for _name in ("ASIN", "ACOS"):
     define(
         _name,
         "FLOAT64",
-        "FLOAT64",
         _guard(f"{_BEYOND} > 1", f"'Floating point error in function: {_name}'", f"{_name.lower()}({{0}})"),
     )
-define("ACOSH", "FLOAT64", "FLOAT64", _guard("{0} < 1", "'Floating point error in function: ACOSH'", "acosh({0})"))
+define("ACOSH", "FLOAT64", _guard("{0} < 1", "'Floating point error in function: ACOSH'", "acosh({0})"))
 define(
     "ATANH",
     "FLOAT64",
-    "FLOAT64",
     _guard(f"{_BEYOND} >= 1", "'Floating point error in function: ATANH'", "atanh({0})"),
 )
-define("ATAN2", "FLOAT64 FLOAT64", "FLOAT64", "atan2({0}, {1})")
-define("SEC", "FLOAT64", "FLOAT64", "(1 / cos({0}))")
-define("CSC", "FLOAT64", "FLOAT64", "(1 / sin({0}))")
-define("BIT_COUNT", "INT64", "INT64", "CAST(bit_count({0}) AS BIGINT)")
-define("BIT_COUNT", "BYTES", "INT64", "CAST(bit_count(CAST({0} AS BIT)) AS BIGINT)")
-define("PI", "", "FLOAT64", "pi()")
+define("ATAN2", "FLOAT64 FLOAT64", "atan2({0}, {1})")
+define("SEC", "FLOAT64", "(1 / cos({0}))")
+define("CSC", "FLOAT64", "(1 / sin({0}))")
+define("BIT_COUNT", "INT64", "CAST(bit_count({0}) AS BIGINT)")
+define("BIT_COUNT", "BYTES", "CAST(bit_count(CAST({0} AS BIT)) AS BIGINT)")
+define("PI", "", "pi()")
 
 
 @function("ROUND", "TRUNC", "TRUNCATE")
 def rounding(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     """Half away from zero; INT64 becomes FLOAT64."""
-    args = arguments(c, node, scope, 1, 2)
+    args = arguments(c, node, scope)
     name = "round" if node.name == "ROUND" else "trunc"
     value = args[0]
     digits = want(c, node, args[1], INT64).sql if len(args) == 2 else None
@@ -125,7 +119,7 @@ def rounding(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("SAFE_DIVIDE", "SAFE_MULTIPLY", "SAFE_ADD", "SAFE_SUBTRACT")
 def safe_arithmetic(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    left, right = arguments(c, node, scope, 2)
+    left, right = arguments(c, node, scope)
     op = {"SAFE_DIVIDE": "/", "SAFE_MULTIPLY": "*", "SAFE_ADD": "+", "SAFE_SUBTRACT": "-"}[node.name]
     if not left.type.numeric or not right.type.numeric:
         no_signature(c, node, [left, right])
@@ -134,7 +128,7 @@ def safe_arithmetic(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Valu
 
 @function("SAFE_NEGATE")
 def safe_negate(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    (value,) = arguments(c, node, scope, 1)
+    (value,) = arguments(c, node, scope)
     if not value.type.numeric:
         no_signature(c, node, [value])
     return attempt(
@@ -145,7 +139,7 @@ def safe_negate(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 @function("COSINE_DISTANCE", "EUCLIDEAN_DISTANCE")
 def distance(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     arrays = []
-    for value in arguments(c, node, scope, 2):
+    for value in arguments(c, node, scope):
         wanted = coerce(value, SqlType("ARRAY", FLOAT64))
         if wanted is None:
             no_signature(c, node, [value])

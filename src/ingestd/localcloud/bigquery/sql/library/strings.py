@@ -10,7 +10,6 @@ from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import (
     arguments,
     constant_text,
-    count,
     define,
     function,
     named,
@@ -23,19 +22,19 @@ from ingestd.localcloud.bigquery.sql.runtime import strings as runtime
 for _name in ("UPPER", "LOWER"):  # a letter may become several, which DuckDB does not know
     _lower = _name.lower()
     _other = f"CASE WHEN strlen({{0}}) = length({{0}}) THEN {_lower}({{0}}) ELSE bq_{_lower}({{0}}) END"
-    define(_name, "STRING", "STRING", _other)
-define("LENGTH CHAR_LENGTH CHARACTER_LENGTH", "STRING", "INT64", "length({0})")
-define("LENGTH BYTE_LENGTH OCTET_LENGTH", "BYTES", "INT64", "octet_length({0})")
-define("BYTE_LENGTH OCTET_LENGTH", "STRING", "INT64", "octet_length(encode({0}))")
-define("REVERSE", "STRING", "STRING", "reverse({0})")
-define("REVERSE", "BYTES", "BYTES", "bq_reverse_bytes({0})")
-define("STARTS_WITH", "STRING STRING", "BOOL", "starts_with({0}, {1})")
-define("STARTS_WITH", "BYTES BYTES", "BOOL", "starts_with(hex({0}), hex({1}))")
-define("ENDS_WITH", "STRING STRING", "BOOL", "ends_with({0}, {1})")
-define("ENDS_WITH", "BYTES BYTES", "BOOL", "ends_with(hex({0}), hex({1}))")
-define("STRPOS", "STRING STRING", "INT64", "strpos({0}, {1})")
-define("STRPOS", "BYTES BYTES", "INT64", "((strpos(hex({0}), hex({1})) + 1) // 2)")
-define("REPLACE", "STRING STRING STRING", "STRING", "CASE WHEN {1} = '' THEN {0} ELSE replace({0}, {1}, {2}) END")
+    define(_name, "STRING", _other)
+define("LENGTH CHAR_LENGTH CHARACTER_LENGTH", "STRING", "length({0})")
+define("LENGTH BYTE_LENGTH OCTET_LENGTH", "BYTES", "octet_length({0})")
+define("BYTE_LENGTH OCTET_LENGTH", "STRING", "octet_length(encode({0}))")
+define("REVERSE", "STRING", "reverse({0})")
+define("REVERSE", "BYTES", "bq_reverse_bytes({0})")
+define("STARTS_WITH", "STRING STRING", "starts_with({0}, {1})")
+define("STARTS_WITH", "BYTES BYTES", "starts_with(hex({0}), hex({1}))")
+define("ENDS_WITH", "STRING STRING", "ends_with({0}, {1})")
+define("ENDS_WITH", "BYTES BYTES", "ends_with(hex({0}), hex({1}))")
+define("STRPOS", "STRING STRING", "strpos({0}, {1})")
+define("STRPOS", "BYTES BYTES", "((strpos(hex({0}), hex({1})) + 1) // 2)")
+define("REPLACE", "STRING STRING STRING", "CASE WHEN {1} = '' THEN {0} ELSE replace({0}, {1}, {2}) END")
 for _kind, _duckdb, _size in (("STRING", "VARCHAR", "length"), ("BYTES", "BLOB", "octet_length")):
     _negative = f"CAST(bq_error('Second argument in REPEAT() cannot be negative') AS {_duckdb})"
     _large = f"CAST(bq_error('Output of REPEAT exceeds max allowed output size of 1MB') AS {_duckdb})"
@@ -44,53 +43,49 @@ for _kind, _duckdb, _size in (("STRING", "VARCHAR", "length"), ("BYTES", "BLOB",
     define(
         "REPEAT",
         f"{_kind} INT64",
-        _kind,
         f"CASE WHEN {{1}} < 0 THEN {_negative} WHEN {_check} THEN {_large} "
         f"ELSE repeat({{0}}, CASE WHEN {_check} THEN 0 ELSE {{1}} END) END",
     )
 define(
-    "ASCII", "STRING", "INT64", "CASE WHEN {0} = '' THEN 0 WHEN ascii({0}) > 127 "
+    "ASCII", "STRING", "CASE WHEN {0} = '' THEN 0 WHEN ascii({0}) > 127 "
     "THEN CAST(bq_error('Non-ASCII character in ASCII(' || {0} || ')') AS BIGINT) ELSE ascii({0}) END",
 )  # fmt: skip
-define("UNICODE", "STRING", "INT64", "CASE WHEN {0} = '' THEN 0 ELSE unicode({0}) END")
-define("CHR", "INT64", "STRING", "bq_code_points_to_string([{0}])")
-define("SOUNDEX", "STRING", "STRING", "bq_soundex({0})")
-define("TRANSLATE", "STRING STRING STRING", "STRING", "bq_translate({0}, {1}, {2})")
-define("INSTR", "STRING STRING", "INT64", "bq_instr({0}, {1}, 1, 1)")
-define("INSTR", "STRING STRING INT64", "INT64", "bq_instr({0}, {1}, {2}, 1)")
-define("INSTR", "STRING STRING INT64 INT64", "INT64", "bq_instr({0}, {1}, {2}, {3})")
+define("UNICODE", "STRING", "CASE WHEN {0} = '' THEN 0 ELSE unicode({0}) END")
+define("CHR", "INT64", "bq_code_points_to_string([{0}])")
+define("SOUNDEX", "STRING", "bq_soundex({0})")
+define("TRANSLATE", "STRING STRING STRING", "bq_translate({0}, {1}, {2})")
+define("INSTR", "STRING STRING", "bq_instr({0}, {1}, 1, 1)")
+define("INSTR", "STRING STRING INT64", "bq_instr({0}, {1}, {2}, 1)")
+define("INSTR", "STRING STRING INT64 INT64", "bq_instr({0}, {1}, {2}, {3})")
 # DuckDB counts bytes, BigQuery characters; of text whose characters are bytes DuckDB's is the faster one.
 define(
     "EDIT_DISTANCE",
     "STRING STRING",
-    "INT64",
     "CASE WHEN strlen({0}) = length({0}) AND strlen({1}) = length({1}) THEN levenshtein({0}, {1}) "
     "ELSE bq_edit_distance({0}, {1}) END",
 )
-define("EDIT_DISTANCE", "BYTES BYTES", "INT64", "bq_edit_distance_bytes({0}, {1})")
-define("TO_HEX", "BYTES", "STRING", "lower(hex({0}))")
-define("FROM_HEX", "STRING", "BYTES", "bq_from_hex({0})")
-define("TO_BASE64", "BYTES", "STRING", "to_base64({0})")
-define("FROM_BASE64", "STRING", "BYTES", "from_base64({0} || repeat('=', (4 - length({0}) % 4) % 4))")
-define("TO_BASE32", "BYTES", "STRING", "bq_base32({0})")
-define("FROM_BASE32", "STRING", "BYTES", "bq_from_base32({0})")
-define("SAFE_CONVERT_BYTES_TO_STRING", "BYTES", "STRING", "bq_safe_convert({0})")
-define("TO_CODE_POINTS", "STRING", "ARRAY<INT64>", "bq_to_code_points({0})")
-define("TO_CODE_POINTS", "BYTES", "ARRAY<INT64>", "bq_to_code_points_bytes({0})")
-define("CODE_POINTS_TO_STRING", "ARRAY<INT64>", "STRING", "bq_code_points_to_string({0})")
-define("CODE_POINTS_TO_BYTES", "ARRAY<INT64>", "BYTES", "bq_code_points_to_bytes({0})")
-define("FARM_FINGERPRINT", "STRING", "INT64", "bq_farm_fingerprint({0})")
-define("FARM_FINGERPRINT", "BYTES", "INT64", "bq_farm_fingerprint_bytes({0})")
+define("EDIT_DISTANCE", "BYTES BYTES", "bq_edit_distance_bytes({0}, {1})")
+define("TO_HEX", "BYTES", "lower(hex({0}))")
+define("FROM_HEX", "STRING", "bq_from_hex({0})")
+define("TO_BASE64", "BYTES", "to_base64({0})")
+define("FROM_BASE64", "STRING", "from_base64({0} || repeat('=', (4 - length({0}) % 4) % 4))")
+define("TO_BASE32", "BYTES", "bq_base32({0})")
+define("FROM_BASE32", "STRING", "bq_from_base32({0})")
+define("SAFE_CONVERT_BYTES_TO_STRING", "BYTES", "bq_safe_convert({0})")
+define("TO_CODE_POINTS", "STRING", "bq_to_code_points({0})")
+define("TO_CODE_POINTS", "BYTES", "bq_to_code_points_bytes({0})")
+define("CODE_POINTS_TO_STRING", "ARRAY<INT64>", "bq_code_points_to_string({0})")
+define("CODE_POINTS_TO_BYTES", "ARRAY<INT64>", "bq_code_points_to_bytes({0})")
+define("FARM_FINGERPRINT", "STRING", "bq_farm_fingerprint({0})")
+define("FARM_FINGERPRINT", "BYTES", "bq_farm_fingerprint_bytes({0})")
 for _name in ("MD5", "SHA1", "SHA256", "SHA512"):
-    define(_name, "STRING", "BYTES", f"bq_hash('{_name.lower()}', encode({{0}}))")
-    define(_name, "BYTES", "BYTES", f"bq_hash('{_name.lower()}', {{0}})")
+    define(_name, "STRING", f"bq_hash('{_name.lower()}', encode({{0}}))")
+    define(_name, "BYTES", f"bq_hash('{_name.lower()}', {{0}})")
 _OPTIONAL = re.compile(r"\)[?*{]|\|")
-define("REGEXP_EXTRACT REGEXP_SUBSTR", "STRING STRING INT64", "STRING", "bq_regexp_extract({0}, {1}, {2}, 1)")
-define("REGEXP_EXTRACT REGEXP_SUBSTR", "STRING STRING INT64 INT64", "STRING", "bq_regexp_extract({0}, {1}, {2}, {3})")
-define("REGEXP_INSTR", "STRING STRING", "INT64", "bq_regexp_instr({0}, {1}, 1, 1, 0)")
-define("REGEXP_INSTR", "STRING STRING INT64", "INT64", "bq_regexp_instr({0}, {1}, {2}, 1, 0)")
-define("REGEXP_INSTR", "STRING STRING INT64 INT64", "INT64", "bq_regexp_instr({0}, {1}, {2}, {3}, 0)")
-define("REGEXP_INSTR", "STRING STRING INT64 INT64 INT64", "INT64", "bq_regexp_instr({0}, {1}, {2}, {3}, {4})")
+define("REGEXP_INSTR", "STRING STRING", "bq_regexp_instr({0}, {1}, 1, 1, 0)")
+define("REGEXP_INSTR", "STRING STRING INT64", "bq_regexp_instr({0}, {1}, {2}, 1, 0)")
+define("REGEXP_INSTR", "STRING STRING INT64 INT64", "bq_regexp_instr({0}, {1}, {2}, {3}, 0)")
+define("REGEXP_INSTR", "STRING STRING INT64 INT64 INT64", "bq_regexp_instr({0}, {1}, {2}, {3}, {4})")
 
 
 def _constant_pattern(c: ExpressionCompiler, node: ast.Call, pattern: Value) -> str | None:
@@ -110,7 +105,7 @@ def _constant_pattern(c: ExpressionCompiler, node: ast.Call, pattern: Value) -> 
 
 @function("REGEXP_CONTAINS")
 def regexp_contains(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 2)
+    args = arguments(c, node, scope)
     value, pattern = want(c, node, args[0], STRING), want(c, node, args[1], STRING)
     native = _constant_pattern(c, node, pattern) is not None
     return Value(f"{'regexp_matches' if native else 'bq_regexp_contains'}({value.sql}, {pattern.sql})", BOOL)
@@ -118,7 +113,7 @@ def regexp_contains(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Valu
 
 @function("REGEXP_EXTRACT", "REGEXP_SUBSTR")
 def regexp_extract(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 2, 4)
+    args = arguments(c, node, scope)
     value, pattern = want(c, node, args[0], STRING), want(c, node, args[1], STRING)
     text = _constant_pattern(c, node, pattern)
     # A group that took no part is NULL; DuckDB does not tell it from an empty one.
@@ -133,7 +128,7 @@ def regexp_extract(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value
 
 @function("REGEXP_EXTRACT_ALL")
 def regexp_extract_all(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 2)
+    args = arguments(c, node, scope)
     value, pattern = want(c, node, args[0], STRING), want(c, node, args[1], STRING)
     text = _constant_pattern(c, node, pattern)
     plain = text is not None and runtime.pattern(text).search("") is None
@@ -144,7 +139,7 @@ def regexp_extract_all(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> V
 
 @function("REGEXP_REPLACE")
 def regexp_replace(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value, pattern, new = (want(c, node, item, STRING) for item in arguments(c, node, scope, 3))
+    value, pattern, new = (want(c, node, item, STRING) for item in arguments(c, node, scope))
     text, replacement = _constant_pattern(c, node, pattern), constant_text(new)
     if text is None or replacement is None:
         return Value(f"bq_regexp_replace({value.sql}, {pattern.sql}, {new.sql})", STRING)
@@ -158,7 +153,7 @@ def regexp_replace(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value
 @function("CONCAT")
 def concat(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     """NULL when any argument is NULL; other types are written as CAST would."""
-    args = arguments(c, node, scope, 1, 1000)
+    args = arguments(c, node, scope)
     if any(arg.type is BYTES and not arg.null for arg in args):
         parts = [want(c, node, arg, BYTES) for arg in args]
         return Value("(" + " || ".join(part.sql for part in parts) + ")", BYTES)
@@ -172,7 +167,7 @@ def concat(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("SUBSTR", "SUBSTRING")
 def substr(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 2, 3)
+    args = arguments(c, node, scope)
     position = want(c, node, args[1], INT64)
     length = want(c, node, args[2], INT64) if len(args) == 3 else None
     check = ""
@@ -191,7 +186,7 @@ def substr(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("LEFT", "RIGHT")
 def left_right(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value, size = arguments(c, node, scope, 2)
+    value, size = arguments(c, node, scope)
     length = want(c, node, size, INT64)
     name = node.name.lower()
     if value.type is BYTES:
@@ -205,7 +200,7 @@ def left_right(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("TRIM", "LTRIM", "RTRIM")
 def trim(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 1, 2)
+    args = arguments(c, node, scope)
     name = node.name.lower()
     if args[0].type is BYTES:
         if len(args) != 2:
@@ -228,7 +223,7 @@ def trim(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("LPAD", "RPAD")
 def pad(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 2, 3)
+    args = arguments(c, node, scope)
     length = want(c, node, args[1], INT64)
     if args[0].type is BYTES:
         filler = want(c, node, args[2], BYTES).sql if len(args) == 3 else "from_hex('20')"
@@ -247,7 +242,7 @@ def pad(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("SPLIT")
 def split(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 1, 2)
+    args = arguments(c, node, scope)
     if args[0].type is BYTES:
         from ingestd.formats.errors import not_implemented
 
@@ -261,7 +256,7 @@ def split(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("INITCAP")
 def initcap(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope, 1, 2)
+    args = arguments(c, node, scope)
     value = want(c, node, args[0], STRING)
     delimiters = want(c, node, args[1], STRING).sql if len(args) == 2 else string_sql(runtime.default_delimiters())
     return Value(f"bq_initcap({value.sql}, {delimiters})", STRING)
@@ -269,7 +264,6 @@ def initcap(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 @function("NORMALIZE", "NORMALIZE_AND_CASEFOLD")
 def normalize(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    count(c, node, 1, 2)
     value = want(c, node, c.expr(node.args[0], scope), STRING)
     form = "NFC"
     if len(node.args) == 2:
@@ -283,7 +277,6 @@ def normalize(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 @function("CONTAINS_SUBSTR")
 def contains_substr(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     """Searches a value's text; rows, structs and arrays are searched through all their values."""
-    count(c, node, 2)
     if named(node, "json_scope") is not None:
         from ingestd.formats.errors import not_implemented
 

@@ -6,7 +6,7 @@ from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.library.registry import arguments, count, function, no_signature, want
+from ingestd.localcloud.bigquery.sql.library.registry import arguments, function, no_signature, want
 from ingestd.localcloud.bigquery.sql.names import Scope
 
 
@@ -78,9 +78,8 @@ def _bound(c: ExpressionCompiler, bound: ast.FrameBound, scope: Scope) -> str:
     return f"{value.sql} {bound.kind}"
 
 
-@function("ROW_NUMBER", "RANK", "DENSE_RANK", "PERCENT_RANK", "CUME_DIST", kind="window")
+@function("ROW_NUMBER", "RANK", "DENSE_RANK", "PERCENT_RANK", "CUME_DIST")
 def numbering(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    count(c, node, 0)
     kind = FLOAT64 if node.name in ("PERCENT_RANK", "CUME_DIST") else INT64
     plain = scope.without_aliases()
     if node.name != "ROW_NUMBER" and node.over and not _resolve(c, node.over, plain).order_by:
@@ -88,17 +87,17 @@ def numbering(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     return Value(f"({node.name.lower()}(){over(c, node.over, plain)})", kind)
 
 
-@function("NTILE", kind="window")
+@function("NTILE")
 def ntile(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
-    (buckets,) = arguments(c, node, plain, 1)
+    (buckets,) = arguments(c, node, plain)
     return Value(f"(ntile({want(c, node, buckets, INT64).sql}){over(c, node.over, plain)})", INT64)
 
 
-@function("LEAD", "LAG", kind="window")
+@function("LEAD", "LAG")
 def shifted(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
-    args = arguments(c, node, plain, 1, 3)
+    args = arguments(c, node, plain)
     distance = want(c, node, args[1], INT64).sql if len(args) > 1 else "1"
     kind, default = args[0].type, "NULL"
     value = args[0]
@@ -108,10 +107,10 @@ def shifted(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     return Value(f"({node.name.lower()}({value.sql}, {distance}, {default}){over(c, node.over, plain)})", kind)
 
 
-@function("FIRST_VALUE", "LAST_VALUE", "NTH_VALUE", kind="window")
+@function("FIRST_VALUE", "LAST_VALUE", "NTH_VALUE")
 def picked(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
-    args = arguments(c, node, plain, *((2, 2) if node.name == "NTH_VALUE" else (1, 1)))
+    args = arguments(c, node, plain)
     listed = args[0].sql
     if node.name == "NTH_VALUE":
         listed += f", {want(c, node, args[1], INT64).sql}"
@@ -119,10 +118,10 @@ def picked(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     return Value(f"({node.name.lower()}({listed}{nulls}){over(c, node.over, plain)})", args[0].type)
 
 
-@function("PERCENTILE_CONT", "PERCENTILE_DISC", kind="window")
+@function("PERCENTILE_CONT", "PERCENTILE_DISC")
 def percentile(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     plain = scope.without_aliases()
-    value, fraction = arguments(c, node, plain, 2)
+    value, fraction = arguments(c, node, plain)
     if node.nulls == "RESPECT":
         from ingestd.formats.errors import not_implemented
 
