@@ -1,10 +1,12 @@
 """Literals, implicit conversion, common types and CAST: what converts to what, in whatever SQL an engine speaks."""
 
 import math
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import ClassVar
 
+from ingestd.googlesql.literals import READERS
 from ingestd.googlesql.types import (
     ANY_STRUCT,
     FLOAT64,
@@ -24,66 +26,71 @@ _EXACT = frozenset(["NUMERIC", "BIGNUMERIC"])
 _Convert = Callable[[Value, SqlType], Value | None]
 
 
-class Engine(Protocol):
-    """How an engine writes what conversions are made of."""
+class Conversions(ABC):
+    """GoogleSQL's rules, written for one engine, which says how it writes what conversions are made of."""
 
+    readers: ClassVar[Mapping[str, Callable[[str], object]]] = READERS  # of text literals, by kind of type
+
+    @abstractmethod
     def type(self, kind: SqlType) -> str:
         """The name of the type that holds it."""
 
+    @abstractmethod
     def constant(self, value: object, kind: SqlType) -> str:
         """A Python value, which is not None."""
 
-    def read(self, text: str, kind: SqlType) -> object:
-        """The Python value that a text literal has as that type; None when it has none."""
-
+    @abstractmethod
     def struct(self, kind: SqlType, members: Sequence[Value]) -> str: ...
 
+    @abstractmethod
     def field(self, value: Value, name: str) -> str: ...
 
+    @abstractmethod
     def array(self, items: Sequence[Value], kind: SqlType) -> str: ...
 
+    @abstractmethod
     def each(self, array: Value, convert: Callable[[Value], Value]) -> str:
         """An array with every element converted."""
 
+    @abstractmethod
     def unless_null(self, value: Value, then: str) -> str: ...
 
+    @abstractmethod
     def scalar(self, value: Value, target: SqlType, *, safe: bool) -> Value:
-        """An explicit CAST of one scalar type to another; raises `SqlError` where there is none."""
+        """An explicit CAST of one scalar type to another; raises where there is none."""
 
     def same(self, value: Value) -> str:
         """A value cast to the type that it has."""
-
-
-class Conversions:
-    """GoogleSQL's rules, written for one engine."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        return value.sql
 
     def literal(self, value: object, kind: SqlType) -> Value:
         """A constant of a scalar type, from its Python value."""
         if value is None:
             return replace(self.null(kind), literal=True, null=True)
-        return Value(self._engine.constant(value, kind), kind, literal=True, constant=value, simple=True)
+        return Value(self.constant(value, kind), kind, literal=True, constant=value, simple=True)
 
     def null(self, kind: SqlType) -> Value:
-        return Value(f"CAST(NULL AS {self._engine.type(kind)})", kind, simple=True)
+        return Value(f"CAST(NULL AS {self.type(kind)})", kind, simple=True)
 
     def read(self, text: str, kind: SqlType) -> Value | None:
         """Text read as another type, as in `DATE '2024-01-01'` or `day = '2024-01-01'`; None when it is none."""
-        found = self._engine.read(text, kind)
-        return None if found is None else self.literal(found, kind)
+        if kind.kind not in self.readers:
+            return None
+        try:
+            return self.literal(self.readers[kind.kind](text), kind)
+        except ValueError:
+            return None
 
     def array_value(self, items: Sequence[Value], element: SqlType) -> Value:
         kind = array_of(element)
-        return Value(self._engine.array(items, kind), kind, members=tuple(items))
+        return Value(self.array(items, kind), kind, members=tuple(items))
 
     def struct_value(self, kind: SqlType, members: Sequence[Value]) -> Value:
-        return Value(self._engine.struct(kind, members), kind, members=tuple(members))
+        return Value(self.struct(kind, members), kind, members=tuple(members))
 
     def struct_members(self, value: Value) -> tuple[Value, ...]:
         return tuple(
-            Value(self._engine.field(value, name), kind, simple=value.simple)
+            Value(self.field(value, name), kind, simple=value.simple)
             for name, (_, kind) in zip(value.type.physical_names, value.type.fields, strict=True)
         )
 
@@ -93,7 +100,7 @@ class Conversions:
         if value.null:
             return self.null(target)
         if value.raises:
-            return Value(f"CAST({value.constant} AS {self._engine.type(target)})", target)
+            return Value(f"CAST({value.constant} AS {self.type(target)})", target)
         if source == target:
             return value
         if source.kind == target.kind and ANY_STRUCT in (source, target):
@@ -131,7 +138,7 @@ class Conversions:
                 return None
             converted.append(inner)
         packed = self.struct_value(target, converted)
-        return packed if value.members is not None else Value(self._engine.unless_null(value, packed.sql), target)
+        return packed if value.members is not None else Value(self.unless_null(value, packed.sql), target)
 
     def _array(self, value: Value, target: SqlType, convert: _Convert) -> Value | None:
         element = target.element
@@ -146,7 +153,7 @@ class Conversions:
             assert made is not None  # the types convert
             return made
 
-        return Value(self._engine.each(value, one), target)
+        return Value(self.each(value, one), target)
 
     def supertype(self, items: Sequence[Value]) -> SqlType | None:
         """The type all of these convert to: as for CASE branches, array elements and UNION columns."""
@@ -187,7 +194,7 @@ class Conversions:
         if value.null:
             return self.null(target)
         if source == target:
-            return replace(value, sql=self._engine.same(value), literal=False)
+            return replace(value, sql=self.same(value), literal=False)
         if source.kind == target.kind and ANY_STRUCT in (source, target):
             return replace(value, type=target, members=None)
         if value.literal and not value.parameter:
@@ -206,7 +213,7 @@ class Conversions:
             found = self._struct(value, target, convert)
         elif source.kind == target.kind == "ARRAY":
             found = self._array(value, target, convert)
-        return found or self._engine.scalar(value, target, safe=safe)
+        return found or self.scalar(value, target, safe=safe)
 
 
 def _named_as(kind: SqlType, first: SqlType) -> SqlType:

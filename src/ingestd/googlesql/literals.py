@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import lru_cache
@@ -96,3 +97,9 @@ def exact(value: Decimal, text: object, kind: str, step: Decimal, limit: Decimal
     if not value.is_finite() or value.copy_abs() >= limit:
         raise ValueError(f"Invalid {kind} value: {text}")
     return value.quantize(step, context=EXACT)
+
+
+READERS: Mapping[str, Callable[[str], object]] = {
+    "DATE": parse_date, "TIME": parse_time, "DATETIME": parse_datetime, "TIMESTAMP": parse_timestamp,
+    "NUMERIC": parse_numeric,
+}  # fmt: skip

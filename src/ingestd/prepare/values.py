@@ -11,7 +11,6 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from itertools import count
 
-from ingestd.googlesql import literals
 from ingestd.googlesql.coercion import Conversions
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.literals import INT64_MIN
@@ -27,10 +26,6 @@ _TIME_TEXT = r"([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:\.([0-9]{1,6}))?"
 # Names that Java has and the time zone database has not.
 _JAVA_ZONES = "A[CEGRS]T|BET|[BCIJNPSV]ST|C[ANT]T|E[AC]T|IET|MIT|NET|P[LNR]T"
 _ZONE_TEXT = rf"([Zz]|[+-][0-9]{{1,2}}(?::?[0-9]{{2}})?| (?!(?:{_JAVA_ZONES})$)[A-Za-z][A-Za-z0-9_+/:-]*)"
-_READERS: dict[str, Callable[[str], object]] = {
-    "DATE": literals.parse_date, "TIME": literals.parse_time, "DATETIME": literals.parse_datetime,
-    "TIMESTAMP": literals.parse_timestamp, "NUMERIC": literals.parse_numeric,
-}  # fmt: skip
 
 _SHORT = 160  # characters that are rather repeated: Spark computes what is the same once, as long as it compiles it
 _RANDOM = ("rand(", "uuid(")
@@ -198,18 +193,12 @@ _ALWAYS = frozenset(
 )
 
 
-class _Spark:
+class _Spark(Conversions):
     def type(self, kind: SqlType) -> str:
         return spark_sql(kind)
 
     def constant(self, value: object, kind: SqlType) -> str:
         return _constant(value, kind)
-
-    def read(self, text: str, kind: SqlType) -> object:
-        try:
-            return _READERS[kind.kind](text) if kind.kind in _READERS else None
-        except ValueError:
-            return None
 
     def struct(self, kind: SqlType, members: Sequence[Value]) -> str:
         named = zip(kind.physical_names, members, strict=True)
@@ -240,11 +229,8 @@ class _Spark:
             template = template.replace("CAST(", "TRY_CAST(", 1)
         return Value(fill(template, value), target)
 
-    def same(self, value: Value) -> str:
-        return value.sql
 
-
-_SPARK = Conversions(_Spark())
+_SPARK = _Spark()
 NULL = Value("NULL", INT64, literal=True, null=True, simple=True)
 literal, parse_text = _SPARK.literal, _SPARK.read
 coerce, supertype, cast = _SPARK.coerce, _SPARK.supertype, _SPARK.cast

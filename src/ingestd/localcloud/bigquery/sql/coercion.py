@@ -3,21 +3,16 @@
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from typing import ClassVar
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.googlesql import literals
 from ingestd.googlesql.coercion import Conversions
+from ingestd.googlesql.literals import READERS
 from ingestd.googlesql.types import FLOAT64, INT64, SqlType
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.names import pack
 from ingestd.localcloud.bigquery.sql.runtime import jsons, numbers
-
-_READERS: dict[str, Callable[[str], object]] = {
-    "DATE": literals.parse_date, "TIME": literals.parse_time, "DATETIME": literals.parse_datetime,
-    "TIMESTAMP": literals.parse_timestamp, "NUMERIC": literals.parse_numeric, "BIGNUMERIC": numbers.parse_bignumeric,
-    "JSON": jsons.normalise,
-}  # fmt: skip
 
 
 def string_sql(text: str) -> str:
@@ -51,18 +46,14 @@ def _constant(value: object, kind: SqlType) -> str:
     return string_sql(str(value))
 
 
-class _DuckDb:
+class _DuckDb(Conversions):
+    readers: ClassVar = {**READERS, "BIGNUMERIC": numbers.parse_bignumeric, "JSON": jsons.normalise}
+
     def type(self, kind: SqlType) -> str:
         return duckdb_type(kind)
 
     def constant(self, value: object, kind: SqlType) -> str:
         return _constant(value, kind)
-
-    def read(self, text: str, kind: SqlType) -> object:
-        try:
-            return _READERS[kind.kind](text) if kind.kind in _READERS else None
-        except ValueError:
-            return None
 
     def struct(self, kind: SqlType, members: Sequence[Value]) -> str:
         return pack(kind, members)
@@ -90,7 +81,7 @@ class _DuckDb:
         return f"CAST({value.sql} AS {duckdb_type(value.type)})"
 
 
-_DUCKDB = Conversions(_DuckDb())
+_DUCKDB = _DuckDb()
 NULL = Value("NULL", INT64, literal=True, null=True)
 literal, parse_literal = _DUCKDB.literal, _DUCKDB.read
 coerce, supertype, cast, array_value = _DUCKDB.coerce, _DUCKDB.supertype, _DUCKDB.cast, _DUCKDB.array_value
