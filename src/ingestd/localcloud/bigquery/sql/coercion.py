@@ -81,10 +81,10 @@ class _DuckDb(Conversions):
         return f"CAST({value.sql} AS {duckdb_type(value.type)})"
 
 
-_DUCKDB = _DuckDb()
+DUCKDB = _DuckDb()
 NULL = Value("NULL", INT64, literal=True, null=True)
-literal, parse_literal = _DUCKDB.literal, _DUCKDB.read
-coerce, supertype, cast, array_value = _DUCKDB.coerce, _DUCKDB.supertype, _DUCKDB.cast, _DUCKDB.array_value
+literal, parse_literal = DUCKDB.literal, DUCKDB.read
+coerce, supertype, cast, array_value = DUCKDB.coerce, DUCKDB.supertype, DUCKDB.cast, DUCKDB.array_value
 
 _NUMERIC_STRING = "rtrim(rtrim(CAST({0} AS VARCHAR), '0'), '.')"
 _CASTS = {

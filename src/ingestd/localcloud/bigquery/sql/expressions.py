@@ -1,19 +1,21 @@
 """Expressions: names and types resolved as BigQuery resolves them, DuckDB SQL out."""
 # ruff: noqa: S608 - identifiers go through `quote`, values are bound or written by `literal`
 
-import math
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, NoReturn
 
 from ingestd.formats.errors import BigQueryError, not_implemented
 from ingestd.googlesql import ast
+from ingestd.googlesql.analyze import Analyzer, comparison, may_be_nan
+from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.lexer import Source
-from ingestd.googlesql.literals import INT64_MAX, INT64_MIN
-from ingestd.googlesql.types import BOOL, BYTES, FLOAT64, INT64, JSON, SCALARS, STRING, SqlType, struct_of
+from ingestd.googlesql.types import BOOL, BYTES, FLOAT64, INT64, JSON, SCALARS, STRING, SqlType
 from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.sql import operators
 from ingestd.localcloud.bigquery.sql.coercion import (
+    DUCKDB,
     NULL,
-    array_value,
     cast,
     coerce,
     literal,
@@ -23,14 +25,13 @@ from ingestd.localcloud.bigquery.sql.coercion import (
 )
 from ingestd.localcloud.bigquery.sql.context import Collected, Session, Variable
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
-from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Range, Scope, pack
+from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Range, Scope
 from ingestd.localcloud.bigquery.sql.parameters import typed_value
-from ingestd.localcloud.bigquery.sql.reading import fail, from_node, mistake
+from ingestd.localcloud.bigquery.sql.reading import fail, from_node, mistake, worded
 
 if TYPE_CHECKING:
     from ingestd.localcloud.bigquery.sql.queries import CompiledQuery
 
-_LITERALS = {"INT64": INT64, "FLOAT64": FLOAT64, "STRING": STRING, "BYTES": BYTES, "BOOL": BOOL}
 _ORDERED = frozenset(
     [
         "INT64",
@@ -49,8 +50,10 @@ _ORDERED = frozenset(
 )
 
 
-class ExpressionCompiler:
+class ExpressionCompiler(Analyzer):
     """Compiles against a `Scope`. `source` words positions; `collected` gathers what the statement uses."""
+
+    conversions = DUCKDB
 
     def __init__(self, session: Session, source: Source, collected: Collected | None = None) -> None:
         self.session = session
@@ -75,35 +78,90 @@ class ExpressionCompiler:
             if method is None:
                 raise not_implemented(type(node).__name__)
             result: Value = getattr(self, method)(node, scope)
-        except BigQueryError as error:
-            if error.reason == "invalidQuery" and " at [" not in error.message:
-                raise mistake(self.source, error.message, node.pos) from None
-            raise
+        except (SqlError, BigQueryError) as error:
+            found = worded(error) if isinstance(error, SqlError) else error
+            if found.reason == "invalidQuery" and " at [" not in found.message:
+                raise mistake(self.source, found.message, node.pos) from None
+            raise found from None
         finally:
             self.collected.depth -= 1
         return result
 
-    def typed(self, node: ast.Expression, scope: Scope, target: SqlType, what: str = "") -> Value:
-        """An expression that must convert to `target`."""
-        value = self.expr(node, scope)
-        converted = coerce(value, target)
+    def condition(self, node: ast.Expression, scope: Scope, clause: str) -> str:
+        return self.typed(node, scope, BOOL, clause).sql
+
+    def must(self, value: Value, kind: SqlType, node: ast.Node) -> Value:
+        converted = coerce(value, kind)
         if converted is None:
-            self.fail(what or f"Expected type {target}; found {value.type}", node)
+            self.fail(f"Could not coerce {value.type} to {kind}", node)
         return converted
 
-    def condition(self, node: ast.Expression, scope: Scope, clause: str) -> str:
-        value = self.expr(node, scope)
-        converted = coerce(value, BOOL)
-        if converted is None:
-            self.fail(f"{clause} should return type BOOL, but returns {value.type}", node)
-        return converted.sql
+    def mistake(self, message: str, node: ast.Node) -> BigQueryError:
+        return mistake(self.source, message, node.pos)
 
-    def _literal(self, node: ast.Literal, scope: Scope) -> Value:
-        if node.kind == "NULL":
-            return NULL
-        if node.kind == "INT64" and isinstance(node.value, int) and not INT64_MIN <= node.value <= INT64_MAX:
-            self.fail(f"Invalid integer literal: {node.value}", node)
-        return literal(node.value, _LITERALS[node.kind])
+    def mismatch(self, what: str, values: Sequence[Value], node: ast.Node) -> BigQueryError:
+        if what == "operator LIKE" and values[0].type is BYTES:
+            return not_implemented("LIKE on BYTES")
+        kinds = ", ".join(str(value.type) for value in values)
+        return self.mistake(f"No matching signature for {what} for argument types: {kinds}", node)
+
+    def no_common(self, what: str, values: Sequence[Value], node: ast.Node) -> BigQueryError:
+        kinds = ", ".join(str(value.type) for value in values)
+        if what == "operator CASE":
+            what = f"{what}; all THEN/ELSE arguments must be coercible to a common type but found: {kinds}"
+            return self.mistake(f"No matching signature for {what}", node)
+        if what == "array":
+            kinds = ", ".join(dict.fromkeys(str(value.type) for value in values))
+            return self.mistake(f"Array elements of types {{{kinds}}} do not have a common supertype", node)
+        return self.mismatch(what, values, node)
+
+    def untyped(self, what: str, kind: SqlType, value: Value, node: ast.Node) -> BigQueryError:
+        if what == "array element":
+            return self.mistake(f"Array element type {value.type} does not coerce to {kind}", node)
+        if what == "struct field":
+            return self.mistake(f"Could not coerce {value.type} to {kind}", node)
+        if kind is BOOL and what:
+            return self.mistake(f"{what} should return type BOOL, but returns {value.type}", node)
+        return self.mistake(what or f"Expected type {kind}; found {value.type}", node)
+
+    def comparable(self, op: str, kind: SqlType) -> bool:
+        return kind.kind in _ORDERED or (op in ("=", "!=") and kind.kind in ("STRUCT", "RANGE"))
+
+    def negatable(self, kind: SqlType) -> bool:
+        return kind.numeric or kind.kind == "INTERVAL"
+
+    def compared(self, op: str, a: Value, b: Value, compared: tuple[Value, Value]) -> str:
+        return comparison(op, a.sql, b.sql, compared)
+
+    def distinct(self, a: Value, b: Value) -> str:
+        return f"({a.sql} IS DISTINCT FROM {b.sql})"
+
+    def ranges(self, value: Value, low: Value, high: Value) -> str:
+        least = comparison(">=", value.sql, low.sql, (value, low))
+        return f"({least} AND {comparison('<=', value.sql, high.sql, (value, high))})"
+
+    def among(self, value: Value, items: Sequence[Value]) -> str:
+        if may_be_nan(value):
+            return f"({' OR '.join(comparison('=', value.sql, item.sql, (value, item)) for item in items)})"
+        return f"({value.sql} IN ({', '.join(item.sql for item in items)}))"
+
+    def contained(self, value: Value, array: Value) -> str:
+        return f"({value.sql} = ANY({numbers_of(array)}))"
+
+    def bits(self, op: str, a: Value, b: Value) -> str:
+        return operators.bits(op, a, b)
+
+    def joined(self, a: Value, b: Value) -> str:
+        return operators.joined(a, b)
+
+    def computed(self, op: str, a: Value, b: Value, node: ast.Node) -> Value:
+        return operators.computed(op, a, b)
+
+    def civil(self, op: str, left: Value, right: Value) -> Value | None:
+        return operators.civil(op, left, right)
+
+    def matches(self, value: Value, pattern: Value, *, negated: bool) -> str:
+        return f"({value.sql} {'NOT ' if negated else ''}LIKE {pattern.sql} ESCAPE '\\')"
 
     def _typed_literal(self, node: ast.TypedLiteral, scope: Scope) -> Value:
         value = parse_literal(node.text, SCALARS[node.kind])
@@ -305,227 +363,38 @@ class ExpressionCompiler:
 
         return extract(self, node, scope)
 
-    def _unary(self, node: ast.Unary, scope: Scope) -> Value:
-        value = self.expr(node.value, scope)
-        if node.op == "NOT":
-            if value.null and not value.parameter:
-                self.fail("Operands of NOT cannot be literal NULL", node)
-            converted = coerce(value, BOOL)
-            if converted is None:
-                self.fail(f"No matching signature for operator NOT for argument types: {value.type}", node)
-            return Value(f"(NOT {converted.sql})", BOOL)
-        if value.type.numeric or (value.type.kind == "INTERVAL" and node.op == "-"):
-            if node.op == "~" and value.type is not INT64:
-                self.fail(f"No matching signature for operator ~ for argument types: {value.type}", node)
-            return Value(f"({node.op} {value.sql})", value.type)
-        raise mistake(
-            self.source, f"No matching signature for operator {node.op} for argument types: {value.type}", node.pos
-        )
-
-    def _binary(self, node: ast.Binary, scope: Scope) -> Value:
-        from ingestd.localcloud.bigquery.sql.library.operators import binary
-
-        # Chains lean left and may be long (x = 1 OR x = 2 OR …): walk them instead of recursing.
-        spine = [node]
-        while isinstance(spine[-1].left, ast.Binary):
-            spine.append(spine[-1].left)
-        value = self.expr(spine[-1].left, scope)
-        for item in reversed(spine):
-            value = binary(self, item, value, self.expr(item.right, scope))
-        return value
-
-    def compare(self, op: str, left: Value, right: Value, node: ast.Node) -> Value:
-        kind = supertype([left, right])
-        a = coerce(left, kind) if kind else None
-        b = coerce(right, kind) if kind else None
-        comparable = kind is not None and (
-            kind.kind in _ORDERED or (op in ("=", "!=") and kind.kind in ("STRUCT", "RANGE"))
-        )
-        if a is None or b is None or not comparable:
-            self.fail(f"No matching signature for operator {op} for argument types: {left.type}, {right.type}", node)
-        return Value(comparison(op, a, b), BOOL)
-
-    def _between(self, node: ast.Between, scope: Scope) -> Value:
-        value, low, high = (self.expr(item, scope) for item in (node.value, node.low, node.high))
-        kind = supertype([value, low, high])
-        parts = [coerce(item, kind) if kind else None for item in (value, low, high)]
-        if any(part is None for part in parts) or (kind and kind.kind not in _ORDERED):
-            self.fail(
-                f"No matching signature for operator BETWEEN for argument types: {value.type}, {low.type}, {high.type}",
-                node,
-            )
-        a, b, c = (part for part in parts if part is not None)
-        inside = f"({comparison('>=', a, b)} AND {comparison('<=', a, c)})"
-        return Value(f"(NOT {inside})" if node.negated else inside, BOOL)
-
     def _in(self, node: ast.In, scope: Scope) -> Value:
-        value = self.expr(node.value, scope)
-        negation = "NOT " if node.negated else ""
-        if node.query is not None:
-            query = self.compile_query(node.query, scope)
-            if len(query.columns) != 1:
-                self.fail("Subquery of type IN must have only one output column", node)
-            column = query.columns[0]
-            kind = supertype([value, Value("", column.type)])
-            left = coerce(value, kind) if kind else None
-            if left is None or kind is None:
-                self.fail(f"Cannot execute IN subquery with uncomparable types {value.type} and {column.type}", node)
-            inner = query.sql
-            if kind != column.type:
-                converted = cast(Value("_v", column.type), kind)
-                inner = f"SELECT {converted.sql} FROM ({query.sql}) AS _in(_v)"
-            return Value(f"({left.sql} {negation}IN ({inner}))", BOOL)
         if node.array is not None:
-            array = self.expr(node.array, scope)
-            if array.type.kind != "ARRAY" or array.type.element is None:
-                self.fail(f"Second argument of IN UNNEST must be an array but was {array.type}", node)
-            kind = supertype([value, Value("", array.type.element)])
-            left = coerce(value, kind) if kind else None
-            right = coerce(array, SqlType("ARRAY", kind)) if kind else None
-            if right is None and kind is not None:
-                right = cast(array, SqlType("ARRAY", kind))
-            if left is None or right is None:
-                self.fail(
-                    f"No matching signature for operator IN UNNEST for argument types: {value.type}, {array.type}", node
-                )
-            return Value(f"({negation}({left.sql} = ANY({numbers_of(right)})))", BOOL)
-        items = [self.expr(item, scope) for item in node.items]
-        kind = supertype([value, *items])
-        parts = [coerce(item, kind) if kind else None for item in (value, *items)]
-        if any(part is None for part in parts):
-            kinds = ", ".join(str(item.type) for item in (value, *items))
-            self.fail(f"No matching signature for operator IN for argument types: {kinds}", node)
-        first, *rest = [part for part in parts if part is not None]
-        if may_be_nan(first):
-            return Value(f"({negation}({' OR '.join(comparison('=', first, item) for item in rest)}))", BOOL)
-        return Value(f"({first.sql} {negation}IN ({', '.join(item.sql for item in rest)}))", BOOL)
+            return self.in_array(node, node.array, scope)
+        if node.query is None:
+            return self.in_list(node, scope)
+        value = self.expr(node.value, scope)
+        query = self.compile_query(node.query, scope)
+        if len(query.columns) != 1:
+            self.fail("Subquery of type IN must have only one output column", node)
+        column = query.columns[0]
+        kind = supertype([value, Value("", column.type)])
+        left = coerce(value, kind) if kind else None
+        if left is None or kind is None:
+            self.fail(f"Cannot execute IN subquery with uncomparable types {value.type} and {column.type}", node)
+        inner = query.sql
+        if kind != column.type:
+            converted = cast(Value("_v", column.type), kind)
+            inner = f"SELECT {converted.sql} FROM ({query.sql}) AS _in(_v)"
+        return Value(f"({left.sql} {'NOT ' if node.negated else ''}IN ({inner}))", BOOL)
 
     def _like(self, node: ast.Like, scope: Scope) -> Value:
         if node.array is not None:
             raise not_implemented("LIKE ANY/ALL UNNEST")
-        value = self.expr(node.value, scope)
-        operands = (node.value, *(() if node.quantifier else node.patterns))
-        if any(isinstance(item, ast.Literal) and item.kind == "NULL" for item in operands):
-            self.fail("Operands of LIKE cannot be literal NULL", node)
-        parts = []
-        for item in node.patterns:
-            pattern = self.expr(item, scope)
-            left, right = coerce(value, STRING), coerce(pattern, STRING)
-            if left is None or right is None:
-                if value.type is BYTES:
-                    raise not_implemented("LIKE on BYTES")
-                self.fail(
-                    f"No matching signature for operator LIKE for argument types: {value.type}, {pattern.type}", node
-                )
-            # NOT LIKE ANY holds when one of the patterns does not match.
-            parts.append(f"({left.sql} {'NOT ' if node.negated else ''}LIKE {right.sql} ESCAPE '\\')")
-        return Value(f"({(' AND ' if node.quantifier == 'ALL' else ' OR ').join(parts)})", BOOL)
-
-    def _is(self, node: ast.Is, scope: Scope) -> Value:
-        value = self.expr(node.value, scope)
-        what = "NULL" if node.what == "UNKNOWN" else node.what
-        if what != "NULL":
-            converted = coerce(value, BOOL)
-            if converted is None:
-                self.fail(f"No matching signature for operator IS {what} for argument types: {value.type}", node)
-            value = converted
-        return Value(f"({value.sql} IS {'NOT ' if node.negated else ''}{what})", BOOL)
-
-    def _is_distinct(self, node: ast.IsDistinct, scope: Scope) -> Value:
-        left, right = self.expr(node.left, scope), self.expr(node.right, scope)
-        kind = supertype([left, right])
-        a = coerce(left, kind) if kind else None
-        b = coerce(right, kind) if kind else None
-        if a is None or b is None:
-            self.fail(
-                f"No matching signature for operator IS DISTINCT FROM for argument types: {left.type}, {right.type}",
-                node,
-            )
-        return Value(f"({a.sql} IS {'NOT ' if node.negated else ''}DISTINCT FROM {b.sql})", BOOL)
-
-    def _case(self, node: ast.Case, scope: Scope) -> Value:
-        results = [self.expr(result, scope) for _, result in node.whens]
-        otherwise = self.expr(node.otherwise, scope) if node.otherwise is not None else NULL
-        kind = supertype([*results, otherwise])
-        if kind is None:
-            kinds = ", ".join(str(item.type) for item in (*results, otherwise))
-            self.fail(
-                "No matching signature for operator CASE; all THEN/ELSE arguments must be coercible to a common type "
-                f"but found: {kinds}",
-                node,
-            )
-        converted = [self.must(item, kind, node) for item in results]
-        operand = self.expr(node.operand, scope) if node.operand is not None else None
-        clauses = []
-        for (condition, _), result in zip(node.whens, converted, strict=True):
-            if operand is None:
-                test = self.condition(condition, scope, "CASE WHEN condition")
-            else:
-                test = self.compare("=", operand, self.expr(condition, scope), condition).sql
-            clauses.append(f"WHEN {test} THEN {result.sql}")
-        final = self.must(otherwise, kind, node).sql
-        return Value(f"(CASE {' '.join(clauses)} ELSE {final} END)", kind)
-
-    def must(self, value: Value, kind: SqlType, node: ast.Node) -> Value:
-        converted = coerce(value, kind)
-        if converted is None:
-            self.fail(f"Could not coerce {value.type} to {kind}", node)
-        return converted
-
-    def common(self, values: list[Value], what: str, node: ast.Node) -> tuple[SqlType, list[Value]]:
-        """All values in their common type."""
-        kind = supertype(values)
-        if kind is None:
-            kinds = ", ".join(str(item.type) for item in values)
-            self.fail(f"No matching signature for {what} for argument types: {kinds}", node)
-        return kind, [self.must(value, kind, node) for value in values]
-
-    def _array(self, node: ast.ArrayValue, scope: Scope) -> Value:
-        items = [self.expr(item, scope) for item in node.items]
-        if node.element is not None:
-            element = from_node(node.element)
-            converted = []
-            for item, written in zip(items, node.items, strict=True):
-                value = coerce(item, element)
-                if value is None:
-                    self.fail(f"Array element type {item.type} does not coerce to {element}", written)
-                converted.append(value)
-            return array_value(converted, element)
-        if any(item.type.kind == "ARRAY" for item in items):
-            self.fail("Cannot construct array with element type ARRAY because nested arrays are not supported", node)
-        found = supertype(items)
-        if found is None:
-            kinds = ", ".join(dict.fromkeys(str(item.type) for item in items))
-            self.fail(f"Array elements of types {{{kinds}}} do not have a common supertype", node)
-        return array_value([self.must(item, found, node) for item in items], found)
+        return self.like(node, scope)
 
     def _array_query(self, node: ast.ArrayQuery, scope: Scope) -> Value:
         return self.array_query(node, scope)
 
     def _struct(self, node: ast.StructValue, scope: Scope) -> Value:
-        members = [self.expr(item, scope) for item, _ in node.items]
-        if node.type is not None:
-            kind = from_node(node.type)
-            if len(kind.fields) != len(members):
-                self.fail(
-                    f"STRUCT type has {len(kind.fields)} fields but constructor call has {len(members)} fields", node
-                )
-            members = [self.must(member, inner, node) for member, (_, inner) in zip(members, kind.fields, strict=True)]
-        else:
-            names = []
-            for item, alias in node.items:
-                implied = "" if node.tuple_syntax else implied_name(item)
-                names.append(alias or implied)
-            kind = struct_of((name, member.type) for name, member in zip(names, members, strict=True))
-            members = [
-                Value(f"CAST(NULL AS {duckdb_type(member.type)})", member.type, null=True, literal=True)
-                if member.null
-                else member
-                for member in members
-            ]
-        if not members:
+        if not node.items:
             raise not_implemented("a STRUCT without fields")
-        return Value(pack(kind, tuple(members)), kind, members=tuple(members))
+        return self.struct(node, scope)
 
     def _scalar_query(self, node: ast.ScalarQuery, scope: Scope) -> Value:
         query = self.compile_query(node.query, scope)
@@ -543,25 +412,6 @@ class ExpressionCompiler:
         self.fail("Unexpected keyword DEFAULT", node)
 
 
-def comparison(op: str, left: Value, right: Value) -> str:
-    """Two values of one type compared.
-
-    To DuckDB a NaN equals itself and is the largest number; in GoogleSQL every comparison with one is false, but for
-    `!=`. The plain comparison stays a condition of its own, so that DuckDB can still join by it.
-    """
-    plain = f"{left.sql} {'<>' if op == '!=' else op} {right.sql}"
-    sides = ((left, right), (right, left))
-    numbers = " AND ".join(f"(NOT isnan({x.sql}) OR {y.sql} IS NULL)" for x, y in sides if may_be_nan(x))
-    if not numbers:
-        return f"({plain})"
-    return f"({plain} OR NOT ({numbers}))" if op == "!=" else f"({plain} AND {numbers})"
-
-
-def may_be_nan(value: Value) -> bool:
-    known = isinstance(value.constant, int | float) and not math.isnan(value.constant)
-    return value.type is FLOAT64 and not known
-
-
 def numbers_of(array: Value) -> str:
     """The array without its NaNs, which equal nothing."""
     if array.type.element is not FLOAT64:
@@ -569,15 +419,8 @@ def numbers_of(array: Value) -> str:
     return f"list_filter({array.sql}, lambda _e: _e IS NULL OR NOT isnan(_e))"
 
 
-def implied_name(item: ast.Expression) -> str:
-    """The column name an expression brings along: that of the path or field it reads."""
-    if isinstance(item, ast.Path):
-        return item.parts[-1]
-    return item.name if isinstance(item, ast.Dot) else ""
-
-
 _METHODS: dict[type, str] = {
-    ast.Literal: "_literal",
+    ast.Literal: "literal",
     ast.TypedLiteral: "_typed_literal",
     ast.RangeLiteral: "_range_literal",
     ast.IntervalValue: "_interval",
@@ -590,15 +433,15 @@ _METHODS: dict[type, str] = {
     ast.Lambda: "_lambda",
     ast.Cast: "_cast",
     ast.Extract: "_extract",
-    ast.Unary: "_unary",
-    ast.Binary: "_binary",
-    ast.Between: "_between",
+    ast.Unary: "unary",
+    ast.Binary: "binary",
+    ast.Between: "between",
     ast.In: "_in",
     ast.Like: "_like",
-    ast.Is: "_is",
-    ast.IsDistinct: "_is_distinct",
-    ast.Case: "_case",
-    ast.ArrayValue: "_array",
+    ast.Is: "is_",
+    ast.IsDistinct: "is_distinct",
+    ast.Case: "case",
+    ast.ArrayValue: "array",
     ast.ArrayQuery: "_array_query",
     ast.StructValue: "_struct",
     ast.ScalarQuery: "_scalar_query",

@@ -26,12 +26,16 @@ def _for_bigquery(read: Callable[_P, _T]) -> Callable[_P, _T]:
     def reading(*args: _P.args, **named: _P.kwargs) -> _T:
         try:
             return read(*args, **named)
-        except UnsupportedSql as error:
-            raise not_implemented(error.feature) from None
         except SqlError as error:
-            raise BigQueryError("invalidQuery", str(error), "query") from None
+            raise worded(error) from None
 
     return reading
+
+
+def worded(error: SqlError) -> BigQueryError:
+    if isinstance(error, UnsupportedSql):
+        return not_implemented(error.feature)
+    return BigQueryError("invalidQuery", str(error), "query")
 
 
 parse_script = _for_bigquery(parser.parse_script)

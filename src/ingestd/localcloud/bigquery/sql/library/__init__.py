@@ -17,7 +17,6 @@ from ingestd.localcloud.bigquery.sql.library import (
     intervals,
     jsons,
     maths,
-    operators,
     strings,
     windows,
 )
@@ -25,7 +24,7 @@ from ingestd.localcloud.bigquery.sql.library.registry import REGISTRY
 from ingestd.localcloud.bigquery.sql.library.safe import attempt_call
 from ingestd.localcloud.bigquery.sql.names import Scope
 
-_FAMILIES = (aggregates, arrays, conditionals, dates, formats, intervals, jsons, maths, operators, strings, windows)
+_FAMILIES = (aggregates, arrays, conditionals, dates, formats, intervals, jsons, maths, strings, windows)
 
 # GoogleSQL has these; the local BigQuery does not.
 _UNSUPPORTED = ("ST_", "S2_", "NET.", "KEYS.", "AEAD.", "ML.", "AI.", "D3A_COUNT.", "BAG_", "OBJ.", "DETERMINISTIC_")

@@ -2,11 +2,12 @@
 
 from ingestd.formats.errors import not_implemented
 from ingestd.googlesql import ast
+from ingestd.googlesql.analyze import comparison
 from ingestd.googlesql.types import BOOL, FLOAT64, INT64, STRING, SqlType
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import coerce, string_sql
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
-from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler, comparison
+from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, define, function, no_signature, want
 from ingestd.localcloud.bigquery.sql.names import Scope, once
 
@@ -28,7 +29,7 @@ def coalesce(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 @function("NULLIF")
 def nullif(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     kind, (a, b) = c.common(arguments(c, node, scope), "function NULLIF", node)
-    return Value(f"(CASE WHEN {comparison('=', a, b)} THEN NULL ELSE {a.sql} END)", kind)
+    return Value(f"(CASE WHEN {comparison('=', a.sql, b.sql, (a, b))} THEN NULL ELSE {a.sql} END)", kind)
 
 
 def _number(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> list[Value]:

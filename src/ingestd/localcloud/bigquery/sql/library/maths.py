@@ -6,7 +6,6 @@ from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.library.operators import arithmetic
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, define, function, no_signature, want
 from ingestd.localcloud.bigquery.sql.library.safe import attempt
 from ingestd.localcloud.bigquery.sql.names import Scope
@@ -123,7 +122,7 @@ def safe_arithmetic(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Valu
     op = {"SAFE_DIVIDE": "/", "SAFE_MULTIPLY": "*", "SAFE_ADD": "+", "SAFE_SUBTRACT": "-"}[node.name]
     if not left.type.numeric or not right.type.numeric:
         no_signature(c, node, [left, right])
-    return attempt(c, [left, right], lambda values: arithmetic(c, node, op, *values))
+    return attempt(c, [left, right], lambda values: c.arithmetic(op, values[0], values[1], node))
 
 
 @function("SAFE_NEGATE")

@@ -1,0 +1,64 @@
+"""Arithmetic, concatenation and bit operators in DuckDB's SQL."""
+
+from ingestd.googlesql.types import DATE, DATETIME, FLOAT64, INT64, INTERVAL, TIMESTAMP
+from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.sql.coercion import coerce
+from ingestd.localcloud.bigquery.sql.names import once, ranged
+
+_BITS = {
+    "&": "({0} & {1})", "|": "({0} | {1})", "^": "xor({0}, {1})",
+    "<<": "bq_shift_left({0}, {1})", ">>": "bq_shift_right({0}, {1})",
+}  # fmt: skip
+
+
+def bits(op: str, a: Value, b: Value) -> str:
+    return _BITS[op].format(a.sql, b.sql)
+
+
+def joined(a: Value, b: Value) -> str:
+    if a.type.kind != "ARRAY":
+        return f"({a.sql} || {b.sql})"
+    return f"CASE WHEN {a.sql} IS NULL OR {b.sql} IS NULL THEN NULL ELSE {a.sql} || {b.sql} END"
+
+
+def computed(op: str, a: Value, b: Value) -> Value:
+    kind = a.type
+    if kind is FLOAT64:
+        body = "bq_divide(_n.a, _n.b)" if op == "/" else f"bq_finite(_n.a {op} _n.b, _n.a, _n.b)"
+        return Value(once(body, a=a.sql, b=b.sql), FLOAT64)
+    if kind is not INT64 and op in "*/":
+        name = "multiply" if op == "*" else "divide"
+        return Value(f"bq_{kind.kind.lower()}_{name}({a.sql}, {b.sql})", kind)
+    return Value(f"({a.sql} {op} {b.sql})", kind)
+
+
+def civil(op: str, left: Value, right: Value) -> Value | None:
+    """Dates and intervals."""
+    if op not in ("+", "-", "*", "/"):
+        return None
+    if op == "+" and right.type is DATE and coerce(left, INT64) is not None and not left.null:
+        left, right = right, left
+    if left.type is DATE and right.type is INT64:
+        days = Value(f"CAST(({left.sql} {op} CAST({right.sql} AS INTEGER)) AS DATE)", DATE)
+        return ranged(days) if op in "+-" else None
+    if op == "+" and left.type is INTERVAL and right.type in (DATE, DATETIME, TIMESTAMP):
+        left, right = right, left
+    if right.type is INTERVAL and op in "+-":
+        if left.type is INTERVAL:
+            return Value(f"({left.sql} {op} {right.sql})", INTERVAL)
+        if left.type in (DATE, DATETIME):
+            return ranged(Value(f"(CAST({left.sql} AS TIMESTAMP) {op} {right.sql})", DATETIME))
+        if left.type is TIMESTAMP:
+            months = "CAST(bq_error('TIMESTAMP +/- INTERVAL does not take months or years') AS TIMESTAMPTZ)"
+            body = f"CASE WHEN bq_interval_months(_n.b) <> 0 THEN {months} ELSE _n.a {op} _n.b END"
+            return ranged(Value(once(body, a=left.sql, b=right.sql), TIMESTAMP))
+    if op == "-" and left.type == right.type:
+        if left.type is DATE:
+            return Value(f"to_days(CAST(date_diff('day', {right.sql}, {left.sql}) AS INTEGER))", INTERVAL)
+        if left.type in (TIMESTAMP, DATETIME):
+            return Value(f"to_microseconds(epoch_us({left.sql}) - epoch_us({right.sql}))", INTERVAL)
+    if left.type is INTERVAL and right.type is INT64 and op in "*/":
+        if op == "*":
+            return Value(f"({left.sql} * {right.sql})", INTERVAL)
+        return Value(f"({left.sql} / {right.sql})", INTERVAL)
+    return None
