@@ -64,7 +64,7 @@ class Analyzer(ABC):
         """Two values of one type; `compared` is what they were before they got it."""
 
     @abstractmethod
-    def distinct(self, a: Value, b: Value) -> str: ...
+    def distinct(self, a: Value, b: Value, *, negated: bool) -> str: ...
 
     @abstractmethod
     def ranges(self, value: Value, low: Value, high: Value) -> str: ...
@@ -201,11 +201,12 @@ class Analyzer(ABC):
     def is_distinct(self, node: ast.IsDistinct, scope: Any) -> Value:
         left, right = self.expr(node.left, scope), self.expr(node.right, scope)
         kind = self.conversions.supertype([left, right])
-        a = self.conversions.coerce(left, kind) if kind is not None else None
+        op = "IS DISTINCT FROM"
+        a = self.conversions.coerce(left, kind) if kind is not None and self.comparable(op, kind) else None
         b = self.conversions.coerce(right, kind) if kind is not None else None
         if a is None or b is None:
-            raise self.mismatch("operator IS DISTINCT FROM", [left, right], node)
-        return _unless(node.negated, self.distinct(a, b))
+            raise self.mismatch(f"operator {op}", [left, right], node)
+        return Value(self.distinct(a, b, negated=node.negated), BOOL)
 
     def between(self, node: ast.Between, scope: Any) -> Value:
         written = [self.expr(item, scope) for item in (node.value, node.low, node.high)]

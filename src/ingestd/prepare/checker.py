@@ -20,7 +20,7 @@ def unsupported(text: str) -> list[str]:
     """What of the expression cannot run on Spark, whatever its columns are; empty when nothing is known to fail."""
     checker = Checker()
     try:
-        checker.compile(parse(text), Scope())
+        checker.expr(parse(text), Scope())
     except SqlError as error:
         return [str(error)]
     except RecursionError:
@@ -40,7 +40,7 @@ class Checker(Compiler):
         self._refused: set[int] = set()
         self._guesses = [Guesses()]  # of the node that is tried, within those of the nodes around it
 
-    def compile(self, node: ast.Expression, scope: Scope) -> Value:
+    def expr(self, node: ast.Expression, scope: Scope) -> Value:
         guesses = self._guesses[-1]
         guesses.steps += 1
         key = id(node), tuple((name, value.type, value.null) for name, value in scope.values.items())
@@ -70,7 +70,7 @@ class Checker(Compiler):
         problem, reached = SqlError(), -1
         for _ in range(_MOST):
             try:
-                value = super().compile(node, scope)
+                value = super().expr(node, scope)
             except SqlError as error:
                 if guesses.steps > reached:  # the guess that got furthest says best what is wrong
                     problem, reached = error, guesses.steps

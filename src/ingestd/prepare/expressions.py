@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 from ingestd.googlesql import ast
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.functions import FUNCTIONS
-from ingestd.googlesql.literals import INT64_MAX, INT64_MIN
 from ingestd.googlesql.types import (
     BIGNUMERIC,
     BOOL,
@@ -34,14 +33,13 @@ from ingestd.googlesql.types import (
     TIME,
     TIMESTAMP,
     SqlType,
-    array_of,
     from_node,
-    struct_of,
 )
 from ingestd.googlesql.values import Value
-from ingestd.prepare import operators, subselects
+from ingestd.prepare import subselects
 from ingestd.prepare.functions import REGISTRY, Call, unknown_function
 from ingestd.prepare.grammar import columns_of, parse
+from ingestd.prepare.operators import SparkOperators
 from ingestd.prepare.sqltypes import from_field, quote
 from ingestd.prepare.values import (
     NULL,
@@ -51,7 +49,6 @@ from ingestd.prepare.values import (
     fill,
     literal,
     parse_text,
-    struct_value,
     supertype,
     text_sql,
 )
@@ -102,7 +99,7 @@ class Scope:
 
 def translate(text: str, scope: Scope) -> Value:
     """The expression in Spark SQL, with its type."""
-    return Compiler().compile(parse(text), scope)
+    return Compiler().expr(parse(text), scope)
 
 
 def condition(text: str, scope: Scope, what: str) -> str:
@@ -146,34 +143,16 @@ class NamedArgument(ast.Expression):
     value: ast.Expression
 
 
-def _is_null(node: ast.Expression) -> bool:
-    return isinstance(node, ast.Literal) and node.kind == "NULL"
-
-
-class Compiler:
+class Compiler(SparkOperators):
     """One method per kind of node. Every value it answers is Spark SQL with its GoogleSQL type."""
 
     NODES: ClassVar[dict[type[ast.Expression], Callable[["Compiler", Any, Scope], Value]]] = {}
 
-    def compile(self, node: ast.Expression, scope: Scope) -> Value:
+    def expr(self, node: ast.Expression, scope: Scope) -> Value:
         handler = self.NODES.get(type(node))
         if handler is None:
             raise SqlError(f"{_NAMES[type(node)]} is not available on Spark")
         return handler(self, node, scope)
-
-    def typed(self, node: ast.Expression, scope: Scope, kind: SqlType, what: str) -> Value:
-        value = coerce(self.compile(node, scope), kind)
-        if value is None:
-            raise SqlError(f"{what} must be {kind}")
-        return value
-
-    def common(self, values: Sequence[Value], what: str) -> tuple[SqlType, list[Value]]:
-        kind = supertype(values)
-        converted = [coerce(value, kind) for value in values] if kind is not None else []
-        found = [value for value in converted if value is not None]
-        if kind is None or len(found) != len(values):
-            raise SqlError(f"{what} has no common type of {', '.join(str(value.type) for value in values)}")
-        return kind, found
 
     def member(self, value: Value, name: str) -> Value:
         if value.type is JSON:
@@ -202,14 +181,7 @@ class Compiler:
         return value
 
     def dot(self, node: ast.Dot, scope: Scope) -> Value:
-        return self.member(self.compile(node.base, scope), node.name)
-
-    def literal(self, node: ast.Literal, scope: Scope) -> Value:
-        if node.kind == "NULL":
-            return NULL
-        if isinstance(node.value, int) and not INT64_MIN <= node.value <= INT64_MAX:
-            raise SqlError(f"{node.value} is no INT64")
-        return literal(node.value, SCALARS[node.kind])
+        return self.member(self.expr(node.base, scope), node.name)
 
     def typed_literal(self, node: ast.TypedLiteral, scope: Scope) -> Value:
         kind = SCALARS[node.kind]
@@ -233,37 +205,10 @@ class Compiler:
             raise SqlError(f"there is no parameter @{node.name}")
         return parameter_value(node.name, by_name[node.name.lower()])
 
-    def unary(self, node: ast.Unary, scope: Scope) -> Value:
-        if node.op == "NOT":
-            if _is_null(node.value):
-                raise SqlError("the operand of NOT cannot be a literal NULL")
-            return Value(f"(NOT {self.typed(node.value, scope, BOOL, 'the operand of NOT').sql})", BOOL)
-        if node.op == "~":
-            return Value(f"(~ {self.typed(node.value, scope, INT64, 'the operand of ~').sql})", INT64)
-        value = self.compile(node.value, scope)
-        if not value.type.numeric or value.type.kind == "BIGNUMERIC":
-            raise SqlError(f"operator - does not take {value.type}")
-        if value.literal and isinstance(value.constant, int | float):
-            return literal(-value.constant, value.type)
-        return Value(f"(- {value.sql})", value.type)
-
-    def binary(self, node: ast.Binary, scope: Scope) -> Value:
-        # Chains lean left and may be long (x = 1 OR x = 2 OR …): walk them instead of recursing.
-        spine = [node]
-        while isinstance(spine[-1].left, ast.Binary):
-            spine.append(spine[-1].left)
-        value = self.compile(spine[-1].left, scope)
-        for item in reversed(spine):
-            if item.op not in ("AND", "OR") and (_is_null(item.left) or _is_null(item.right)):
-                raise SqlError(f"the operands of {item.op} cannot be a literal NULL")
-            if isinstance(item.right, ast.IntervalValue):
-                value = self._moved(item, value, scope)
-            else:
-                value = operators.binary(self, item.op, value, self.compile(item.right, scope))
-        return value
-
-    def _moved(self, node: ast.Binary, value: Value, scope: Scope) -> Value:
+    def moved(self, node: ast.Binary, value: Value, scope: Scope) -> Value | None:
         """A date or time plus or minus an INTERVAL; of a DATE this makes a DATETIME."""
+        if not isinstance(node.right, ast.IntervalValue):
+            return None
         direction = {"+": "ADD", "-": "SUB"}.get(node.op)
         if direction is None or value.type not in (DATE, DATETIME, TIMESTAMP):
             raise SqlError(f"an INTERVAL can only be added to a date or time, not to {value.type}")
@@ -273,99 +218,20 @@ class Compiler:
         args = (ast.Path(node.pos, ("_start",)), node.right)
         return REGISTRY[f"{name}_{direction}"].handler(Call(self, f"{name}_{direction}", args, inside))
 
-    def is_distinct(self, node: ast.IsDistinct, scope: Scope) -> Value:
-        op = "IS NOT DISTINCT FROM" if node.negated else "IS DISTINCT FROM"
-        return operators.binary(self, op, self.compile(node.left, scope), self.compile(node.right, scope))
-
-    def like(self, node: ast.Like, scope: Scope) -> Value:
+    def likes(self, node: ast.Like, scope: Scope) -> Value:
         if node.array is not None:
             raise SqlError("LIKE with UNNEST is not available on Spark")
-        if _is_null(node.value) or (not node.quantifier and _is_null(node.patterns[0])):
-            raise SqlError("the operands of LIKE cannot be a literal NULL")
-        value = self.typed(node.value, scope, STRING, "the left side of LIKE")
-        patterns = [self.typed(item, scope, STRING, "a pattern of LIKE") for item in node.patterns]
-        # NOT LIKE ANY holds when one of the patterns does not match.
-        word = "NOT LIKE" if node.negated else "LIKE"
-        parts = [fill(rf"(@0 {word} @1 ESCAPE '\\')", value, pattern) for pattern in patterns]
-        return Value(f"({(' AND ' if node.quantifier == 'ALL' else ' OR ').join(parts)})", BOOL)
-
-    def between(self, node: ast.Between, scope: Scope) -> Value:
-        written = [self.compile(item, scope) for item in (node.value, node.low, node.high)]
-        kind, (value, low, high) = self.common(written, "BETWEEN")
-        operators.check_ordered(kind, "BETWEEN")
-        return _unless(node.negated, operators.between(value, low, high))
+        return self.like(node, scope)
 
     def in_(self, node: ast.In, scope: Scope) -> Value:
         if node.query is not None:
             raise SqlError("IN with a sub-select is not available on Spark: use a side input")
-        value = self.compile(node.value, scope)
-        if node.array is not None:
-            array = self.compile(node.array, scope)
-            if array.type.element is None:
-                raise SqlError("IN UNNEST takes an array")
-            kind, (left, _) = self.common([value, Value("", array.type.element)], "IN UNNEST")
-            right = coerce(array, array_of(kind)) or cast(array, array_of(kind))
-            found = operators.contains("@1", "@0", kind)
-            within = fill(f"IF(@1 IS NULL, FALSE, IF(size(@1) = 0, FALSE, {found}))", left, right)
-            return _unless(node.negated, Value(within, BOOL))
-        items = [self.compile(item, scope) for item in node.items]
-        kind, (first, *rest) = self.common([value, *items], "IN")
-        operators.check_comparable(kind, "IN")
-        return _unless(node.negated, operators.among(first, rest))
-
-    def is_(self, node: ast.Is, scope: Scope) -> Value:
-        what = "NULL" if node.what == "UNKNOWN" else node.what
-        value = self.compile(node.value, scope)
-        if what != "NULL":
-            value = self.typed(node.value, scope, BOOL, f"the operand of IS {what}")
-        return Value(f"({value.sql} IS {'NOT ' if node.negated else ''}{what})", BOOL)
-
-    def case(self, node: ast.Case, scope: Scope) -> Value:
-        results = [self.compile(result, scope) for _, result in node.whens]
-        results.append(self.compile(node.otherwise, scope) if node.otherwise is not None else NULL)
-        kind, converted = self.common(results, "CASE")
-        subject = self.compile(node.operand, scope) if node.operand is not None else None
-        whens = []
-        for (condition, _), result in zip(node.whens, converted, strict=False):
-            if subject is None:
-                test = self.typed(condition, scope, BOOL, "a condition of CASE").sql
-            else:
-                test = operators.binary(self, "=", subject, self.compile(condition, scope)).sql
-            whens.append(f"WHEN {test} THEN {result.sql}")
-        return Value(f"(CASE {' '.join(whens)} ELSE {converted[-1].sql} END)", kind)
-
-    def array(self, node: ast.ArrayValue, scope: Scope) -> Value:
-        if node.element is not None:
-            element = from_node(node.element)
-            return array_value([self.typed(item, scope, element, "an element") for item in node.items], element)
-        kind, items = self.common([self.compile(item, scope) for item in node.items], "an array")
-        if kind.kind == "ARRAY":
-            raise SqlError("an array of arrays does not exist")
-        return array_value(items, kind)
-
-    def struct(self, node: ast.StructValue, scope: Scope) -> Value:
-        if node.type is not None:
-            kind = from_node(node.type)
-            if len(kind.fields) != len(node.items):
-                raise SqlError(f"{kind} has {len(kind.fields)} fields, not {len(node.items)}")
-            pairs = zip(node.items, kind.fields, strict=True)
-            return struct_value(kind, [self.typed(item, scope, inner, "a field") for (item, _), (_, inner) in pairs])
-        return self.packed(
-            [(item, alias or ("" if node.tuple_syntax else _implied(item))) for item, alias in node.items], scope
-        )
-
-    def packed(self, items: Sequence[tuple[ast.Expression, str]], scope: Scope) -> Value:
-        members = [(name, self.compile(item, scope)) for item, name in items]
-        return struct_value(struct_of((name, value.type) for name, value in members), [value for _, value in members])
-
-    def selected(self, items: Sequence[ast.SelectItem], scope: Scope) -> Value:
-        """The struct of SELECT AS STRUCT."""
-        return self.packed([(item.value, item.alias or _implied(item.value)) for item in items], scope)
+        return self.in_list(node, scope) if node.array is None else self.in_array(node, node.array, scope)
 
     def cast(self, node: ast.Cast, scope: Scope) -> Value:
         if node.format is not None:
             raise SqlError("CAST … FORMAT is not available on Spark: use FORMAT_DATE, PARSE_DATE …")
-        value, target = self.compile(node.value, scope), from_node(node.type)
+        value, target = self.expr(node.value, scope), from_node(node.type)
         if node.type.parameters:
             raise SqlError(f"type {target} with parameters is not available on Spark")
         if value.literal and isinstance(value.constant, str) and target in (DATE, DATETIME, TIME, TIMESTAMP, NUMERIC):
@@ -376,7 +242,7 @@ class Compiler:
         return cast(value, target, safe=node.safe)
 
     def index(self, node: ast.Index, scope: Scope) -> Value:
-        base = self.compile(node.base, scope)
+        base = self.expr(node.base, scope)
         if base.type.element is None:
             raise SqlError(f"[] does not take {base.type}")
         index = self.typed(node.index, scope, INT64, "an array's position")
@@ -415,15 +281,6 @@ class Compiler:
         raise SqlError(f"an argument by name ({node.name} =>) is not available on Spark")
 
 
-def _unless(negated: bool, value: Value) -> Value:
-    return Value(f"(NOT {value.sql})", BOOL) if negated else value
-
-
-def _implied(item: ast.Expression) -> str:
-    """The name that a field has without an alias."""
-    return item.parts[-1] if isinstance(item, ast.Path) else item.name if isinstance(item, ast.Dot) else ""
-
-
 # What has no method, as an author would call it.
 _NAMES: dict[type[ast.Expression], str] = {
     ast.RangeLiteral: "RANGE", ast.IntervalValue: "an INTERVAL alone", ast.SystemVariable: "a system variable",
@@ -433,7 +290,7 @@ _NAMES: dict[type[ast.Expression], str] = {
 Compiler.NODES = {
     ast.Path: Compiler.path, ast.Dot: Compiler.dot, ast.Literal: Compiler.literal,
     ast.TypedLiteral: Compiler.typed_literal, ast.Param: Compiler.parameter, ast.Unary: Compiler.unary,
-    ast.Binary: Compiler.binary, ast.IsDistinct: Compiler.is_distinct, ast.Like: Compiler.like,
+    ast.Binary: Compiler.binary, ast.IsDistinct: Compiler.is_distinct, ast.Like: Compiler.likes,
     ast.Between: Compiler.between, ast.In: Compiler.in_, ast.Is: Compiler.is_, ast.Case: Compiler.case,
     ast.ArrayValue: Compiler.array, ast.StructValue: Compiler.struct, ast.Cast: Compiler.cast,
     ast.Index: Compiler.index, ast.Extract: Compiler.extract, ast.Call: Compiler.call,

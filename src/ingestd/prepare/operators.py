@@ -1,15 +1,14 @@
-"""Operators with GoogleSQL's result types, and aggregates over the elements of an array."""
+"""Operators in Spark's SQL, and aggregates over the elements of an array."""
 
-import math
 from collections.abc import Sequence
-from typing import Protocol
 
+from ingestd.googlesql import ast
+from ingestd.googlesql.analyze import Analyzer, comparison, may_be_nan
 from ingestd.googlesql.errors import SqlError
-from ingestd.googlesql.types import BOOL, BYTES, DATE, FLOAT64, INT64, NUMERIC, STRING, SqlType
+from ingestd.googlesql.types import BOOL, DATE, FLOAT64, INT64, NUMERIC, STRING, SqlType
 from ingestd.googlesql.values import Value
-from ingestd.prepare.values import cast, coerce, fill, fresh, ranged, supertype
+from ingestd.prepare.values import SPARK, coerce, fill, fresh, ranged
 
-_COMPARISONS = frozenset(["=", "!=", "<", ">", "<=", ">=", "IS NOT DISTINCT FROM", "IS DISTINCT FROM"])
 _SHIFT = "CASE WHEN @1 < 0 THEN raise_error('Bitwise shift by negative offset.') WHEN @1 >= 64 THEN 0L ELSE {} END"
 _BITS = {
     "&": "(@0 & @1)", "|": "(@0 | @1)", "^": "(@0 ^ @1)",
@@ -43,8 +42,90 @@ NUMERIC_ARITHMETIC = {
 }
 
 
-class Common(Protocol):
-    def common(self, values: Sequence[Value], what: str) -> tuple[SqlType, list[Value]]: ...
+class SparkOperators(Analyzer):
+    conversions = SPARK
+
+    def mistake(self, message: str, node: ast.Node) -> SqlError:
+        return SqlError(message)
+
+    def mismatch(self, what: str, values: Sequence[Value], node: ast.Node) -> SqlError:
+        return SqlError(f"{what} does not take {' and '.join(str(value.type) for value in values)} on Spark")
+
+    def no_common(self, what: str, values: Sequence[Value], node: ast.Node) -> SqlError:
+        return SqlError(f"{what} has no common type of {', '.join(str(value.type) for value in values)}")
+
+    def untyped(self, what: str, kind: SqlType, value: Value, node: ast.Node) -> SqlError:
+        return SqlError(f"{what} must be {kind}, not {value.type}")
+
+    def comparable(self, op: str, kind: SqlType) -> bool:
+        return kind.kind not in (_UNORDERED if op in ("<", ">", "<=", ">=") else _UNCOMPARABLE)
+
+    def negatable(self, kind: SqlType) -> bool:
+        return kind.numeric and kind.kind != "BIGNUMERIC"
+
+    def compared(self, op: str, a: Value, b: Value, compared: tuple[Value, Value]) -> str:
+        return fill(comparison(op, "@0", "@1", compared), a, b)
+
+    def distinct(self, a: Value, b: Value, *, negated: bool) -> str:
+        equal = f"({a.sql} <=> {b.sql})"
+        return equal if negated else f"(NOT {equal})"
+
+    def ranges(self, value: Value, low: Value, high: Value) -> str:
+        least, most = comparison(">=", "@0", "@1", (value, low)), comparison("<=", "@0", "@2", (value, high))
+        return fill(f"({least} AND {most})", value, low, high)
+
+    def among(self, value: Value, items: Sequence[Value]) -> str:
+        """Numbers that are known stay together, since there may be many."""
+        if not may_be_nan(value):
+            return f"({value.sql} IN ({', '.join(item.sql for item in items)}))"
+        numbers = ", ".join(item.sql for item in items if not may_be_nan(item))
+        tests = [fill(f"(@0 IN ({numbers}) AND NOT isnan(@0))", value)] if numbers else []
+        tests += [fill(comparison("=", "@0", "@1", (value, item)), value, item) for item in items if may_be_nan(item)]
+        return f"({' OR '.join(tests)})"
+
+    def contained(self, value: Value, array: Value) -> str:
+        found = contains("@1", "@0", value.type)
+        return fill(f"IF(@1 IS NULL, FALSE, IF(size(@1) = 0, FALSE, {found}))", value, array)
+
+    def matches(self, value: Value, pattern: Value, *, negated: bool) -> str:
+        return fill(rf"(@0 {'NOT ' if negated else ''}LIKE @1 ESCAPE '\\')", value, pattern)
+
+    def bits(self, op: str, a: Value, b: Value) -> str:
+        return fill(_BITS[op], a, b)
+
+    def joined(self, a: Value, b: Value) -> str:
+        return f"concat({a.sql}, {b.sql})" if a.type.kind == "ARRAY" else f"({a.sql} || {b.sql})"
+
+    def civil(self, op: str, left: Value, right: Value) -> Value | None:
+        if op == "+" and right.type is DATE and left.type is INT64:
+            left, right = right, left
+        if left.type is not DATE or right.type is not INT64 or op not in ("+", "-"):
+            return None
+        moved = fill(f"date_{'add' if op == '+' else 'sub'}(@0, CAST(@1 AS INT))", left, right)
+        return ranged(Value(moved, DATE))
+
+    def computed(self, op: str, a: Value, b: Value, node: ast.Node, *, safe: bool = False) -> Value:
+        kind = a.type
+        if kind.kind == "BIGNUMERIC":
+            raise self.mismatch(f"operator {op}", [a, b], node)
+        if kind is NUMERIC:
+            if safe and op != "/":
+                raise SqlError("SAFE_ADD, SAFE_SUBTRACT and SAFE_MULTIPLY of NUMERIC are not available on Spark")
+            template = NUMERIC_ARITHMETIC[op]
+            return Value(fill(f"IF(@1 = 0, NULL, {template})" if safe else template, a, b), NUMERIC)
+        if safe:
+            name = {"+": "try_add", "-": "try_subtract", "*": "try_multiply", "/": "try_divide"}[op]
+            return _finite(fill(f"{name}(@0, @1)", a, b), a, b, kind, "NULL")
+        return _finite(fill(f"(@0 {op} @1)", a, b), a, b, kind, f"raise_error('double overflow: {op}')")
+
+
+def _finite(sql: str, a: Value, b: Value, kind: SqlType, otherwise: str) -> Value:
+    """FLOAT64 arithmetic on finite numbers that ends infinite is an overflow."""
+    if kind is not FLOAT64:
+        return Value(sql, kind)
+    infinite = "abs(@0) = double('Infinity')"
+    check = f"IF({infinite} AND abs(@1) < double('Infinity') AND abs(@2) < double('Infinity'), {otherwise}, @0)"
+    return Value(fill(check, Value(sql, kind), a, b), kind)
 
 
 def check_ordered(kind: SqlType, what: str) -> None:
@@ -57,126 +138,11 @@ def check_comparable(kind: SqlType, what: str) -> None:
         raise SqlError(f"{what} does not take {kind} on Spark")
 
 
-def binary(c: Common, op: str, left: Value, right: Value) -> Value:
-    if op in ("AND", "OR"):
-        a, b = coerce(left, BOOL), coerce(right, BOOL)
-        if a is None or b is None:
-            raise _mismatch(op, left, right)
-        return Value(f"({a.sql} {op} {b.sql})", BOOL)
-    if op in _COMPARISONS:
-        return _compare(c, op, left, right)
-    if op == "||":
-        return _concat(op, left, right)
-    if op in _BITS:
-        a, b = coerce(left, INT64), coerce(right, INT64)
-        if a is None or b is None:
-            raise _mismatch(op, left, right)
-        return Value(fill(_BITS[op], a, b), INT64)
-    if op == "+" and right.type is DATE and left.type is INT64:
-        left, right = right, left
-    if left.type is DATE and right.type is INT64 and op in "+-":
-        moved = fill(f"date_{'add' if op == '+' else 'sub'}(@0, CAST(@1 AS INT))", left, right)
-        return ranged(Value(moved, DATE))
-    return arithmetic(op, left, right)
-
-
-def arithmetic(op: str, left: Value, right: Value, *, safe: bool = False) -> Value:
-    kind = supertype([left, right])
-    if kind is INT64 and op == "/":
-        kind = FLOAT64
-    a = coerce(left, kind) if kind is not None and kind.numeric else None
-    b = coerce(right, kind) if kind is not None and kind.numeric else None
-    if a is None or b is None or kind is None or kind.kind == "BIGNUMERIC":
-        raise _mismatch(op, left, right)
-    if kind is NUMERIC:
-        if safe and op != "/":
-            raise SqlError("SAFE_ADD, SAFE_SUBTRACT and SAFE_MULTIPLY of NUMERIC are not available on Spark")
-        template = NUMERIC_ARITHMETIC[op]
-        return Value(fill(f"IF(@1 = 0, NULL, {template})" if safe else template, a, b), NUMERIC)
-    if safe:
-        name = {"+": "try_add", "-": "try_subtract", "*": "try_multiply", "/": "try_divide"}[op]
-        return _finite(fill(f"{name}(@0, @1)", a, b), a, b, kind, "NULL")
-    return _finite(fill(f"(@0 {op} @1)", a, b), a, b, kind, f"raise_error('double overflow: {op}')")
-
-
-def _finite(sql: str, a: Value, b: Value, kind: SqlType, otherwise: str) -> Value:
-    """FLOAT64 arithmetic on finite numbers that ends infinite is an overflow."""
-    if kind is not FLOAT64:
-        return Value(sql, kind)
-    infinite = "abs(@0) = double('Infinity')"
-    check = f"IF({infinite} AND abs(@1) < double('Infinity') AND abs(@2) < double('Infinity'), {otherwise}, @0)"
-    return Value(fill(check, Value(sql, kind), a, b), kind)
-
-
-def _compare(c: Common, op: str, left: Value, right: Value) -> Value:
-    kind, (a, b) = c.common([left, right], f"operator {op}")
-    if op in ("<", ">", "<=", ">="):
-        check_ordered(kind, f"operator {op}")
-    check_comparable(kind, f"operator {op}")
-    if "DISTINCT" in op:
-        equal = f"({a.sql} <=> {b.sql})"
-        return Value(equal if "NOT" in op else f"(NOT {equal})", BOOL)
-    return Value(fill(comparison(op, "@0", "@1", (left, right)), a, b), BOOL)
-
-
-def comparison(op: str, a: str, b: str, compared: tuple[Value, Value]) -> str:
-    """The template that compares two arguments, by their places in it.
-
-    To Spark a NaN equals itself and is the largest number; in GoogleSQL every comparison with one is false, but for
-    `!=`. The plain comparison stays a condition of its own, so that Spark can still join by it.
-    """
-    plain = f"{a} {'<>' if op == '!=' else op} {b}"
-    sides = zip(((a, b), (b, a)), compared, strict=True)
-    numbers = " AND ".join(f"(NOT isnan({x}) OR {y} IS NULL)" for (x, y), value in sides if may_be_nan(value))
-    if not numbers:
-        return f"({plain})"
-    return f"({plain} OR NOT ({numbers}))" if op == "!=" else f"({plain} AND {numbers})"
-
-
-def may_be_nan(value: Value) -> bool:
-    """Integers and decimals have no NaN, and a constant shows what it is."""
-    known = isinstance(value.constant, int | float) and not math.isnan(value.constant)
-    return value.type is FLOAT64 and not known
-
-
-def between(value: Value, low: Value, high: Value) -> Value:
-    least, most = comparison(">=", "@0", "@1", (value, low)), comparison("<=", "@0", "@2", (value, high))
-    return Value(fill(f"({least} AND {most})", value, low, high), BOOL)
-
-
-def among(value: Value, items: Sequence[Value]) -> Value:
-    """IN of a list; numbers that are known stay together, since there may be many."""
-    if not may_be_nan(value):
-        return Value(f"({value.sql} IN ({', '.join(item.sql for item in items)}))", BOOL)
-    numbers = ", ".join(item.sql for item in items if not may_be_nan(item))
-    tests = [fill(f"(@0 IN ({numbers}) AND NOT isnan(@0))", value)] if numbers else []
-    tests += [fill(comparison("=", "@0", "@1", (value, item)), value, item) for item in items if may_be_nan(item)]
-    return Value(f"({' OR '.join(tests)})", BOOL)
-
-
 def contains(array: str, item: str, element: SqlType) -> str:
     """The template that looks for an element in an array; a NaN is no element's equal."""
     name = fresh("e")
     numbers = f"filter({array}, {name} -> NOT isnan({name}))" if element is FLOAT64 else array
     return f"array_contains({numbers}, {item})"
-
-
-def _concat(op: str, left: Value, right: Value) -> Value:
-    for kind in (STRING, BYTES):
-        if kind in (left.type, right.type):
-            a, b = coerce(left, kind), coerce(right, kind)
-            if a is not None and b is not None:
-                return Value(f"({a.sql} || {b.sql})", kind)
-    if left.type.kind == right.type.kind == "ARRAY":
-        found = supertype([left, right])
-        a, b = (coerce(item, found) if found else None for item in (left, right))
-        if a is not None and b is not None and found is not None:
-            return Value(f"concat({a.sql}, {b.sql})", found)
-    raise _mismatch(op, left, right)
-
-
-def _mismatch(op: str, left: Value, right: Value) -> SqlError:
-    return SqlError(f"operator {op} does not take {left.type} and {right.type} on Spark")
 
 
 def aggregate(name: str, listed: Value, rest: Sequence[Value]) -> Value:
@@ -214,17 +180,3 @@ def aggregate(name: str, listed: Value, rest: Sequence[Value]) -> Value:
             joined = f"array_join({present}, {separator.sql if separator else chr(39) + ',' + chr(39)})"
             return Value(f"IF(size({present}) = 0, NULL, {joined})", STRING)
     raise SqlError(f"{name} of {element} is not available on Spark")
-
-
-__all__ = [
-    "aggregate",
-    "among",
-    "arithmetic",
-    "between",
-    "binary",
-    "cast",
-    "check_comparable",
-    "check_ordered",
-    "comparison",
-    "contains",
-]

@@ -1,13 +1,12 @@
 """Sub-selects over the elements of an array: the only ones that run on Spark, as its higher-order functions."""
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ingestd.googlesql import ast
+from ingestd.googlesql.analyze import Analyzer, implied_name
 from ingestd.googlesql.errors import SqlError
-from ingestd.googlesql.types import BOOL, INT64, SqlType, array_of
+from ingestd.googlesql.types import BOOL, INT64, array_of
 from ingestd.googlesql.values import Value
-from ingestd.prepare.functions.registry import Compiling
 from ingestd.prepare.operators import aggregate
 from ingestd.prepare.sqltypes import quote
 from ingestd.prepare.values import fresh
@@ -15,17 +14,11 @@ from ingestd.prepare.values import fresh
 AGGREGATES = frozenset(["SUM", "MIN", "MAX", "COUNT", "AVG", "COUNTIF", "LOGICAL_AND", "LOGICAL_OR", "STRING_AGG"])
 
 
-class Selecting(Compiling, Protocol):
-    def typed(self, node: ast.Expression, scope: Any, kind: SqlType, what: str) -> Value: ...
-
-    def selected(self, items: Sequence[ast.SelectItem], scope: Any) -> Value: ...
-
-
-def exists(c: Selecting, node: ast.Exists, scope: Any) -> Value:
+def exists(c: Analyzer, node: ast.Exists, scope: Any) -> Value:
     return Value(f"(size({_unnested(c, node.query, scope).sql}) > 0)", BOOL)
 
 
-def scalar(c: Selecting, node: ast.ScalarQuery, scope: Any) -> Value:
+def scalar(c: Analyzer, node: ast.ScalarQuery, scope: Any) -> Value:
     """`(SELECT SUM(x) FROM UNNEST(array) x)`: one aggregate over the elements of an array."""
     query = node.query
     while isinstance(query.body, ast.Query):
@@ -40,18 +33,18 @@ def scalar(c: Selecting, node: ast.ScalarQuery, scope: Any) -> Value:
         raise SqlError(f"{call.name} takes an argument")
     counted = ast.Literal(call.pos, "INT64", 1)
     listed = _unnested(c, query, scope, counted if call.star else call.args[0])
-    return aggregate(call.name, listed, [c.compile(item, scope) for item in call.args[1:]])
+    return aggregate(call.name, listed, [c.expr(item, scope) for item in call.args[1:]])
 
 
-def array(c: Selecting, node: ast.ArrayQuery, scope: Any) -> Value:
+def array(c: Analyzer, node: ast.ArrayQuery, scope: Any) -> Value:
     """`ARRAY(SELECT … FROM UNNEST(array) …)`."""
     return _unnested(c, node.query, scope)
 
 
-def _unnested(c: Selecting, query: ast.Query, scope: Any, output: ast.Expression | None = None) -> Value:
+def _unnested(c: Analyzer, query: ast.Query, scope: Any, output: ast.Expression | None = None) -> Value:
     """The array of a sub-select's results: elements filtered, then computed, in the array's order."""
     select, unnest = _plain(query)
-    array = c.compile(unnest.array, scope)
+    array = c.expr(unnest.array, scope)
     if array.type.element is None:
         raise SqlError("UNNEST takes an array")
     _check_order(query, unnest)
@@ -80,11 +73,11 @@ def _unnested(c: Selecting, query: ast.Query, scope: Any, output: ast.Expression
     inner = bind(element, position)
     items = [item for item in select.items if isinstance(item, ast.SelectItem)]
     if output is None and select.as_kind == "STRUCT" and len(items) == len(select.items):
-        value = c.selected(items, inner)
+        value = c.packed([(item.value, item.alias or implied_name(item.value)) for item in items], inner)
     elif output is None and len(items) == len(select.items) == 1 and select.as_kind != "STRUCT":
-        value = c.compile(items[0].value, inner)
+        value = c.expr(items[0].value, inner)
     elif output is not None:
-        value = c.compile(output, inner)
+        value = c.expr(output, inner)
     else:
         raise SqlError("a sub-select has one column, or AS STRUCT")
     return Value(f"transform({listed}, ({element}, {position}) -> {value.sql})", array_of(value.type))

@@ -230,8 +230,8 @@ class _Spark(Conversions):
         return Value(fill(template, value), target)
 
 
-_SPARK = _Spark()
+SPARK = _Spark()
 NULL = Value("NULL", INT64, literal=True, null=True, simple=True)
-literal, parse_text = _SPARK.literal, _SPARK.read
-coerce, supertype, cast = _SPARK.coerce, _SPARK.supertype, _SPARK.cast
-array_value, struct_value, struct_members = _SPARK.array_value, _SPARK.struct_value, _SPARK.struct_members
+literal, parse_text = SPARK.literal, SPARK.read
+coerce, supertype, cast = SPARK.coerce, SPARK.supertype, SPARK.cast
+array_value, struct_value, struct_members = SPARK.array_value, SPARK.struct_value, SPARK.struct_members

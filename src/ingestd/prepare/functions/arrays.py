@@ -36,7 +36,7 @@ def reverse(call: Call) -> Value:
 
 @function("ARRAY_CONCAT", safe=True)
 def concat(call: Call) -> Value:
-    kind, values = call.compiler.common(call.values(), "ARRAY_CONCAT")
+    kind, values = call.common(call.values(), "ARRAY_CONCAT")
     if kind.kind != "ARRAY":
         raise call.mismatch(values)
     return Value(f"concat({', '.join(value.sql for value in values)})", kind)
@@ -97,7 +97,7 @@ def _lambda(call: Call, node: ast.Lambda, element: SqlType) -> Value:
     values = {names[0].lower(): Value(item, element, simple=True)}
     if len(names) == 2:
         values[names[1].lower()] = Value(f"CAST({index} AS BIGINT)", INT64, simple=True)
-    body = call.compiler.compile(node.body, call.scope.inside(values))
+    body = call.compiler.expr(node.body, call.scope.inside(values))
     head = f"({item}, {index})" if len(names) == 2 else item
     return Value(f"{head} -> {body.sql}", body.type)
 
@@ -143,7 +143,7 @@ def generate_dates(call: Call) -> Value:
         node = call.nodes[2]
         interval = node if isinstance(node, ast.IntervalValue) and not node.to_part else None
         unit = interval.part if interval else ""
-        constant = call.compiler.compile(interval.value, call.scope).constant if interval else None
+        constant = call.compiler.expr(interval.value, call.scope).constant if interval else None
         if unit in TIME_PARTS or not re.fullmatch(r"-?[0-9]+", str(constant)):
             raise SqlError("GENERATE_DATE_ARRAY needs a constant INTERVAL of days, weeks, months or years")
         amount = int(str(constant))

@@ -126,7 +126,7 @@ def _interval(call: Call, node: ast.Expression) -> tuple[Value, str]:
         raise SqlError(f"{call.name} needs an INTERVAL")
     if node.to_part:
         raise SqlError(f"{call.name} takes an INTERVAL of one part")
-    amount = call.compiler.compile(node.value, call.scope)
+    amount = call.compiler.expr(node.value, call.scope)
     if amount.literal and isinstance(amount.constant, str):
         if not re.fullmatch(r"[+-]?[0-9]+", amount.constant):
             raise SqlError(f"{amount.constant!r} is no number of an INTERVAL")
@@ -178,7 +178,7 @@ def _floor(sql: str, unit: int) -> str:
 def diff(call: Call) -> Value:
     family = call.name.removesuffix("_DIFF")
     end, start = (temporal(call, call.value(index), family) for index in (0, 1))
-    kind, (end, start) = call.compiler.common([end, start], call.name)
+    kind, (end, start) = call.common([end, start], call.name)
     if kind is DATE and family == "DATETIME":
         kind, end, start = DATETIME, cast(end, DATETIME), cast(start, DATETIME)
     part, week = date_part(call, call.nodes[2])

@@ -4,7 +4,6 @@ from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.types import FLOAT64, INT64, NUMERIC
 from ingestd.googlesql.values import Value
 from ingestd.prepare.functions.registry import NEVER_FAILS, Call, define, function
-from ingestd.prepare.operators import arithmetic
 from ingestd.prepare.values import fill
 
 _INFINITE = "double('Infinity')"
@@ -134,7 +133,8 @@ def _at_digit(name: str, value: Value, digits: int) -> Value:
 def safe_arithmetic(call: Call) -> Value:
     left, right = call.values()
     op = {"SAFE_DIVIDE": "/", "SAFE_MULTIPLY": "*", "SAFE_ADD": "+", "SAFE_SUBTRACT": "-"}[call.name]
-    return arithmetic(op, left, right, safe=True)
+    a, b = call.compiler.numbers(op, left, right, call.nodes[0])
+    return call.compiler.computed(op, a, b, call.nodes[0], safe=True)
 
 
 @function("SAFE_NEGATE", safe=True)

@@ -1,43 +1,32 @@
 """The table of functions. A simple one is a template of Spark SQL per signature; the others have a handler."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ingestd.googlesql import ast
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.functions import FUNCTIONS, overload, types
 from ingestd.googlesql.types import STRING, SqlType
 from ingestd.googlesql.values import Value
+from ingestd.prepare.operators import SparkOperators
 from ingestd.prepare.values import coerce, fill
 
 NEVER_FAILS = "never fails"  # SAFE.f is f
-
-
-class Names(Protocol):
-    """What names mean where a function is called."""
-
-    def inside(self, values: Mapping[str, Value]) -> Any: ...
-
-
-class Compiling(Protocol):
-    def compile(self, node: ast.Expression, scope: Any) -> Value: ...
-
-    def common(self, values: Sequence[Value], what: str) -> tuple[SqlType, list[Value]]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call, with its arguments as they are written."""
 
-    compiler: Compiling
+    compiler: SparkOperators
     name: str
     nodes: tuple[ast.Expression, ...]
     scope: Any
     safe: bool = False
 
     def values(self) -> list[Value]:
-        return [self.compiler.compile(node, self.scope) for node in self.nodes]
+        return [self.compiler.expr(node, self.scope) for node in self.nodes]
 
     def at_most(self, count: int) -> None:
         """Further arguments, which GoogleSQL has, are not available."""
@@ -45,10 +34,13 @@ class Call:
             raise SqlError(f"{self.name} takes {count} arguments at most on Spark, not {len(self.nodes)}")
 
     def value(self, index: int) -> Value:
-        return self.compiler.compile(self.nodes[index], self.scope)
+        return self.compiler.expr(self.nodes[index], self.scope)
 
     def typed(self, index: int, kind: SqlType) -> Value:
         return self.want(self.value(index), kind)
+
+    def common(self, values: Sequence[Value], what: str) -> tuple[SqlType, list[Value]]:
+        return self.compiler.common(values, what, self.nodes[0])
 
     def want(self, value: Value, kind: SqlType) -> Value:
         converted = coerce(value, kind)

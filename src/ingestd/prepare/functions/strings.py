@@ -221,7 +221,7 @@ _SPECIFIER = re.compile(r"%(?:%|([-+ 0']*)(\d*)(?:\.(\d+))?([a-zA-Z]))")
 def format_(call: Call) -> Value:
     """`%d %i %x %X %o %s %t %f`; NULL when an argument is, as `%t` alone writes it."""
     pattern = call.text(0)
-    values = [call.compiler.compile(node, call.scope) for node in call.nodes[1:]]
+    values = [call.compiler.expr(node, call.scope) for node in call.nodes[1:]]
     pieces: list[str] = []
     at = used = 0
     for found in _SPECIFIER.finditer(pattern):

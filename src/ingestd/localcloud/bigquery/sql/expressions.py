@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ingestd.formats.errors import BigQueryError, not_implemented
 from ingestd.googlesql import ast
-from ingestd.googlesql.analyze import Analyzer, comparison, may_be_nan
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.lexer import Source
-from ingestd.googlesql.types import BOOL, BYTES, FLOAT64, INT64, JSON, SCALARS, STRING, SqlType
+from ingestd.googlesql.types import BOOL, BYTES, INT64, JSON, SCALARS, STRING, SqlType
 from ingestd.googlesql.values import Value
-from ingestd.localcloud.bigquery.sql import operators
 from ingestd.localcloud.bigquery.sql.coercion import (
-    DUCKDB,
     NULL,
     cast,
     coerce,
@@ -26,34 +23,16 @@ from ingestd.localcloud.bigquery.sql.coercion import (
 from ingestd.localcloud.bigquery.sql.context import Collected, Session, Variable
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Range, Scope
+from ingestd.localcloud.bigquery.sql.operators import DuckDbOperators
 from ingestd.localcloud.bigquery.sql.parameters import typed_value
 from ingestd.localcloud.bigquery.sql.reading import fail, from_node, mistake, worded
 
 if TYPE_CHECKING:
     from ingestd.localcloud.bigquery.sql.queries import CompiledQuery
 
-_ORDERED = frozenset(
-    [
-        "INT64",
-        "FLOAT64",
-        "NUMERIC",
-        "BIGNUMERIC",
-        "BOOL",
-        "STRING",
-        "BYTES",
-        "DATE",
-        "TIME",
-        "DATETIME",
-        "TIMESTAMP",
-        "INTERVAL",
-    ]
-)
 
-
-class ExpressionCompiler(Analyzer):
+class ExpressionCompiler(DuckDbOperators):
     """Compiles against a `Scope`. `source` words positions; `collected` gathers what the statement uses."""
-
-    conversions = DUCKDB
 
     def __init__(self, session: Session, source: Source, collected: Collected | None = None) -> None:
         self.session = session
@@ -123,45 +102,6 @@ class ExpressionCompiler(Analyzer):
         if kind is BOOL and what:
             return self.mistake(f"{what} should return type BOOL, but returns {value.type}", node)
         return self.mistake(what or f"Expected type {kind}; found {value.type}", node)
-
-    def comparable(self, op: str, kind: SqlType) -> bool:
-        return kind.kind in _ORDERED or (op in ("=", "!=") and kind.kind in ("STRUCT", "RANGE"))
-
-    def negatable(self, kind: SqlType) -> bool:
-        return kind.numeric or kind.kind == "INTERVAL"
-
-    def compared(self, op: str, a: Value, b: Value, compared: tuple[Value, Value]) -> str:
-        return comparison(op, a.sql, b.sql, compared)
-
-    def distinct(self, a: Value, b: Value) -> str:
-        return f"({a.sql} IS DISTINCT FROM {b.sql})"
-
-    def ranges(self, value: Value, low: Value, high: Value) -> str:
-        least = comparison(">=", value.sql, low.sql, (value, low))
-        return f"({least} AND {comparison('<=', value.sql, high.sql, (value, high))})"
-
-    def among(self, value: Value, items: Sequence[Value]) -> str:
-        if may_be_nan(value):
-            return f"({' OR '.join(comparison('=', value.sql, item.sql, (value, item)) for item in items)})"
-        return f"({value.sql} IN ({', '.join(item.sql for item in items)}))"
-
-    def contained(self, value: Value, array: Value) -> str:
-        return f"({value.sql} = ANY({numbers_of(array)}))"
-
-    def bits(self, op: str, a: Value, b: Value) -> str:
-        return operators.bits(op, a, b)
-
-    def joined(self, a: Value, b: Value) -> str:
-        return operators.joined(a, b)
-
-    def computed(self, op: str, a: Value, b: Value, node: ast.Node) -> Value:
-        return operators.computed(op, a, b)
-
-    def civil(self, op: str, left: Value, right: Value) -> Value | None:
-        return operators.civil(op, left, right)
-
-    def matches(self, value: Value, pattern: Value, *, negated: bool) -> str:
-        return f"({value.sql} {'NOT ' if negated else ''}LIKE {pattern.sql} ESCAPE '\\')"
 
     def _typed_literal(self, node: ast.TypedLiteral, scope: Scope) -> Value:
         value = parse_literal(node.text, SCALARS[node.kind])
@@ -410,13 +350,6 @@ class ExpressionCompiler(Analyzer):
 
     def _default(self, node: ast.Default, scope: Scope) -> Value:
         self.fail("Unexpected keyword DEFAULT", node)
-
-
-def numbers_of(array: Value) -> str:
-    """The array without its NaNs, which equal nothing."""
-    if array.type.element is not FLOAT64:
-        return array.sql
-    return f"list_filter({array.sql}, lambda _e: _e IS NULL OR NOT isnan(_e))"
 
 
 _METHODS: dict[type, str] = {

@@ -5,11 +5,12 @@ from ingestd.googlesql.types import BOOL, BYTES, DATE, DATETIME, FLOAT64, INT64,
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import cast, string_sql
 from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
-from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler, numbers_of
+from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.dates import ADDABLE, TIME_PARTS
 from ingestd.localcloud.bigquery.sql.library.intervals import add
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, function, no_signature, want
 from ingestd.localcloud.bigquery.sql.names import Scope
+from ingestd.localcloud.bigquery.sql.operators import numbers_of
 
 _UNORDERED = frozenset(["STRUCT", "ARRAY", "JSON", "GEOGRAPHY", "RANGE"])
 LIMIT = 1_048_575  # BigQuery refuses larger generated arrays
