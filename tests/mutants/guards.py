@@ -48,24 +48,24 @@ GUARDS = (
     ),
     Guard(
         "what a load has read is written down before its actions take the sources away",
-        "batch/attempts.py",
-        "        if moved:\n            await self._save()",
-        "        if False:\n            await self._save()",
+        "batch/stages/land.py",
+        "    if moved:\n        await drive.save()",
+        "    if False:\n        await drive.save()",
         "sim/test_overwrites.py"
         "::test_that_a_load_read_something_else_is_still_known_after_a_crash_among_its_actions",
     ),
     Guard(
         "a batch that nothing is left of is ended by whoever holds it",
-        "batch/attempts.py",
-        "        if not resumed:\n            await self._save()",
-        "        if not resumed:\n            pass",
+        "batch/stages/prove.py",
+        "    if not drive.resumed:\n        await drive.save()",
+        "    if not drive.resumed:\n        pass",
         "sim/test_overwrites.py::test_who_was_overtaken_by_a_replica_whose_clock_is_ahead_does_not_end_the_batch",
     ),
     Guard(
         "prepared rows are counted when they are loaded",
-        "batch/prepared.py",
-        "        if whole and (landed := pinned.landed(branch)) != output.rows:",
-        "        if False and (landed := pinned.landed(branch)) != output.rows:",
+        "batch/stages/pour.py",
+        "    if whole and (landed := pinned.landed(branch)) != output.rows:",
+        "    if False and (landed := pinned.landed(branch)) != output.rows:",
         "unit/batch/test_prepared_rows.py::test_every_prepared_row_has_to_be_loaded",
     ),
     Guard(
@@ -77,7 +77,7 @@ GUARDS = (
     ),
     Guard(
         "what a paused replica's job read counts as read",
-        "batch/attempts.py",
+        "batch/stages/land.py",
         "    return replace(chunk, files=tuple(sorted({*chunk.files, *extra.values()})))",
         "    return chunk",
         "unit/warehouse/test_proof.py::test_files_that_a_paused_replicas_job_read_count_as_read",
@@ -177,7 +177,7 @@ GUARDS = (
     ),
     Guard(
         "a failed job is a failure",
-        "batch/attempts.py",
+        "batch/stages/land.py",
         "        problem = job_failure(job)\n        if problem is None:",
         "        problem = None\n        if problem is None:",
         "sim/test_trouble.py::test_a_job_that_fails_for_a_moment_is_tried_again_under_a_new_id",

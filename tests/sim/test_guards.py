@@ -13,10 +13,10 @@ from tests.sim.scenario import Features, Way
 from tests.sim.scheduler import REPLICA
 from tests.sim.seeds import FEATURES, run_seeds
 
-from ingestd.batch import attempts, publishing
 from ingestd.batch.journal import Journal
 from ingestd.batch.pinned import HOME
 from ingestd.batch.record import Record
+from ingestd.batch.stages import land, publish
 from ingestd.intake.receipts import Receipt
 from ingestd.localcloud.bindings import CoreStore, CoreWarehouse
 from ingestd.windows.manager import Windows
@@ -105,10 +105,10 @@ def resubmit_instead_of_adopting(patch: pytest.MonkeyPatch) -> None:
 
 def delete_without_proof(patch: pytest.MonkeyPatch) -> None:
     """A job that has ended counts as loaded, whatever became of it."""
-    patch.setattr(attempts, "job_failure", lambda job: None)
-    patch.setattr(attempts, "prove", lambda job, files: None)
-    patch.setattr(publishing, "job_failure", lambda job: None)
-    patch.setattr(publishing, "prove_published", lambda job, rows: rows)
+    patch.setattr(land, "job_failure", lambda job: None)
+    patch.setattr(land, "prove", lambda job, files: None)
+    patch.setattr(publish, "job_failure", lambda job: None)
+    patch.setattr(publish, "prove_published", lambda job, rows: rows)
 
 
 def forget_what_is_done(patch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,5 @@
-"""A batch's life: accepted, loaded, proven, acted upon, done — and resumable after a crash between any two of these.
+"""A batch: its durable record (`record`, `journal`), and its way from files to loaded rows (`runner`).
 
-Read `record` and `content` for what is remembered, `runner` for the life itself, `steps` and `settling` for what is
-decided, `attempts`, `prepared` and `publishing` for the ways into tables, `recovery` and `quarantine` for bad files.
+`decide` says what is done next, `stages` do it, and `drive` is what they have in common. `recovery` decides what is
+loaded after a refusal, `quarantine` keeps bad files; `register` and `overwrites` let no content count twice.
 """

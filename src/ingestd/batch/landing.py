@@ -4,8 +4,8 @@ Two kinds of such tables. A *transient* table is what the rule asks for (`Dest.T
 it names, and left to the post-actions (`$TempTable`). A *staging* table is our own doing, when several load jobs have
 to appear as one commit, or statements need rows to read. Both are made like the destination (or the template), so that
 rows are held to the same schema and partitions; both are named after the batch, expire by themselves should nobody be
-left to drop them, and are dropped at the batch's end, whatever the end, after everything that reads them. `publishing`
-says how rows leave them.
+left to drop them, and are dropped at the batch's end, whatever the end, after everything that reads them.
+`stages.publish` says how rows leave them.
 """
 
 from datetime import timedelta
@@ -15,7 +15,7 @@ import structlog
 
 from ingestd.batch.loading import creatable, shape
 from ingestd.batch.pinned import HOME
-from ingestd.batch.record import Kind, Record
+from ingestd.batch.record import Record
 from ingestd.batch.rule import rule_of
 from ingestd.model.errors import Fatal, NotFound
 from ingestd.model.tables import TableName, parse_table
@@ -38,22 +38,6 @@ def destination(record: Record) -> TableName:
     return parse_table(f"{reference['projectId']}.{reference['datasetId']}.{reference['tableId']}")
 
 
-def transient_of(record: Record) -> Transient | None:
-    """The rule's transient block, whichever way it was written."""
-    if record.kind is not Kind.LOAD:
-        return None
-    dest = record.rule.get("Dest") or {}
-    if block := dest.get("Transient"):
-        return Transient.model_validate(block)
-    dataset = dest.get("TransientDataset")
-    return Transient(dataset=dataset) if dataset else None
-
-
-def lands_apart(record: Record) -> bool:
-    """Whether rows arrive in a table of the batch's own, and are published from there."""
-    return record.staged or transient_of(record) is not None
-
-
 def staging_table(record: Record) -> TableName:
     """`<dataset>.<table>__ingestd_<event>`, with the destination's partition unless statements read all of it."""
     dest = destination(record)
@@ -72,7 +56,7 @@ def transient_table(record: Record, transient: Transient) -> TableName:
 
 def landing_table(record: Record, branch: int = HOME) -> TableName:
     """Where rows arrive; those of a split's branch that were prepared apart have a table apart."""
-    transient = transient_of(record)
+    transient = record.transient
     if transient is None and not record.staged:
         return destination(record)
     table = transient_table(record, transient) if transient else staging_table(record)
@@ -88,7 +72,7 @@ def truncates(record: Record) -> bool:
 def landing_load(record: Record) -> dict[str, Any]:
     """The configuration of a load that reads the batch's files itself, aimed at where its rows arrive."""
     load = record.load
-    if lands_apart(record):
+    if record.lands_apart:
         load = {
             **load,
             "destinationTable": landing_table(record).rest,
@@ -105,7 +89,7 @@ class Landing:
 
     async def ensure(self, record: Record) -> None:
         """Make the batch's own table like its model, unless the load makes both from its own schema."""
-        transient = transient_of(record)
+        transient = record.transient
         if transient is not None:
             await self._dataset(record, transient)
         model = await self._model(record, transient)
@@ -115,7 +99,7 @@ class Landing:
 
     async def ensure_prepared(self, record: Record, branch: int, columns: list[dict[str, Any]]) -> None:
         """Make the table for prepared rows: their columns, partitioned as the destination is."""
-        transient = transient_of(record)
+        transient = record.transient
         if transient is not None:
             await self._dataset(record, transient)
         model = await self._parts.warehouse.table(destination(record).partition(None)) if branch == HOME else None

@@ -31,7 +31,7 @@ in exactly the size of its successor. Where the bytes do not tell (the same size
 overwritten while it ran), the file is refused: nothing is loaded or deleted, and a person has to compare.
 
 A job is never submitted behind its batch's back: a replica that takes a batch over and finds all of its files gone
-uses up the id of the job that the one before it may be about to submit (`attempts`), or hears that job.
+uses up the id of the job that the one before it may be about to submit (`stages.prove`), or hears that job.
 
 Nobody waits in a circle: a batch waits only for earlier generations of files it found live, after saying which of its
 own it gave up. Rows that are prepared are read from the pinned generation or not at all: nobody waits for those.
@@ -50,7 +50,6 @@ from datetime import timedelta
 
 from ingestd.batch.content import Fate, SetAside
 from ingestd.batch.journal import Journal
-from ingestd.batch.landing import lands_apart
 from ingestd.batch.record import Phase, Record
 from ingestd.batch.sources import Looked
 from ingestd.batch.trails import Reading, Trail, Trails, Version, versions_trail
@@ -149,7 +148,7 @@ def decided(batch: Record, place: int) -> bool:
     progress = batch.progress
     if batch.phase is not Phase.ACCEPTED or progress.preparing or place in progress.aside:
         return True
-    return not lands_apart(batch) and progress.job_of(place) is not None
+    return not batch.lands_apart and progress.job_of(place) is not None
 
 
 def _verdict(record: Record, file: FileVersion, info: ObjectInfo, trail: Trail) -> SetAside | None:

@@ -23,6 +23,7 @@ from ingestd.batch.pinned import HOME, UNMATCHED
 from ingestd.model.jobs import JobRef, Mode, job_id
 from ingestd.model.objects import ABSENT, FileVersion, Generation, ObjectRef, generation_time
 from ingestd.model.stored import document as read_document
+from ingestd.rules.schema import Transient
 from ingestd.rules.secrets import is_sealed
 
 SCHEMA_VERSION = 5
@@ -95,8 +96,35 @@ _NEXT: dict[Phase, frozenset[Phase]] = {
 }
 
 
+class Stage(StrEnum):
+    """How far an accepted batch has come. It follows from the record, so records of every version tell it."""
+
+    LOOK = "look"  # it is not decided yet which jobs load its files
+    PREPARE = "prepare"  # an attempt at preparing its rows may have begun; none counts yet
+    LAND = "land"  # which jobs load its rows is decided, and not all of them are proven
+    PUBLISH = "publish"  # its rows are in a table of its own, all of them, and go from there to their targets
+    PROVE = "prove"  # every file's rows are where they belong, or the file is set aside: the end is to be told
+    ACT = "act"  # it is known how the load ended: what is left are actions, or nothing
+
+    def may_become(self, stage: "Stage") -> bool:
+        return stage is self or stage in _NEXT_STAGE[self]
+
+
+_NEXT_STAGE: dict[Stage, frozenset[Stage]] = {
+    Stage.LOOK: frozenset({Stage.PREPARE, Stage.LAND, Stage.PROVE, Stage.ACT}),
+    Stage.PREPARE: frozenset({Stage.LAND, Stage.PUBLISH, Stage.PROVE, Stage.ACT}),
+    # Back: what the jobs were to read is gone, or BigQuery takes no such job.
+    Stage.LAND: frozenset({Stage.PUBLISH, Stage.PROVE, Stage.LOOK, Stage.PREPARE, Stage.ACT}),
+    # Back: what was landed is gone, or is not the batch's. PROVE: a part of it must not be published.
+    Stage.PUBLISH: frozenset({Stage.PROVE, Stage.LOOK, Stage.PREPARE, Stage.ACT}),
+    # LAND: a job turned up that somebody else had submitted. LOOK: a directory that has other files by now.
+    Stage.PROVE: frozenset({Stage.LAND, Stage.LOOK, Stage.ACT}),
+    Stage.ACT: frozenset(),
+}
+
+
 class IllegalTransition(RuntimeError):  # noqa: N818 - a programming error, named for what it is
-    def __init__(self, before: Phase, after: Phase) -> None:
+    def __init__(self, before: Phase | Stage, after: Phase | Stage) -> None:
         super().__init__(f"a batch cannot go from {before} to {after}")
 
 
@@ -178,6 +206,35 @@ class Record:
     def unresolved(self) -> bool:
         """Whether it is not known yet which table it is for."""
         return self.success is not None and not self.success.resolved
+
+    @property
+    def transient(self) -> Transient | None:
+        """The rule's transient block, whichever way it was written."""
+        if self.kind is not Kind.LOAD:
+            return None
+        dest = self.rule.get("Dest") or {}
+        if block := dest.get("Transient"):
+            return Transient.model_validate(block)
+        dataset = dest.get("TransientDataset")
+        return Transient(dataset=dataset) if dataset else None
+
+    @property
+    def lands_apart(self) -> bool:
+        """Whether rows arrive in a table of the batch's own, and are published from there."""
+        return self.staged or self.transient is not None
+
+    @property
+    def stage(self) -> Stage:
+        progress = self.progress
+        if self.phase is not Phase.ACCEPTED:
+            return Stage.ACT
+        if progress.chunks or (progress.pinned and not all(pour.done for pour in progress.pinned.pours)):
+            return Stage.LAND
+        if not self.unresolved and all(index in progress.aside for index in range(len(self.files))):
+            return Stage.PROVE
+        if progress.begun:
+            return Stage.PUBLISH if self.lands_apart else Stage.PROVE
+        return Stage.PREPARE if progress.preparing else Stage.LOOK
 
     @property
     def day(self) -> str:
@@ -301,6 +358,7 @@ class Record:
             "Attempt": self.attempt,
             "Progress": self.progress.to_json(),
             "Staged": self.staged,
+            **({"Stage": self.stage} if self.phase is Phase.ACCEPTED else {}),  # for people: it follows from the rest
             **({"Engine": self.engine, "Settled": True} if self.settled else {}),
             "Steps": {str(step): {"outcome": o.outcome, "response": o.response} for step, o in self.steps.items()},
             **({"Replays": self.replays} if self.replays else {}),

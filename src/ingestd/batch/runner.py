@@ -32,14 +32,20 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from ingestd.batch.by_rule import Times, measure
 from ingestd.batch.content import Fate
-from ingestd.batch.driving import abandoned, job_document, submitted_jobs
+from ingestd.batch.decide import Command, decide
+from ingestd.batch.drive import Drive, job_document
 from ingestd.batch.journal import Held, LeaseLost
-from ingestd.batch.landing import Landing, lands_apart
-from ingestd.batch.loaders import Loader, is_prepared, loader_for
+from ingestd.batch.landing import Landing
+from ingestd.batch.outcome import abandoned
 from ingestd.batch.parts import Parts
-from ingestd.batch.prepared import batch_folder
 from ingestd.batch.record import Kind, Phase, Record
 from ingestd.batch.sources import MANY_FILES
+from ingestd.batch.stages import act, directory, pour, prove, publish, query, ready
+from ingestd.batch.stages.act import told
+from ingestd.batch.stages.land import Land
+from ingestd.batch.stages.look import Look, adopt
+from ingestd.batch.stages.prepare import Prepare, batch_folder
+from ingestd.batch.steps import Way, submitted_jobs, way_of
 from ingestd.model.aside import aside
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient, UnreadableObject, leading
 from ingestd.model.fair import FairSlots
@@ -83,6 +89,24 @@ class BatchRunner:
         self.endings: list[Callable[[Record], Awaitable[None]]] = []  # told when a batch has ended
         self.watchers: list[Callable[[Record], None]] = []  # told when this process lets go of a batch, ended or not
         self._held: dict[str, Held] = {}
+        look = Look(parts)
+        self._stages: dict[Command, Callable[[Drive], Awaitable[bool]]] = {
+            Command.REOPEN: act.reopen,
+            Command.PIN: directory.pin,
+            Command.READY: ready.ready,
+            Command.ADOPT: adopt,
+            Command.LOOK: look,
+            Command.PREPARE: Prepare(look),
+            Command.LAND: Land(look),
+            Command.POUR: pour.pour_all,
+            Command.QUERY: query.query,
+            Command.HEAR: prove.hear,
+            Command.CHECK: prove.check,
+            Command.PUBLISH: publish.publish,
+            Command.CONCLUDE: prove.conclude,
+            Command.SUCCEED: act.succeed,
+            Command.FAIL: act.fail,
+        }
 
     @property
     def active(self) -> list[Record]:
@@ -133,7 +157,8 @@ class BatchRunner:
         await self._drive(held, slots.slot(_table(held.record)), fresh=fresh)
 
     def _slots_for(self, record: Record) -> FairSlots:
-        return self._prepared_slots if is_prepared(self._parts, record) else self._slots
+        prepared = record.kind is Kind.LOAD and way_of(record, self._parts.settings.engine) is Way.PREPARED
+        return self._prepared_slots if prepared else self._slots
 
     async def _drive(self, held: Held, slot: AbstractAsyncContextManager[object], *, fresh: bool = False) -> None:
         event_id = held.record.event_id
@@ -203,66 +228,61 @@ class BatchRunner:
             log.info("batch.lease_lost", event_id=held.record.event_id)
 
     async def _advance(self, held: Held, *, fresh: bool) -> None:
-        acting, loading = self._parts.acting, loader_for(self._parts, held)
-        job: JobState | None = None
+        drive = Drive(self._parts, held, fresh=fresh)
         try:
-            if held.record.phase is Phase.ACCEPTED and held.record.kind is Kind.ROUTE:
-                held.record = _opened_again(held.record, await loading.job())
-            if held.record.phase is Phase.ACCEPTED:
-                with tracing.span("load"):
-                    if not await loading.run(fresh=fresh):
-                        return
-                self._count_loaded(held.record)
-            job = await loading.job()
-            last_try = self._parts.given_up(held.record)
-            if held.record.phase is Phase.LOADED:
-                await acting.quarantine(held)
-                with tracing.span("actions", when="OnSuccess"):
-                    await acting.on_success(held, job, last_try=last_try)
-                error = _unloaded(held.record)
-                held.record = held.record.enter(Phase.FAILING if error else Phase.DONE, error=error)
-            if held.record.phase is Phase.FAILING:
-                with tracing.span("actions", when="OnFailure"):
-                    await acting.on_failure(held, job, _cause(held.record), last_try=last_try)
-                await acting.quarantine(held)
-                last = Phase.FAILED if held.record.kind is Kind.LOAD else Phase.DONE
-                held.record = held.record.enter(last, error=_cause(held.record))
+            if not await self._carry_out(drive):
+                return
         except BadInput as error:
             if held.record.phase is Phase.ACCEPTED:
-                await self._give_up(held, loading, error)
+                await self._give_up(drive, error)
                 return
             # An action refuses for good: the load stands, its sources are kept, and a person has to look.
-            held.record = held.record.enter(Phase.FAILED, error=_told(held.record, error))
+            held.record = held.record.enter(Phase.FAILED, error=told(held.record, error))
         except IngestError as error:
-            await self._block(held, loading, error)
+            await self._block(drive, error)
             return
         except LeaseLost:
             raise
         except Exception as error:
             # A bug, most likely: whoever looks at the batch shall see it, and the batch waits as for anything else.
             log.exception("batch.broke", event_id=held.record.event_id)
-            await self._block(held, loading, Fatal(f"{type(error).__name__}: {error}"))
+            await self._block(drive, Fatal(f"{type(error).__name__}: {error}"))
             return
-        await self._end(held, job)
+        await self._end(held, drive.job)
+
+    async def _carry_out(self, drive: Drive) -> bool:
+        """Command by command, until the batch's end; False when its jobs run on without us."""
+        if not drive.is_loaded() and drive.record.kind is Kind.LOAD:
+            with tracing.span("load"):
+                while not drive.is_loaded():
+                    if not await self._stages[decide(drive.record, await drive.observe())](drive):
+                        return False
+            self._count_loaded(drive.record)
+        while (command := decide(drive.record, await drive.observe())) is not Command.END:
+            await self._stages[command](drive)
+        await drive.follow()
+        return True
 
     def _count_loaded(self, record: Record) -> None:
         ROWS.inc(record.progress.claimed)
         BYTES.inc(record.progress.size)
 
-    async def _block(self, held: Held, loading: Loader, error: IngestError) -> None:
+    async def _block(self, drive: Drive, error: IngestError) -> None:
         """Keep the batch and try again later; after `give_up_after` its failure becomes final."""
+        held = drive.held
         if not self._parts.given_up(held.record):
             await self._wait(held, error)
         elif held.record.phase is Phase.ACCEPTED:
-            await self._give_up(held, loading, error)
+            await self._give_up(drive, error)
         else:
-            held.record = held.record.enter(Phase.FAILED, error=_told(held.record, error))
+            held.record = held.record.enter(Phase.FAILED, error=told(held.record, error))
             await self._end(held, None)
 
-    async def _give_up(self, held: Held, loading: Loader, error: IngestError) -> None:
+    async def _give_up(self, drive: Drive, error: IngestError) -> None:
         """The batch fails for good, unless a job of it may bring rows after all: then it is heard first."""
+        held = drive.held
         try:
-            job = await loading.unaccounted()
+            job = await drive.unaccounted()
         except IngestError as problem:
             await self._wait(held, problem)
             return
@@ -285,7 +305,7 @@ class BatchRunner:
         record = held.record
         pause = parts.pause(error, record.waits + 1)
         retry_at = parts.clock.now() + pause
-        held.record = replace(record, error=_told(record, error), waits=record.waits + 1, retry_at=retry_at)
+        held.record = replace(record, error=told(record, error), waits=record.waits + 1, retry_at=retry_at)
         await parts.journal.save(held, claim=False)
         BLOCKED.labels(type(error).__name__).inc()
         tell = log.info if isinstance(error, Throttled) else log.error  # waiting one's turn is no trouble
@@ -299,7 +319,7 @@ class BatchRunner:
         if record.kind is Kind.LOAD and record.asynchronous and job is not None and record.window is None:
             note = parts.journal.beside(record, "dispatch-job.json", job.ref.job_id)
             await parts.journal.note(note, job_document(job))
-        if record.load and lands_apart(record):
+        if record.load and record.lands_apart:
             await Landing(parts).drop(record)
         if record.progress.preparing and parts.preparer is not None:
             await parts.preparer.discard(batch_folder(parts.settings.staging, record))
@@ -384,13 +404,6 @@ def _table(record: Record) -> str:
     return record.dest.partition("$")[0]
 
 
-def _opened_again(route: Record, job: JobState | None) -> Record:
-    """A route that is replayed: its job has ended long ago, well or badly."""
-    if job is None:
-        raise BadInput(f"job {route.trigger_job} is not known any more")
-    return route.enter(Phase.FAILING if job.failed else Phase.LOADED, error=job.error.message if job.error else "")
-
-
 def _begin_trace(record: Record) -> None:
     """What led to the batch, as its first span: a notification, or the time in which a window collected its files."""
     if not tracing.on():
@@ -413,26 +426,6 @@ def _traced(record: Record) -> AbstractContextManager[object]:
         return nullcontext()
     parent = record.trace or tracing.context_of(record.event_id)
     return tracing.span("batch", parent=parent, event_id=record.event_id, dest=record.dest, rule=record.rule_name)
-
-
-_THEN = "; then OnFailure did not finish: "
-
-
-def _cause(record: Record) -> str:
-    """Why the batch failed, without what its `OnFailure` met afterwards."""
-    return record.error.partition(_THEN)[0] if record.phase is Phase.FAILING else record.error
-
-
-def _told(record: Record, error: Exception) -> str:
-    """What to say of an error: where the batch has failed already, it stands behind the reason for that."""
-    cause = _cause(record) if record.phase is Phase.FAILING else ""
-    return f"{cause}{_THEN}{error}" if cause else str(error)
-
-
-def _unloaded(record: Record) -> str:
-    """Why a part of the batch failed although the rest loaded; empty when it did not."""
-    failed = record.progress.with_fate(Fate.FAILED)
-    return f"{len(failed)} of {len(record.files)} files: {record.progress.aside[failed[0]].why}" if failed else ""
 
 
 def fates_of(record: Record) -> TallyOf[str]:

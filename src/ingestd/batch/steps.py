@@ -9,6 +9,7 @@ from ingestd.batch.pinned import HOME, UNMATCHED
 from ingestd.batch.record import Record
 from ingestd.batch.rule import rule_of
 from ingestd.model.errors import BadInput
+from ingestd.model.jobs import JobRef
 from ingestd.model.preparation import BadData, Drift, Unmatched
 from ingestd.model.tables import TableName
 from ingestd.rules.destination import DestinationError, expand_destination
@@ -37,6 +38,7 @@ class Way(StrEnum):
     DIRECT = "direct"  # its files are loaded as they are
     PREPARED = "prepared"  # a preparer reads them first, and its files are loaded
     STATEMENTS = "statements"  # its files are loaded into a table of the batch's own, and SQL does the rest
+    QUERY = "query"  # a directory's own query reads its files, and says where rows go
 
 
 def shapes(spec: RuleSpec) -> bool:
@@ -51,7 +53,11 @@ def engine_matters(spec: RuleSpec, load: dict[str, Any]) -> bool:
 
 
 def way_of(record: Record, default: str) -> Way:
-    """The batch's way: by its pinned engine, the rule's, or the default."""
+    """The batch's way: by its pinned engine, the rule's, or the default; a directory says it itself."""
+    if record.success is not None:
+        if record.success.spark:
+            return Way.PREPARED
+        return Way.QUERY if record.success.sql else Way.DIRECT
     spec = rule_of(record)
     return _way(spec, record.load, engine_of(record, default))
 
@@ -114,3 +120,23 @@ def steps_of(record: Record) -> tuple[Step, ...]:
     if split is not None and split.unmatched is Unmatched.KEEP:
         return (*apart, home)
     return (Step(UNMATCHED, home.target), *apart)
+
+
+def next_step(record: Record) -> Step | None:
+    """The first step that is not taken yet."""
+    return next((step for step in steps_of(record) if not record.progress.has(step.branch)), None)
+
+
+def targets_of(record: Record) -> tuple[int, ...]:
+    """What the batch may publish to, and what it counts."""
+    split = rule_of(record).dest.schema_options.split
+    return (HOME, UNMATCHED, *range(len(split.mapping))) if split else (HOME,)
+
+
+def submitted_jobs(record: Record) -> list[JobRef]:
+    """Every job that the batch may have submitted on its way."""
+    jobs = [record.load_job(number) for number in range(1, record.attempt + 1)]
+    if record.load and record.lands_apart:
+        attempts = range(1, record.progress.publishing + 1)
+        jobs += [record.publish_job(branch, attempt) for branch in targets_of(record) for attempt in attempts]
+    return jobs

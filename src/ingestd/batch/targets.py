@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import structlog
 
-from ingestd.batch.landing import APPEND, destination, landing_table, transient_of, truncates
+from ingestd.batch.landing import APPEND, destination, landing_table, truncates
 from ingestd.batch.loading import shape
 from ingestd.batch.parts import Parts
 from ingestd.batch.record import Record
@@ -44,7 +44,7 @@ class Targets:
     async def statement(self, record: Record, step: Step) -> Statement:
         """The step's job, after what has to be true of its target is."""
         spec = rule_of(record)
-        if transient_of(record) is None and not shapes(spec):
+        if record.transient is None and not shapes(spec):
             return await self._copy(record, step)
         plan = await self._publication(record, step)
         found = unmatched_statement(plan) if step.counts else None

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ingestd.batch.landing import landing_table, transient_of
+from ingestd.batch.landing import landing_table
 from ingestd.batch.record import Kind, Record
 from ingestd.model.objects import FileVersion, ObjectRef
 from ingestd.settings import Settings
@@ -18,7 +18,7 @@ def batch_variables(record: Record, files: Sequence[FileVersion], settings: Sett
     values: dict[str, Any] = {
         "EventID": record.event_id,
         "DestTable": record.dest,
-        "TempTable": landing_table(record).dotted if transient_of(record) else "",
+        "TempTable": landing_table(record).dotted if record.transient else "",
         "URLs": ",".join(urls),
         "LoadURIs": urls,
         "SourceURI": first.ref.url if first else "",

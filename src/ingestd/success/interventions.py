@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import structlog
 
-from ingestd.batch.directory import committing
 from ingestd.batch.journal import Held, Journal, LeaseLost
 from ingestd.batch.record import Phase, Record
+from ingestd.batch.stages.directory import committing
 from ingestd.model.clock import Clock
 from ingestd.model.errors import PreconditionFailed
 from ingestd.model.objects import Generation

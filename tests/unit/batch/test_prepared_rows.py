@@ -1,14 +1,14 @@
 """Prepared rows are counted again when they have been loaded: nothing is deleted before both numbers agree."""
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from tests.unit.ledger.records import record
 
 from ingestd.batch.pinned import Pinned, Pour
-from ingestd.batch.prepared import PreparedLoading
+from ingestd.batch.record import Record
+from ingestd.batch.stages.pour import pinned_of, poured
 from ingestd.model.errors import Fatal
 from ingestd.model.jobs import JobKind, JobRef, JobState
 from ingestd.model.preparation import Output, Prepared
@@ -16,14 +16,11 @@ from ingestd.model.preparation import Output, Prepared
 URIS = ("gs://ops/staging/1.parquet", "gs://ops/staging/2.parquet")
 
 
-def loading(rows: int) -> PreparedLoading:
+def loading(rows: int) -> Record:
     prepared = Prepared(1, "PARQUET", (), (Output(-1, URIS, rows, 100),), rows_read=rows)
     pinned = Pinned(prepared, (Pour(0, 0, 1, 1), Pour(0, 1, 2, 2)))
     one = record()
-    held = SimpleNamespace(record=replace(one, staged=True, progress=replace(one.progress, pinned=pinned)))
-    made = PreparedLoading.__new__(PreparedLoading)
-    made._held = cast("Any", held)
-    return made
+    return replace(one, staged=True, progress=replace(one.progress, pinned=pinned))
 
 
 def job(rows: int, *uris: str) -> JobState:
@@ -31,18 +28,15 @@ def job(rows: int, *uris: str) -> JobState:
     return JobState(JobRef("p", "US", "j"), JobKind.LOAD, "DONE", {"sourceUris": list(uris)}, statistics=statistics)
 
 
-def pour(made: PreparedLoading, number: int, rows: int) -> None:
-    made._poured(made._pinned.pours[number], job(rows, URIS[number]))
+def pour(made: Record, number: int, rows: int) -> Record:
+    return poured(made, pinned_of(made).pours[number], job(rows, URIS[number]))
 
 
 def test_every_prepared_row_has_to_be_loaded() -> None:
-    made = loading(10)
-    pour(made, 0, 6)
-    pour(made, 1, 4)
-    assert made._pinned.landed(-1) == 10
+    made = pour(pour(loading(10), 0, 6), 1, 4)
+    assert pinned_of(made).landed(-1) == 10
     for second in (3, 5, 0):
-        short = loading(10)
-        pour(short, 0, 6)
+        short = pour(loading(10), 0, 6)
         with pytest.raises(Fatal, match=f"{6 + second} rows were loaded, but 10 were prepared"):
             pour(short, 1, second)
 
@@ -50,4 +44,4 @@ def test_every_prepared_row_has_to_be_loaded() -> None:
 def test_a_job_over_other_files_than_this_attempts_proves_nothing() -> None:
     made = loading(10)
     with pytest.raises(Fatal, match="other files"):
-        made._poured(made._pinned.pours[0], job(6, URIS[1]))
+        poured(made, pinned_of(made).pours[0], job(6, URIS[1]))

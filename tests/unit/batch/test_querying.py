@@ -2,7 +2,7 @@
 
 import pytest
 
-from ingestd.batch.querying import Statement, committed
+from ingestd.batch.stages.query import Statement, committed
 
 SCRIPT = "INSERT a;\nBEGIN TRANSACTION;\nINSERT b;\nCOMMIT TRANSACTION;\nINSERT c;"
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from ingestd.batch.transforming import SparkTransforming
+from ingestd.batch.stages.prepare import _made
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import FileVersion, Generation, ObjectRef
 from ingestd.model.preparation import BadFile, Prepared, PrepareRequest
@@ -15,10 +15,10 @@ async def test_a_file_that_is_gone_is_named_and_not_said_to_be_there() -> None:
     async def query(sql: str, request: PrepareRequest) -> Prepared:
         return Prepared(1, "PARQUET", (), (), (BadFile(0, "gone", missing=True),))
 
-    way = SparkTransforming.__new__(SparkTransforming)
-    way._parts = cast("Any", SimpleNamespace(statements=SimpleNamespace(query=query)))
-    way._held = cast("Any", SimpleNamespace(record=SimpleNamespace(success=SimpleNamespace(sql="SELECT 1"))))
+    parts = SimpleNamespace(statements=SimpleNamespace(query=query))
+    record = SimpleNamespace(success=SimpleNamespace(sql="SELECT 1"))
+    drive = cast("Any", SimpleNamespace(parts=parts, record=record))
     file = FileVersion(ObjectRef("b", "d/t/x.csv"), Generation(1))
     request = PrepareRequest("e", 1, ObjectRef("b", "s"), (file,), {}, ())
     with pytest.raises(BadInput, match=r"are gone or were overwritten, e\.g\. gs://b/d/t/x\.csv"):
-        await way._made(request)
+        await _made(drive, request)

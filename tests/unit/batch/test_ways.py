@@ -8,12 +8,12 @@ from tests.unit.batch.test_record import files, record
 
 from ingestd.batch.acting import rows_of
 from ingestd.batch.content import Fate, Load, Progress, SetAside
-from ingestd.batch.driving import abandoned, submitted_jobs
-from ingestd.batch.landing import landing_table, lands_apart
+from ingestd.batch.landing import landing_table
+from ingestd.batch.outcome import abandoned
 from ingestd.batch.pinned import HOME, UNMATCHED, Pinned, Pour, Published
 from ingestd.batch.record import Phase, Record
-from ingestd.batch.settling import choose, recount, settle
-from ingestd.batch.steps import Way, branch_tables, steps_of, way_of
+from ingestd.batch.stages.ready import choose, recount, settle
+from ingestd.batch.steps import Way, branch_tables, steps_of, submitted_jobs, way_of
 from ingestd.model.errors import BadInput
 from ingestd.model.jobs import JobKind
 from ingestd.model.preparation import BadFile, Output, Prepared
@@ -87,9 +87,9 @@ def test_the_engine_that_was_chosen_by_default_stays_when_the_default_changes() 
 
 def test_statements_read_from_a_table_of_the_batchs_own_and_keep_doing_so_when_replayed() -> None:
     settled = settle(ruled(UNIQUE), "bigquery", slots())
-    assert lands_apart(settled)
+    assert settled.lands_apart
     failed = replace(settled, phase=Phase.FAILED, progress=Progress(aside={0: SetAside(Fate.FAILED, "x")}))
-    assert lands_apart(settle(failed.reopened(failed.created), "spark", slots()))
+    assert settle(failed.reopened(failed.created), "spark", slots()).lands_apart
 
 
 def test_a_transient_table_lies_in_the_project_and_dataset_that_the_rule_names() -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from ingestd.batch.attempts import _as_submitted
 from ingestd.batch.content import Chunk
+from ingestd.batch.stages.land import _as_submitted
 from ingestd.model.errors import Fatal
 from ingestd.model.jobs import JobKind, JobRef, JobState
 from ingestd.model.objects import FileVersion, Generation, ObjectRef

@@ -2,18 +2,51 @@
 
 Most batches have no choice. Where the rule leaves one (a balancer, or no `Engine` where it matters), the choice is in
 the saved record before the first job is submitted: job ids live in a project, and two engines would load twice.
+
+| dies after       | what is there               | who goes on, and how                                              |
+|------------------|-----------------------------|-------------------------------------------------------------------|
+| a table was made | record, the table           | finds the table                                                   |
+| chosen           | record without the choice   | chooses again: no job was submitted yet                           |
 """
 
 import random
 from dataclasses import replace
 
-from ingestd.batch.landing import transient_of
+from ingestd.batch.drive import Drive
+from ingestd.batch.landing import destination
+from ingestd.batch.loading import missing_dataset
 from ingestd.batch.record import Kind, Record
 from ingestd.batch.rule import rule_of
 from ingestd.batch.steps import Way, engine_matters, engine_of, way_of
+from ingestd.model.errors import NotFound
 from ingestd.model.jobs import JobKind
 from ingestd.rules.schema import Balancer, BalancerStrategy
 from ingestd.warehouse.slots import JobSlots
+
+
+async def ready(drive: Drive) -> bool:
+    """Know where jobs run, in which project, and who prepares rows; what was chosen stays chosen."""
+    parts, slots = drive.parts, drive.parts.jobs.slots
+    if drive.way is Way.QUERY:
+        await _locate(drive)
+    else:
+        if not drive.record.load or not drive.record.location:
+            drive.become(await parts.preparation.prepare(drive.record))
+        await recount(drive.record, slots)
+        drive.become(settle(drive.record, parts.settings.engine, slots))
+    drive.ready = True
+    return True
+
+
+async def _locate(drive: Drive) -> None:
+    """Know where the job runs; the table itself may be the query's to make."""
+    if drive.record.location:
+        return
+    table = destination(drive.record)
+    location = await drive.parts.warehouse.dataset_location(table.project or "", table.dataset)
+    if location is None:
+        raise NotFound(missing_dataset(drive.record, table))
+    drive.change(location=location)
 
 
 def settle(record: Record, engine: str, slots: JobSlots) -> Record:
@@ -22,13 +55,13 @@ def settle(record: Record, engine: str, slots: JobSlots) -> Record:
         return record
     if not record.settled:
         record = _chosen(record, engine, slots)
-    if way_of(record, engine) is Way.STATEMENTS and transient_of(record) is None:
+    if way_of(record, engine) is Way.STATEMENTS and record.transient is None:
         return replace(record, staged=True)  # statements need a table to read from
     return record
 
 
 def _chosen(record: Record, engine: str, slots: JobSlots) -> Record:
-    spec, transient = rule_of(record), transient_of(record)
+    spec, transient = rule_of(record), record.transient
     chosen = False
     if transient is not None:
         balancer = transient.balancer
@@ -44,7 +77,7 @@ def _chosen(record: Record, engine: str, slots: JobSlots) -> Record:
 
 async def recount(record: Record, slots: JobSlots) -> None:
     """Before a balancer chooses: look whether projects that seem full still are. Jobs may have ended without us."""
-    transient = transient_of(record)
+    transient = record.transient
     balancer = transient.balancer if transient else None
     if record.settled or balancer is None or not balancer.max_load_jobs:
         return

@@ -1,0 +1,123 @@
+"""The directory of a success file: one batch, all of it or nothing.
+
+Other than a rule's files, these do not stand for themselves: the producer said that they belong together. So no file is
+set aside and none is searched for; a load that is refused fails the batch, nothing of it is committed (several jobs
+land in a table of the batch's own first), and everything is kept for another try.
+
+| dies after            | what is there                   | who goes on, and how                                       |
+|-----------------------|---------------------------------|------------------------------------------------------------|
+| record, not resolved  | record of the success file      | sweep: looks at `_config/` and the directory, pins both    |
+| resolved, no job      | record with files               | sweep: looks again, since nothing was loaded; pins, loads  |
+| job inserted          | the same, job                   | the job is found by its id: its files are the batch's      |
+| landed, not published | the same, landed rows           | as for every batch                                         |
+"""
+
+from dataclasses import replace
+from typing import NoReturn
+
+import structlog
+
+from ingestd.batch.content import Chunk, SetAside
+from ingestd.batch.drive import Drive
+from ingestd.batch.landing import destination
+from ingestd.batch.record import Phase, Record
+from ingestd.model.errors import BadInput, Fatal
+from ingestd.model.jobs import JobState
+from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
+from ingestd.ports import Warehouse
+from ingestd.warehouse.blame import blames
+
+log = structlog.get_logger(__name__)
+
+
+async def pin(drive: Drive) -> bool:
+    """Know what to load. Where there is nothing (any more), or it cannot be told, the record's phase says so."""
+    drive.pinned = True
+    try:
+        await _resolve(drive)
+    except BadInput as error:
+        drive.become(drive.record.enter(Phase.FAILING, error=str(error)))
+    return True
+
+
+async def _resolve(drive: Drive) -> None:
+    record, parts = drive.record, drive.parts
+    assert record.success is not None
+    if record.progress.begun or (record.success.resolved and (drive.fresh or await _submitted(drive))):
+        return
+    if parts.directories is None:
+        raise Fatal("this daemon has no conventions for success files")
+    found = await parts.directories.resolve(record)
+    if found.phase.final:
+        drive.become(found)
+    elif (found.files, found.load, found.success) != (record.files, record.load, record.success):
+        drive.become(await parts.journal.with_files(replace(found, files_url="", location="")))
+        await drive.save()
+        drive.stored()
+
+
+async def _submitted(drive: Drive) -> bool:
+    """Whether a job of the batch as it is pinned exists: then the directory may change, and the batch may not."""
+    record, warehouse = drive.record, drive.parts.warehouse
+    location = await _location(record, warehouse)
+    if not location:
+        return False
+    first = replace(record, location=location).load_job(record.progress.jobs + 1)
+    return await warehouse.get_job(first) is not None
+
+
+async def _location(record: Record, warehouse: Warehouse) -> str | None:
+    table = destination(record)
+    return record.location or await warehouse.dataset_location(table.project or "", table.dataset)
+
+
+async def pin_anew(drive: Drive, why: str) -> NoReturn:
+    """A file went away between the look and the load. Nothing is committed, so the directory is pinned anew."""
+    if drive.record.lands_apart:
+        await drive.landing.drop(drive.record)
+    drive.begin_again(why, "the directory is looked at again", staged=False)
+
+
+def as_read(drive: Drive, chunk: Chunk, job: JobState) -> Chunk:
+    """The chunk with what its job has read: that is what the batch consists of.
+
+    A replica that was paused may have pinned the directory before us, and its one job was the first.
+    """
+    sources, record = job.configuration.get("sourceUris"), drive.record
+    own = [record.files[index].ref.url for index in chunk.files]
+    if sources is None or sorted(sources) == sorted(own) or len(own) != len(record.files):
+        return chunk
+    known = {file.ref.url: file for file in record.files}
+    files = tuple(known.get(url) or FileVersion(ObjectRef.parse(url), ABSENT) for url in sources)
+    log.warning("batch.read_as_pinned_before", event_id=record.event_id, job=job.ref.job_id, files=len(files))
+    drive.change(files=files, files_url="")
+    return replace(chunk, files=tuple(range(len(files))))
+
+
+def with_fault(record: Record, chunk: Chunk, job: JobState, why: SetAside) -> SetAside:
+    """Say which file BigQuery found fault with: whoever mends the directory wants to know."""
+    named = blames(job, [record.files[index].ref.url for index in chunk.files])
+    said = "".join(f"; {url}: {blame.message}" for url, blame in list(named.items())[:3])
+    return replace(why, why=f"{why.why}{said}")
+
+
+async def committing(record: Record, warehouse: Warehouse) -> JobState | None:
+    """A job that has committed rows of the batch, or still may: it cannot be said any more that they are not there."""
+    if not record.load:
+        return None
+    table = destination(record)
+    location = await _location(record, warehouse)
+    if not location:
+        return None
+    located, progress = replace(record, location=location), record.progress
+    refs = [located.load_job(number) for number in range(1, progress.jobs + 2)]
+    if record.lands_apart:
+        refs += [located.publish_job(attempt=attempt) for attempt in range(1, progress.publishing + 1)]
+    for ref in refs:
+        job = await warehouse.get_job(ref)
+        if job is None or job.failed:
+            continue
+        target = job.configuration.get("destinationTable") or table.rest
+        if not job.done or target["tableId"] == table.rest["tableId"]:  # others are the batch's own, and are dropped
+            return job
+    return None

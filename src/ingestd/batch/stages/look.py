@@ -1,0 +1,104 @@
+"""Looking at a batch's files, and deciding which jobs load them.
+
+| dies after              | what is there            | who goes on, and how                                          |
+|-------------------------|--------------------------|---------------------------------------------------------------|
+| entered in the register | record, entries          | enters the same files again: they are this batch's            |
+| notes on names          | the same, notes          | the same: notes are facts, and stay as they are               |
+| said what it gave up    | record with files aside  | looks at the others, and decides                              |
+| decided, nothing saved  | record                   | decides again; a job that exists is the one job for all files |
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ingestd.batch import recovery
+from ingestd.batch.content import Fate, SetAside
+from ingestd.batch.drive import Drive
+from ingestd.batch.landing import destination
+from ingestd.batch.loading import source_format
+from ingestd.batch.overwrites import Overwrites
+from ingestd.batch.parts import Parts
+from ingestd.batch.record import Record
+from ingestd.batch.register import batch_name
+from ingestd.batch.sources import MANY_FILES, Looked, look
+from ingestd.model.aside import aside
+from ingestd.model.errors import BadInput
+
+
+async def adopt(drive: Drive) -> bool:
+    """One job for all of the files. One that exists although nothing was saved is just that."""
+    count = len(drive.record.files)
+    everything = recovery.JobLimits(files=count + 1, size=2**62)
+    drive.change(progress=recovery.begin(drive.progress, [0] * count, everything))
+    return True
+
+
+class Look:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._overwrites = Overwrites(parts.underway, parts.trails, parts.journal, parts.clock)
+
+    async def __call__(self, drive: Drive) -> bool:
+        await self.enter(drive)
+        await self.at(drive, left(drive.record), drive.set_aside)
+        record, limits = drive.record, self._parts.settings.jobs
+        most = recovery.JobLimits(limits.max_files, limits.max_bytes)
+        progress = recovery.begin(record.progress, [file.size for file in record.files], most)
+        drive.looked = {chunk.job: self._parts.clock.monotonic() for chunk in progress.chunks}
+        drive.change(progress=progress, staged=record.staged or len(progress.chunks) > 1)
+        return True
+
+    async def enter(self, drive: Drive) -> None:
+        """Enter the files into the register; those that another batch has are its to load.
+
+        Before the first look at them, and so before any job: see `register`. A success file's directory is loaded as
+        often as its producer says so.
+        """
+        record, parts = drive.record, self._parts
+        one_format(record)
+        if record.success is not None:
+            return
+        indexes = left(record)
+        files = [record.files[index] for index in indexes]
+        name = batch_name(parts.journal.place(record), record.born)
+        others = await parts.register.enter(destination(record), name, files)
+        known = {index: others[file.key] for index, file in zip(indexes, files, strict=True) if file.key in others}
+        drive.set_aside({i: SetAside(Fate.IGNORED, f"in batch {place} already") for i, place in known.items()})
+
+    async def at(self, drive: Drive, indexes: Sequence[int], drop: Callable[[Mapping[int, SetAside]], None]) -> None:
+        """Look at these sources, and ask what earlier loads have read; `drop` takes files out of the record."""
+
+        async def again(some: list[int]) -> Looked:
+            return await self.seen(drive, some)
+
+        looked = await again(list(indexes))
+        files = drive.record.files
+        drive.change(files=await aside(len(files) > MANY_FILES, looked.described, files))
+        drop(looked.aside)
+        # Saved before it waits: others may wait to learn that these are not loaded, while we wait for theirs.
+        drop(await self._overwrites.check(drive.record, looked, drive.pin, again))
+
+    async def seen(self, drive: Drive, indexes: Sequence[int]) -> Looked:
+        """What is there of these sources; generations that are not leave a note on their name where it may matter.
+
+        A directory was looked at when it was pinned. What is overwritten since is loaded as it is.
+        """
+        parts, record = self._parts, drive.record
+        if record.success is not None:
+            return Looked()
+        looked = await look(parts.store, record, indexes, lambda marks: parts.acting.guarded(record, marks))
+        gone = [index for index, one in looked.aside.items() if one.fate in (Fate.SUPERSEDED, Fate.MISSING)]
+        await self._overwrites.note_gone(record, [record.files[index] for index in gone])
+        return looked
+
+
+def left(record: Record) -> list[int]:
+    """The files that are not set aside."""
+    return [index for index in range(len(record.files)) if index not in record.progress.aside]
+
+
+def one_format(record: Record) -> None:
+    """Files of several formats cannot share a job: BigQuery would read them all as the first one's."""
+    dest = record.rule.get("Dest") or {}
+    formats = {source_format(file.ref.name) for file in record.files} - {None}
+    if len(formats) > 1 and not (dest.get("SourceFormat") or dest.get("sourceFormat")):
+        raise BadInput(f"the batch mixes {', '.join(sorted(str(one) for one in formats))}: one format per batch")
