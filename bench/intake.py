@@ -20,6 +20,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncI
 from google.pubsub_v1.types import PubsubMessage
 
 from bench.servers import pubsub_server
+from ingestd.batch.news import News
 from ingestd.gcp.pubsub import PubSubSubscription
 from ingestd.intake.deadletters import DeadLetters
 from ingestd.intake.notifications import ObjectEvent
@@ -122,14 +123,15 @@ async def daemon(subscriber: SubscriberAsyncClient, book: RuleBook) -> float:
     unused: Any = None
     done = asyncio.Event()
 
-    def deliver(event: ObjectEvent, rule: Rule, receipt: Receipt) -> None:
-        nonlocal matched
-        matched += 1
-        receipt.ack()
+    class Counted:
+        def deliver(self, event: ObjectEvent, rule: Rule | None, receipt: Receipt) -> None:
+            nonlocal matched
+            matched += 1
+            receipt.ack()
 
-    dead_letters = DeadLetters(unused, unused, clock, topic="", folder=ObjectRef("bench", "errors"))
+    dead_letters = DeadLetters(unused, unused, clock, News(), topic="", folder=ObjectRef("bench", "errors"))
     router = Router(
-        subscription=DAEMON, route=book.index.route, deliver=deliver, dead_letters=dead_letters, refusals=unused
+        subscription=DAEMON, route=book.index.route, collect=Counted(), dead_letters=dead_letters, refusals=unused
     )
 
     def handle(message: Message, receipt: Receipt) -> Any:

@@ -36,6 +36,7 @@ from ingestd.batch.landing import destination
 from ingestd.batch.loading import new_record
 from ingestd.batch.record import Phase, Record, WindowMark
 from ingestd.batch.register import Register, batch_name
+from ingestd.collect.windows.model import window_of
 from ingestd.gcp.connect import Clients, connect
 from ingestd.intake.notifications import FINALIZE, ObjectEvent
 from ingestd.intake.receipts import Receipt
@@ -50,7 +51,6 @@ from ingestd.rules.destination import expand_destination
 from ingestd.rules.matching import Match
 from ingestd.rules.rule import Rule
 from ingestd.settings import Settings
-from ingestd.windows.model import window_of
 
 YEAR = 500_000  # batches
 TABLES, FILES = 50, 40
@@ -183,7 +183,7 @@ async def ask(year: Year, clients: Clients) -> dict[str, Answer]:
         app.ops = None
         task = asyncio.create_task(app.run())
         apps.append((app, task))
-        while not app._running or app.windows._group is None:
+        while not app.condition.running or app.windows._group is None:
             assert not task.done(), task.result()
             await asyncio.sleep(0.001)
 

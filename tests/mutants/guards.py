@@ -19,10 +19,10 @@ class Guard:
 GUARDS = (
     Guard(
         "a lock is taken over by its generation",
-        "windows/store.py",
+        "collect/windows/store.py",
         "            await self._write_lock(head, generation)\n        except (PreconditionFailed, NotFound):",
         "            await self._write_lock(head, None)\n        except (PreconditionFailed, NotFound):",
-        "unit/windows/test_store.py::test_of_two_that_take_over_the_same_lock_one_gets_it",
+        "unit/collect/windows/test_store.py::test_of_two_that_take_over_the_same_lock_one_gets_it",
     ),
     Guard(
         "an end is written once",
@@ -98,10 +98,10 @@ GUARDS = (
     ),
     Guard(
         "a group waits for its running batches",
-        "windows/groups.py",
+        "collect/windows/groups.py",
         "            due.discard(entry.group)",
         "            pass",
-        "unit/windows/test_store.py::test_a_group_is_not_done_while_a_batch_of_it_runs",
+        "unit/collect/windows/test_store.py::test_a_group_is_not_done_while_a_batch_of_it_runs",
     ),
     Guard(
         "a batch is opened again before its end goes",
@@ -163,17 +163,17 @@ GUARDS = (
     ),
     Guard(
         "a window is closed before its shards are listed",
-        "windows/manager.py",
+        "collect/windows/tender.py",
         "        await self._store.close(name)\n        shards = await self._store.shards(name)",
         "        shards = await self._store.shards(name)\n        await self._store.close(name)",
-        "unit/windows/test_large.py::test_a_window_is_closed_before_its_shards_are_listed",
+        "unit/collect/windows/test_large.py::test_a_window_is_closed_before_its_shards_are_listed",
     ),
     Guard(
         "what an earlier sequence took is not taken again",
-        "windows/manager.py",
+        "collect/windows/tender.py",
         "    return sorted(one.file() for digest, one in arrivals.items() if digest not in known)",
         "    return sorted(one.file() for digest, one in arrivals.items())",
-        "unit/windows/test_large.py::test_files_of_an_earlier_sequence_are_left_out",
+        "unit/collect/windows/test_large.py::test_files_of_an_earlier_sequence_are_left_out",
     ),
     Guard(
         "a failed job is a failure",

@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ingestd.collect.windows.model import Arrival, WindowId, WindowKey, late_due, window_of
+from ingestd.collect.windows.pending import OpenWindow, Pending
+from ingestd.collect.windows.store import WindowHead
 from ingestd.model.objects import FileVersion, Generation, ObjectRef
 from ingestd.rules.rule import Rule
 from ingestd.rules.schema import RuleSpec
-from ingestd.windows.model import Arrival, WindowId, WindowKey, late_due, window_of
-from ingestd.windows.pending import OpenWindow, Pending
-from ingestd.windows.store import WindowHead
 
 moments = st.datetimes(datetime(2015, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 durations = st.integers(1, 100_000)

@@ -29,10 +29,18 @@ from tests.sim.virtual_time import START, VirtualClock, VirtualLoop
 from ingestd.batch.content import Fate, Progress, SetAside
 from ingestd.batch.journal import Held, Journal, LeaseLost
 from ingestd.batch.landing import destination
+from ingestd.batch.news import News
 from ingestd.batch.parts import Parts
 from ingestd.batch.record import Phase
 from ingestd.batch.register import Register, batch_name
 from ingestd.batch.runner import BatchRunner
+from ingestd.collect.windows.groups import Groups
+from ingestd.collect.windows.manager import Windows
+from ingestd.collect.windows.pacing import Pacing
+from ingestd.collect.windows.replicas import Replicas
+from ingestd.collect.windows.store import WindowStore
+from ingestd.collect.windows.sweep import WindowSweep
+from ingestd.collect.windows.tender import WindowLimits
 from ingestd.intake.notifications import FINALIZE, ObjectEvent
 from ingestd.intake.receipts import Receipt
 from ingestd.intake.refusals import Refusals
@@ -41,12 +49,6 @@ from ingestd.model.objects import FileVersion, Generation, ObjectInfo, ObjectRef
 from ingestd.rules.rule import Rule
 from ingestd.rules.schema import RuleSpec
 from ingestd.settings import Settings
-from ingestd.windows.groups import Groups
-from ingestd.windows.manager import WindowLimits, Windows
-from ingestd.windows.pacing import Pacing
-from ingestd.windows.replicas import Replicas
-from ingestd.windows.store import WindowStore
-from ingestd.windows.sweep import WindowSweep
 
 BATCH, JOURNAL = ObjectRef("ops", "batch"), ObjectRef("ops", "journal")
 LEASE = timedelta(seconds=20)
@@ -160,7 +162,8 @@ class Actor:
             settings=given,
             **dict.fromkeys(unused, nothing),
         )
-        self.runner = Quick(parts)
+        news = News()
+        self.runner = Quick(parts, news)
         self.windows = Windows(
             store=WindowStore(store, BATCH),
             journal=journal,
@@ -172,9 +175,9 @@ class Actor:
             replica=self.name,
             limits=WindowLimits(2, timedelta(seconds=3), timedelta(seconds=1), timedelta(seconds=10), LEASE),
             pacing=Steady(store, JOURNAL / "pace", None, clock),
+            news=news,
         )
-        self.runner.endings.append(self.windows.tidy)
-        groups = Groups(WindowStore(store, BATCH), journal, self.runner, clock, patience=LEASE)
+        groups = Groups(WindowStore(store, BATCH), journal, self.runner, clock, news, patience=LEASE)
         replicas = Replicas(store, JOURNAL / "replicas", clock, name=self.name, lease=LEASE)
         self.sweeper = WindowSweep(
             WindowStore(store, BATCH), self.windows, groups, replicas, clock, every=LEASE, lease=LEASE

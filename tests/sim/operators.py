@@ -10,6 +10,8 @@ from functools import partial
 from typing import Any
 
 from ingestd.batch.journal import Journal
+from ingestd.collect.success.interventions import Interventions
+from ingestd.collect.success.queue import OrderedTable, Queues
 from ingestd.ledger.announcing import Publishing
 from ingestd.ledger.backfill import Backfill
 from ingestd.ledger.parts import known_files, wanted
@@ -22,8 +24,6 @@ from ingestd.model.objects import EPOCH, ObjectRef
 from ingestd.rules.bucket import rule_source
 from ingestd.rules.loading import RuleLoader
 from ingestd.settings import LoadState, Settings
-from ingestd.success.interventions import Interventions
-from ingestd.success.queue import OrderedTable, Queues
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ from ingestd.batch.journal import Journal
 from ingestd.batch.pinned import HOME
 from ingestd.batch.record import Record
 from ingestd.batch.stages import land, publish
+from ingestd.collect.windows.manager import Windows
+from ingestd.collect.windows.store import WindowStore
+from ingestd.collect.windows.sweep import WindowSweep
 from ingestd.intake.receipts import Receipt
 from ingestd.localcloud.bindings import CoreStore, CoreWarehouse
-from ingestd.windows.manager import Windows
-from ingestd.windows.store import WindowStore
-from ingestd.windows.sweep import WindowSweep
 
 SEEDS = 300
 

@@ -12,11 +12,11 @@ from tests.sim.world import DATASET, TRIGGER, Fate, World
 
 from ingestd.batch.journal import Journal
 from ingestd.batch.record import Record
+from ingestd.collect.success.interventions import Interventions
+from ingestd.collect.success.queue import OrderedTable, Queues, TableState
 from ingestd.ledger.replay import Selection
 from ingestd.localcloud.bindings import CoreStore, CoreWarehouse
 from ingestd.localcloud.faults import Fault, FaultKind
-from ingestd.success.interventions import Interventions
-from ingestd.success.queue import OrderedTable, Queues, TableState
 
 Simulate = Callable[..., None]
 ORDERED: dict[str, Any] = convention(order_per_table=True)

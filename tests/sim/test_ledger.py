@@ -11,6 +11,8 @@ from tests.sim.test_individual_loads import LOADED, ROWS, prepared
 from tests.sim.world import DATASET, OPS, PROJECT, TRIGGER, Fate, World
 
 from ingestd.batch.journal import Journal
+from ingestd.collect.windows.pacing import Pacing
+from ingestd.collect.windows.store import WindowStore
 from ingestd.intake.refusals import Refusals
 from ingestd.ledger.explain import Explainer, Explanation
 from ingestd.ledger.reading import LoadStateReader
@@ -22,8 +24,6 @@ from ingestd.model.objects import EPOCH, ObjectRef
 from ingestd.model.tables import parse_table
 from ingestd.rules.bucket import rule_source
 from ingestd.rules.loading import RuleLoader
-from ingestd.windows.pacing import Pacing
-from ingestd.windows.store import WindowStore
 
 Simulate = Callable[..., None]
 FILE = "data/case002/dummy1.json"

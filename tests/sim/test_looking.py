@@ -11,9 +11,9 @@ from tests.sim.test_ledger import replay
 from tests.sim.test_success import batch, convention, idle, rows
 from tests.sim.world import DATASET, OPS, PROJECT, SCHEMA, World
 
+from ingestd.collect.success.queue import Hold, Queues
 from ingestd.ledger.replay import Selection
 from ingestd.localcloud.bindings import CoreStore
-from ingestd.success.queue import Hold, Queues
 
 Simulate = Callable[..., None]
 

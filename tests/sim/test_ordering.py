@@ -9,7 +9,7 @@ from tests.sim.checker import check
 from tests.sim.ordered import OrderedUniverse, ordered_scenario
 from tests.sim.virtual_time import VirtualLoop
 
-from ingestd.success.queue import Entry, OrderedTable, Queues
+from ingestd.collect.success.queue import Entry, OrderedTable, Queues
 
 SEEDS = 20
 

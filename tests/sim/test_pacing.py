@@ -11,13 +11,13 @@ from tests.sim import test_windows as windowed
 from tests.sim.world import OPS, PROJECT, TRIGGER, World
 
 from ingestd.batch.register import Register
+from ingestd.collect.windows.pacing import Pacing
 from ingestd.localcloud.bindings import CoreStore
 from ingestd.model.errors import Transient
 from ingestd.model.tables import parse_table
 from ingestd.rules.rule import Rule
 from ingestd.rules.schema import RuleSpec
 from ingestd.warehouse.governor import QuotaGovernor, QuotaLimits
-from ingestd.windows.pacing import Pacing
 
 Simulate = Callable[..., None]
 SHORT = {"table_daily": 200}

@@ -11,12 +11,12 @@ from tests.sim.memory_store import MemoryStore
 from tests.sim.virtual_time import VirtualClock, VirtualLoop, run
 from tests.sim.world import World
 
+from ingestd.collect.windows.quota_use import QuotaUse
+from ingestd.collect.windows.replicas import Replicas
 from ingestd.model.errors import Throttled
 from ingestd.model.objects import ObjectRef
 from ingestd.model.tables import parse_table
 from ingestd.warehouse.governor import QuotaGovernor, QuotaLimits
-from ingestd.windows.quota_use import QuotaUse
-from ingestd.windows.replicas import Replicas
 
 TABLE = parse_table("p.d.t")
 JOURNAL = ObjectRef("ops", "journal")

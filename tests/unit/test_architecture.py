@@ -57,7 +57,7 @@ def test_rooms_use_only_rooms_further_down_the_page() -> None:
 
 def test_the_contracts_know_every_room() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    [layers] = [one for one in contracts if one["type"] == "layers"]
+    [layers] = [one for one in contracts if one["type"] == "layers" and "ingestd" in one["containers"]]
     named = {room(name) for layer in layers["layers"] for name in layer.split(" | ")}
     assert named - {"__main__"} == rooms()
     assert layers["exhaustive"] and layers["containers"] == ["ingestd"]

@@ -90,14 +90,24 @@ class Witness(Protocol):
 
 
 class Journal:
-    def __init__(self, store: ObjectStore, root: ObjectRef, clock: Clock, *, owner: str, lease: timedelta) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        root: ObjectRef,
+        clock: Clock,
+        *,
+        owner: str,
+        lease: timedelta,
+        witness: Witness | None = None,
+        strangers: Strangers | None = None,
+    ) -> None:
         self._store = store
         self._root = root
         self._clock = clock
         self._owner = owner
         self._lease = lease
-        self.witness: Witness | None = None
-        self.strangers = Strangers(clock)
+        self.witness = witness
+        self.strangers = strangers or Strangers(clock)
         self._late = LateMarks(store, root, clock)
 
     @property

@@ -28,7 +28,7 @@ ActionsInForce = Callable[[str, str], tuple[Action, ...] | None]
 class Keyring:
     def __init__(self, tasks: DeferredTasks, in_force: ActionsInForce = lambda _name, _hash: None) -> None:
         self._tasks = tasks
-        self.in_force = in_force
+        self._in_force = in_force
 
     async def request(self, record: Record, steps: Plan, action: PlannedAction) -> Request:
         """The action's request with its secrets; `Transient` when nobody has them."""
@@ -51,7 +51,7 @@ class Keyring:
         return found
 
     async def _current(self, record: Record) -> tuple[Action, ...] | None:
-        found = self.in_force(record.rule_name, record.rule_hash)
+        found = self._in_force(record.rule_name, record.rule_hash)
         if found is None and record.trigger_job is not None:
             job_id = record.trigger_job.job_id
             if record.rule_url != self._tasks.ref(job_id).url:

@@ -36,6 +36,7 @@ from ingestd.batch.decide import Command, decide
 from ingestd.batch.drive import Drive, job_document
 from ingestd.batch.journal import Held, LeaseLost
 from ingestd.batch.landing import Landing
+from ingestd.batch.news import News
 from ingestd.batch.outcome import abandoned
 from ingestd.batch.parts import Parts
 from ingestd.batch.record import Kind, Phase, Record
@@ -80,14 +81,13 @@ _SALTS = 8
 
 
 class BatchRunner:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, news: News) -> None:
         self._parts = parts
+        self._news = news
         self._active: dict[str, asyncio.Event] = {}  # each is set when this process lets go of the batch
         self._slots = FairSlots(parts.settings.jobs.max_running)
         # Batches that wait for Spark (which may be starting, or down) never keep the others waiting.
         self._prepared_slots = FairSlots(parts.settings.jobs.max_running)
-        self.endings: list[Callable[[Record], Awaitable[None]]] = []  # told when a batch has ended
-        self.watchers: list[Callable[[Record], None]] = []  # told when this process lets go of a batch, ended or not
         self._held: dict[str, Held] = {}
         look = Look(parts)
         self._stages: dict[Command, Callable[[Drive], Awaitable[bool]]] = {
@@ -183,8 +183,8 @@ class BatchRunner:
         finally:
             del self._active[event_id], self._held[event_id]
             released.set()
-            for watcher in self.watchers:
-                watcher(held.record)
+            for listener in self._news.released:
+                listener(held.record)
 
     async def resume(self, ref: ObjectRef) -> None:
         """Take over a running record that nobody holds. It is left free, for any replica, until it is its turn here."""
@@ -337,9 +337,9 @@ class BatchRunner:
 
     async def _tell(self, record: Record) -> None:
         """What others tidy up after a batch they would also find by looking: a failure here costs nothing."""
-        for ending in self.endings:
+        for listener in self._news.ended:
             try:
-                await ending(record)
+                await listener(record)
             except IngestError as error:
                 log.warning("batch.tidying_failed", event_id=record.event_id, error=str(error))
 

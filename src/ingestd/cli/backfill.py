@@ -176,8 +176,8 @@ async def _locally(
             nonlocal found
             begun = datetime.now(UTC)
             outcome = Outcome(prefix, begun - _BEFORE)
-            app.runner.endings.append(outcome.ended)
-            app.router.refusals.watchers.append(outcome.refused)
+            app.news.ended.append(outcome.ended)
+            app.news.refused.append(outcome.refused)
             search = await _search(settings, clients, success_filename)
             announcer = InProcess(app.router.handle, app.clock.now)
             with _progress() as progress:
@@ -192,8 +192,8 @@ async def _locally(
 
 def _with_convention(settings: "Settings", prefix: "ObjectRef", success_filename: str) -> "Settings":
     """The convention as the settings have it for that place, with this success file; on there, if it was not."""
+    from ingestd.collect.success.conventions import Conventions
     from ingestd.settings import Convention
-    from ingestd.success.conventions import Conventions
 
     found = Conventions(settings.success.effective()).of(prefix) or Convention(bucket=prefix.bucket)
     mine = found.model_copy(update={"success_filename": success_filename})

@@ -155,8 +155,8 @@ class Loader:
         self._progress = progress
         self._open: set[str] = set()  # keys of files that have not ended
         self._groups: set[str] = set()  # whose batches have ended here, and whose `OnDone` has not
-        app.runner.endings.append(self._ended)
-        app.router.refusals.watchers.append(self._refused)
+        app.news.ended.append(self._ended)
+        app.news.refused.append(self._refused)
 
     async def upload(self, files: Sequence[LocalFile], target: Callable[[LocalFile], ObjectRef]) -> list[ObjectInfo]:
         found: list[ObjectInfo] = []
@@ -247,7 +247,7 @@ class Loader:
 
     async def _ended(self, record: "Record") -> None:
         from ingestd.batch.record import Kind, Phase
-        from ingestd.windows.groups import GROUP_PREFIX
+        from ingestd.collect.windows.groups import GROUP_PREFIX
 
         if record.kind is Kind.ROUTE and record.window is not None:
             self._group_ended(record, record.window.name.removeprefix(GROUP_PREFIX))

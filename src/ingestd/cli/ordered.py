@@ -13,8 +13,8 @@ from ingestd.cli.ledger import Config, settings_for
 from ingestd.cli.terminal import Json, output, print_json
 
 if TYPE_CHECKING:
+    from ingestd.collect.success.queue import OrderedTable, Queues
     from ingestd.settings import Settings
-    from ingestd.success.queue import OrderedTable, Queues
 
 app = typer.Typer(help="Tables whose batches are loaded in order.", no_args_is_help=True)
 
@@ -45,8 +45,8 @@ def skip(table: Table, config: Config = None, state: where.State = None) -> None
 
 
 async def _show(settings: "Settings", name: str, *, as_json: bool) -> None:
+    from ingestd.collect.success.queue import Queues
     from ingestd.gcp.connect import connect
-    from ingestd.success.queue import Queues
 
     async with connect(settings.project) as clients:
         queues = Queues(clients.store, settings.journal / "ordered")
@@ -93,10 +93,10 @@ async def _describe(queues: "Queues", table: "OrderedTable") -> None:
 
 async def _act(settings: "Settings", name: str, *, skip: bool) -> None:
     from ingestd.batch.journal import Journal
+    from ingestd.collect.success.interventions import Interventions
+    from ingestd.collect.success.queue import Queues
     from ingestd.gcp.connect import connect
     from ingestd.model.clock import SystemClock
-    from ingestd.success.interventions import Interventions
-    from ingestd.success.queue import Queues
 
     clock = SystemClock()
     async with connect(settings.project) as clients:

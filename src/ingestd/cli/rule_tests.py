@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from ingestd.cli.errors import CommandError
+from ingestd.collect.windows.model import WindowId, window_of
 from ingestd.documents import Document, Many, Place, locate, read_documents
 from ingestd.documents.models import AnyValue, validate
 from ingestd.model.objects import FileVersion, Generation, ObjectRef
@@ -20,7 +21,6 @@ from ingestd.rules.destination import DestinationError, expand_destination
 from ingestd.rules.loading import RuleBook
 from ingestd.rules.matching import Ambiguous, Disabled, Match, Routing
 from ingestd.rules.rule import Rule
-from ingestd.windows.model import WindowId, window_of
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _DEFAULT_TIME = datetime(2024, 1, 1, tzinfo=UTC)

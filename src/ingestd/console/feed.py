@@ -12,9 +12,11 @@ from prometheus_client import Gauge
 from ingestd.batch.by_rule import RULES
 from ingestd.batch.content import Fate
 from ingestd.batch.journal import Journal
+from ingestd.batch.news import News
 from ingestd.batch.record import Phase, Record
 from ingestd.batch.runner import BatchRunner, fates_of
 from ingestd.batch.sources import MANY_FILES
+from ingestd.collect.windows.manager import Windows
 from ingestd.console.story import where
 from ingestd.dispatch.reconciler import Reconciler
 from ingestd.intake.puller import Puller
@@ -22,7 +24,6 @@ from ingestd.model.aside import aside
 from ingestd.model.clock import Clock
 from ingestd.model.objects import FileVersion
 from ingestd.ops.history import FILES_REMEMBERED, Ended, History, Level, Trouble, TroubleKind
-from ingestd.windows.manager import Windows
 
 RULE_WINDOWS = Gauge("ingestd_rule_windows_open", "Windows this process is tending, by rule.", ["rule"])
 RULE_WINDOW_AGE = Gauge(
@@ -42,6 +43,7 @@ class Feed:
         history: History,
         clock: Clock,
         *,
+        news: News,
         journal: Journal,
         runner: BatchRunner,
         windows: Windows,
@@ -57,8 +59,10 @@ class Feed:
         self._pullers = pullers
         self._awaiting: OrderedDict[str, tuple[Record, datetime]] = OrderedDict()
         self._gauged: set[str] = set()
-        runner.endings.append(self.ended)
-        runner.watchers.append(self.released)
+        news.ended.append(self.ended)
+        news.released.append(self.released)
+        news.refused.append(self.refused)
+        news.buried.append(self.dead_letter)
 
     async def run(self) -> None:
         """Root task: samples for the plots."""

@@ -15,6 +15,8 @@ from pydantic import SecretStr
 from ingestd import __version__
 from ingestd.batch.journal import Held, Journal
 from ingestd.batch.record import Record
+from ingestd.collect.windows.manager import Windows
+from ingestd.collect.windows.pending import OpenWindow
 from ingestd.console.feed import Feed
 from ingestd.console.story import batch_story, file_story, remembered_story
 from ingestd.documents import Problem
@@ -30,8 +32,6 @@ from ingestd.rules.loading import RuleBook, RuleLoader
 from ingestd.rules.rule import Rule
 from ingestd.rules.secrets import seal
 from ingestd.settings import Settings
-from ingestd.windows.manager import Windows
-from ingestd.windows.pending import OpenWindow
 
 T = TypeVar("T")
 Status = Callable[[], Awaitable[dict[str, Any]]]

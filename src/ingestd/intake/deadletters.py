@@ -1,13 +1,13 @@
 """Messages nobody can read: set aside with their reason, never looping, never stopping the stream."""
 
 import base64
-from collections.abc import Callable
 from datetime import timedelta
 
 import orjson
 import structlog
 from prometheus_client import Counter
 
+from ingestd.batch.news import News
 from ingestd.intake.receipts import Receipt
 from ingestd.model.clock import Clock
 from ingestd.model.errors import IngestError
@@ -26,14 +26,14 @@ class DeadLetters:
     """To a topic when one is configured, else to an object under `ErrorURL`."""
 
     def __init__(
-        self, publisher: Publisher, store: ObjectStore, clock: Clock, *, topic: str, folder: ObjectRef
+        self, publisher: Publisher, store: ObjectStore, clock: Clock, news: News, *, topic: str, folder: ObjectRef
     ) -> None:
         self._publisher = publisher
         self._store = store
         self._clock = clock
         self._topic = topic
         self._folder = folder
-        self.watchers: list[Callable[[str, str, str], None]] = []  # told subscription, message id and reason
+        self._news = news
 
     def expect(self, subscription: str) -> None:
         """Show the subscription's counter from the start: a rise is only seen from a zero that was there before."""
@@ -53,8 +53,8 @@ class DeadLetters:
             return
         DEAD_LETTERS.labels(subscription).inc()
         log.warning("intake.dead_letter", subscription=subscription, message_id=message.message_id, reason=reason)
-        for watcher in self.watchers:
-            watcher(subscription, message.message_id, reason)
+        for listener in self._news.buried:
+            listener(subscription, message.message_id, reason)
         receipt.ack()
 
     def _place(self, message_id: str) -> ObjectRef:

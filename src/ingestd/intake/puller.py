@@ -106,7 +106,14 @@ class _Trouble:
 class Puller:
     """One subscription's intake. `run` ends when `stop` was called and everything in flight is settled."""
 
-    def __init__(self, subscription: Subscription, handler: Handler, clock: Clock, limits: PullLimits) -> None:
+    def __init__(
+        self,
+        subscription: Subscription,
+        handler: Handler,
+        clock: Clock,
+        limits: PullLimits,
+        on_full: Callable[[], None] = lambda: None,
+    ) -> None:
         self._subscription = subscription
         self._handler = handler
         self._clock = clock
@@ -120,8 +127,9 @@ class Puller:
             max_messages=limits.max_messages,
             max_bytes=limits.max_bytes,
             lease=limits.lease,
+            on_full=on_full,
+            keep=self._keep,
         )
-        self.desk.keep = self._keep
         self._kept = 0
         name = subscription.name
         KEPT.labels(name).set(0)

@@ -71,7 +71,15 @@ class Desk:
     """All messages in flight of one subscription, within caps on count and bytes."""
 
     def __init__(
-        self, subscription: Subscription, clock: Clock, *, max_messages: int, max_bytes: int, lease: timedelta
+        self,
+        subscription: Subscription,
+        clock: Clock,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        lease: timedelta,
+        on_full: Callable[[], None] = lambda: None,
+        keep: Callable[[Receipt, timedelta], bool] = lambda receipt, delay: False,
     ) -> None:
         self._subscription = subscription
         self._clock = clock
@@ -88,8 +96,8 @@ class Desk:
         self._some = asyncio.Event()
         self._full = asyncio.Event()
         self._emptied: asyncio.Event | None = None
-        self.on_full: Callable[[], None] | None = None  # asked to settle what can be settled early
-        self.keep: Callable[[Receipt, timedelta], bool] | None = None  # asked to try it again itself
+        self._on_full = on_full  # asked to settle what can be settled early
+        self._keep = keep  # asked to try it again itself
         self.name = name = subscription.name
         self._acked = SETTLED.labels(name, "ack")
         self._returned = SETTLED.labels(name, "retry")
@@ -105,7 +113,7 @@ class Desk:
     def settle(self, receipt: Receipt, delay: timedelta | None) -> None:
         if receipt.settled or (delay is not None and receipt.kept is not None and receipt.kept.waiting):
             return  # the first word counts
-        if delay is not None and self.keep is not None and self.keep(receipt, delay):
+        if delay is not None and self._keep(receipt, delay):
             return
         receipt.settled = True
         ack_id = receipt.ack_id
@@ -134,8 +142,8 @@ class Desk:
     async def reserve(self, wanted: int) -> int:
         """Wait until more messages fit, and keep room for as many as the coming pull may bring: at most `wanted`."""
         while self._full_up():
-            if self.on_full is not None and 2 * len(self._open) >= self._max_messages:
-                self.on_full()
+            if 2 * len(self._open) >= self._max_messages:
+                self._on_full()
             self._room.clear()
             await self._room.wait()
         room = min(wanted, self._max_messages - len(self._open) - self._asked)

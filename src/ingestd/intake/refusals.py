@@ -1,10 +1,9 @@
 """Files that cannot be routed are kept in sight: one document each under `ErrorURL/unrouted/`, with the fix."""
 
-from collections.abc import Callable
-
 import orjson
 import structlog
 
+from ingestd.batch.news import News
 from ingestd.intake.receipts import Receipt
 from ingestd.model.objects import FileVersion, ObjectRef, event_id
 from ingestd.ports import ObjectStore
@@ -13,10 +12,10 @@ log = structlog.get_logger(__name__)
 
 
 class Refusals:
-    def __init__(self, store: ObjectStore, errors: ObjectRef) -> None:
+    def __init__(self, store: ObjectStore, errors: ObjectRef, news: News | None = None) -> None:
         self._store = store
         self._errors = errors
-        self.watchers: list[Callable[[FileVersion, str, list[str]], None]] = []  # told of every refused file
+        self._news = news or News()
 
     def place(self, file: FileVersion) -> ObjectRef:
         return self._errors / f"unrouted/{event_id(file.key)}.json"
@@ -33,6 +32,6 @@ class Refusals:
         }
         await self._store.create(self.place(file), orjson.dumps(document, option=orjson.OPT_INDENT_2))
         log.error("file.refused", source=file.ref.url, reason=reason, rules=rules)
-        for watcher in self.watchers:
-            watcher(file, reason, rules)
+        for listener in self._news.refused:
+            listener(file, reason, rules)
         receipt.ack()

@@ -8,12 +8,13 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 import structlog
+from prometheus_client import Gauge
 
 from ingestd.intake.deadletters import DeadLetters
 from ingestd.intake.notifications import FINALIZE, ObjectEvent, Unreadable, parse_notification
 from ingestd.intake.receipts import Receipt
 from ingestd.intake.refusals import Refusals
-from ingestd.model.objects import ObjectRef
+from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
 from ingestd.ops.tally import Tally
 from ingestd.ports import Message
 from ingestd.rules.matching import Ambiguous, Disabled, Match, NoMatch, Routing
@@ -27,20 +28,19 @@ EVENTS = Tally(
     "outcome",
     ("matched", "no_match", "disabled", "ambiguous", "not_finalize", "duplicate", "refused", "unreadable", "control"),
 )
+LAST_EVENT = Gauge("ingestd_last_event_timestamp_seconds", "Event time of the newest file seen.")
 
 Work = Coroutine[Any, Any, None]
-Deliver = Callable[[ObjectEvent, Rule, Receipt], Work | None]
 
 
-class SuccessFiles(Protocol):
-    """Takes the files that mean something to the `_SUCCESS` convention; no rule sees those."""
+class Collector(Protocol):
+    """Brings files to their batches: `deliver` settles the message, or answers the work that will."""
 
-    def wants(self, bucket: str, name: str) -> bool: ...
+    def deliver(self, event: ObjectEvent, rule: Rule | None, receipt: Receipt) -> Work | None:
+        """Take a file that a rule wants, or (without one) that the convention of success files does.
 
-    def deliver(self, event: ObjectEvent, receipt: Receipt) -> Work | None: ...
-
-    def deliver_named(self, ref: ObjectRef, receipt: Receipt) -> Work | None:
-        """Take a message that names an object and nothing else, as hand-made ones do."""
+        Without a generation it is the object as it is now: hand-made messages name it and tell nothing else.
+        """
         ...
 
 
@@ -52,23 +52,25 @@ class Router:
         *,
         subscription: str,
         route: Callable[[str], Routing],
-        deliver: Deliver,
+        collect: Collector,
+        by_convention: Callable[[str, str], bool] | None = None,
         dead_letters: DeadLetters,
         refusals: Refusals,
-        success: SuccessFiles | None = None,
     ) -> None:
-        self._success = success
         self._subscription = subscription
         self._route = route
-        self._deliver = deliver
+        self._collect = collect
+        self._by_convention = (
+            by_convention  # whether a file of this bucket and name is the convention's: no rule sees it
+        )
         self._dead_letters = dead_letters
         dead_letters.expect(subscription)
-        self.refusals = refusals
+        self._refusals = refusals
 
     def handle(self, message: Message, receipt: Receipt) -> Work | None:
         attributes = message.attributes
-        if self._success is not None and self._meant_for(self._success, attributes):
-            return self._to_success(self._success, message, receipt)
+        if self._by_convention is not None and self._conventional(self._by_convention, attributes):
+            return self._without_rule(message, receipt)
         name = attributes.get("objectId") if attributes.get("eventType") == FINALIZE else None
         if name:
             routing = self._route(name)
@@ -82,8 +84,8 @@ class Router:
             EVENTS.counts["unreadable"] += 1
             return self._dead_letters.bury(receipt, self._subscription, unreadable.reason)
         ref = event.file.ref
-        if not name and self._success is not None and self._success.wants(ref.bucket, ref.name):
-            return self._success.deliver(event, receipt)
+        if not name and self._by_convention is not None and self._by_convention(ref.bucket, ref.name):
+            return self._collect.deliver(event, None, receipt)
         if not event.finalized:
             EVENTS.counts["not_finalize"] += 1
             receipt.ack()
@@ -91,28 +93,29 @@ class Router:
         if not name:
             routing = self._route(event.file.ref.name)
         if isinstance(routing, Match):
-            return self._deliver(event, routing.rule, receipt)
+            return self._collect.deliver(event, routing.rule, receipt)
         return self._turn_away(event, routing, receipt)
 
-    def _meant_for(self, success: SuccessFiles, attributes: Mapping[str, str]) -> bool:
+    def _conventional(self, wants: Callable[[str, str], bool], attributes: Mapping[str, str]) -> bool:
         bucket, name = attributes.get("bucketId"), attributes.get("objectId")
-        return bool(bucket and name and success.wants(bucket, name))
+        return bool(bucket and name and wants(bucket, name))
 
-    def _to_success(self, success: SuccessFiles, message: Message, receipt: Receipt) -> Work | None:
+    def _without_rule(self, message: Message, receipt: Receipt) -> Work | None:
         attributes = message.attributes
         if "eventType" not in attributes and not message.data:
-            return success.deliver_named(ObjectRef(attributes["bucketId"], attributes["objectId"]), receipt)
+            named = FileVersion(ObjectRef(attributes["bucketId"], attributes["objectId"]), ABSENT)
+            return self._collect.deliver(ObjectEvent(FINALIZE, named), None, receipt)
         try:
             event = parse_notification(message.data, attributes)
         except Unreadable as unreadable:
             EVENTS.counts["unreadable"] += 1
             return self._dead_letters.bury(receipt, self._subscription, unreadable.reason)
-        return success.deliver(event, receipt)
+        return self._collect.deliver(event, None, receipt)
 
     def _turn_away(self, event: ObjectEvent, routing: Routing, receipt: Receipt) -> Work | None:
         if isinstance(routing, Ambiguous):
             EVENTS.counts["ambiguous"] += 1
-            return self.refusals.refuse(event.file, str(routing), [rule.name for rule in routing.rules], receipt)
+            return self._refusals.refuse(event.file, str(routing), [rule.name for rule in routing.rules], receipt)
         if isinstance(routing, Disabled):
             log.info("file.rule_disabled", source=event.file.ref.url, rule=routing.rule.name)
             EVENTS.counts["disabled"] += 1

@@ -12,6 +12,9 @@ from ingestd.batch.journal import Journal
 from ingestd.batch.landing import destination
 from ingestd.batch.loading import Destinations, missing_dataset, new_record
 from ingestd.batch.record import Record
+from ingestd.collect.windows.model import window_of
+from ingestd.collect.windows.pacing import Pacing
+from ingestd.collect.windows.store import WindowStore
 from ingestd.intake.refusals import Refusals
 from ingestd.ledger.explain_success import Directory, SuccessExplainer
 from ingestd.ledger.history import FileRecords, Remembered
@@ -26,9 +29,6 @@ from ingestd.ports import FileStore, Warehouse
 from ingestd.rules.destination import DestinationError, expand_destination
 from ingestd.rules.matching import Ambiguous, Disabled, Match, Routing
 from ingestd.rules.rule import Rule
-from ingestd.windows.model import window_of
-from ingestd.windows.pacing import Pacing
-from ingestd.windows.store import WindowStore
 
 _LOOKED_BACK = timedelta(days=400)  # for an object that is gone; its batch may be older, but costs grow with the days
 _KEPT = timedelta(days=31)  # for one that is there: about as long as the journal knows of those before it

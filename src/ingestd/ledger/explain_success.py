@@ -13,17 +13,17 @@ from ingestd.batch.content import Progress
 from ingestd.batch.journal import Journal
 from ingestd.batch.record import Record
 from ingestd.batch.recovery import JobLimits, begin
+from ingestd.collect.success.configuration import Configured, Levels, load_options, ordered
+from ingestd.collect.success.conventions import Conventions, Meaning
+from ingestd.collect.success.listing import BACKLOG, Listed, look
+from ingestd.collect.success.lookup import ConfigLookup
+from ingestd.collect.success.planning import Findings, destination_of, resolved, unresolved
+from ingestd.collect.success.queue import Queues
 from ingestd.model.clock import Clock
 from ingestd.model.errors import BadInput, Fatal
 from ingestd.model.objects import ABSENT, FileVersion, ObjectInfo, ObjectRef
 from ingestd.ports import ObjectStore
 from ingestd.settings import Convention
-from ingestd.success.configuration import Configured, Levels, load_options, ordered
-from ingestd.success.conventions import Conventions, Meaning
-from ingestd.success.listing import BACKLOG, Listed, look
-from ingestd.success.lookup import ConfigLookup
-from ingestd.success.planning import Findings, destination_of, resolved, unresolved
-from ingestd.success.queue import Queues
 
 _FEW = 3
 _SHOWN = 200  # characters of an option's value

@@ -20,6 +20,11 @@ from ingestd.batch.landing import destination
 from ingestd.batch.loading import new_record
 from ingestd.batch.record import Phase, Record, WindowMark
 from ingestd.batch.register import Register
+from ingestd.collect.success.planning import unresolved
+from ingestd.collect.success.queue import Queues
+from ingestd.collect.windows.model import WindowId, window_of
+from ingestd.collect.windows.pacing import Pacing
+from ingestd.collect.windows.store import WindowStore
 from ingestd.intake.refusals import Refusals
 from ingestd.ledger.columns import uri_of
 from ingestd.ledger.reading import LoadStateReader
@@ -31,11 +36,6 @@ from ingestd.model.tables import TableName
 from ingestd.ports import ObjectStore
 from ingestd.rules.destination import DestinationError, expand_destination
 from ingestd.rules.rule import Rule
-from ingestd.success.planning import unresolved
-from ingestd.success.queue import Queues
-from ingestd.windows.model import WindowId, window_of
-from ingestd.windows.pacing import Pacing
-from ingestd.windows.store import WindowStore
 
 _MANY = 12  # records of one table and day: a listing costs as much as so many looks
 _AT_ONCE = 16

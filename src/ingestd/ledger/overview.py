@@ -11,11 +11,11 @@ from typing import Any
 from urllib.parse import unquote
 
 from ingestd.batch.journal import Entry, Journal
+from ingestd.collect.windows.store import Found, WindowStore
 from ingestd.ledger.reading import BatchState, LoadStateReader, TableState
 from ingestd.model.clock import Clock
 from ingestd.model.errors import IngestError
 from ingestd.model.stored import instant
-from ingestd.windows.store import Found, WindowStore
 
 
 @dataclass(frozen=True, slots=True)

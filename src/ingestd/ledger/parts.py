@@ -5,6 +5,10 @@ from collections.abc import Callable
 from ingestd.batch.journal import Journal
 from ingestd.batch.recovery import JobLimits
 from ingestd.batch.register import Register
+from ingestd.collect.success.conventions import Conventions, Meaning
+from ingestd.collect.success.queue import Queues
+from ingestd.collect.windows.pacing import Pacing
+from ingestd.collect.windows.store import WindowStore
 from ingestd.intake.refusals import Refusals
 from ingestd.ledger.backfill import Select, by_rules
 from ingestd.ledger.explain import Explainer
@@ -18,13 +22,10 @@ from ingestd.ledger.writer import LoadStateWriter
 from ingestd.model.clock import Clock
 from ingestd.model.objects import ObjectRef
 from ingestd.model.tables import parse_table
+from ingestd.ops.strangers import Strangers
 from ingestd.ports import FileStore, ObjectStore, Warehouse
 from ingestd.rules.matching import Routing
 from ingestd.settings import Settings
-from ingestd.success.conventions import Conventions, Meaning
-from ingestd.success.queue import Queues
-from ingestd.windows.pacing import Pacing
-from ingestd.windows.store import WindowStore
 
 
 def load_state_reader(settings: Settings, warehouse: Warehouse, clock: Clock) -> LoadStateReader | None:
@@ -35,7 +36,12 @@ def load_state_reader(settings: Settings, warehouse: Warehouse, clock: Clock) ->
 
 
 def load_state_writer(
-    settings: Settings, store: ObjectStore, warehouse: Warehouse, clock: Clock, owner: str
+    settings: Settings,
+    store: ObjectStore,
+    warehouse: Warehouse,
+    clock: Clock,
+    owner: str,
+    strangers: Strangers | None = None,
 ) -> LoadStateWriter | None:
     """None when the load state is not kept."""
     if not settings.load_state.enabled:
@@ -48,6 +54,7 @@ def load_state_writer(
         put_away=settings.journal / "LoadState",
         replica=owner,
         flush_every=settings.load_state.flush_every,
+        strangers=strangers,
     )
 
 

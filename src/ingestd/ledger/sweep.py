@@ -61,7 +61,7 @@ class LostFiles:
         self._every = every
         self._older_than = older_than
         self._max_files = max_files
-        self.strangers = Strangers(clock)
+        self._strangers = Strangers(clock)
 
     async def run(self) -> None:
         """Root task."""
@@ -117,7 +117,7 @@ class LostFiles:
             with reading(ref):
                 return document(data), info.generation
         except UnreadableObject as error:
-            self.strangers.met("notes", ref, error)
+            self._strangers.met("notes", ref, error)
             return {}, info.generation
 
     async def _write(

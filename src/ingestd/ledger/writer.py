@@ -82,6 +82,7 @@ class LoadStateWriter:
         replica: str,
         flush_every: timedelta,
         max_waiting: int = 10_000,
+        strangers: Strangers | None = None,
     ) -> None:
         self._table = table
         self._store = store
@@ -94,7 +95,7 @@ class LoadStateWriter:
         self._told: OrderedDict[str, tuple[object, ...]] = OrderedDict()  # the last state of batches under way
         self._some = asyncio.Event()
         self._failures = 0
-        self.strangers = Strangers(clock)
+        self._strangers = strangers or Strangers(clock)
         self._files = 0
 
     def changed(self, record: Record) -> None:
@@ -243,7 +244,7 @@ class LoadStateWriter:
                 continue  # another replica was faster
             except UnreadableObject as error:
                 ERRORS.inc()
-                self.strangers.met("load_state", info.ref, error)  # nobody of us wrote it: it stays
+                self._strangers.met("load_state", info.ref, error)  # nobody of us wrote it: it stays
                 continue
             if not await self._insert(rows):
                 break

@@ -90,7 +90,11 @@ class RuleLoader:
     """Reads rules from a source and keeps the current `book`."""
 
     def __init__(
-        self, source: RuleSource, clock: Clock | None = None, unknown: UnknownKeys = UnknownKeys.TYPOS
+        self,
+        source: RuleSource,
+        clock: Clock | None = None,
+        unknown: UnknownKeys = UnknownKeys.TYPOS,
+        told: Callable[["RuleBook"], None] = lambda book: None,
     ) -> None:
         self._source = source
         self._unknown = unknown
@@ -101,7 +105,7 @@ class RuleLoader:
         self._wake = asyncio.Event()
         self._failed = ""
         self.book = RuleBook()
-        self.watchers: list[Callable[[RuleBook], None]] = []
+        self._told = told  # every book that comes into force
 
     def rule(self, content_hash: str) -> Rule | None:
         """A rule in force, or an older one that some batch still holds."""
@@ -242,5 +246,4 @@ class RuleLoader:
         IGNORED.set(sum(len(file.ignored) for file in good))
         for rule in rules:
             self._kept[rule.content_hash] = rule
-        for watcher in self.watchers:
-            watcher(self.book)
+        self._told(self.book)

@@ -1,0 +1,103 @@
+"""A file that is a batch by itself: made durable, driven, and only then acknowledged.
+
+A message is acknowledged when the batch's record is durable and its job submitted (asynchronous rules), or when the
+batch has ended (synchronous ones). What was finished a moment ago is known to be a duplicate without asking anybody.
+"""
+
+import asyncio
+from collections import OrderedDict
+
+import structlog
+
+from ingestd.batch.journal import LeaseLost
+from ingestd.batch.loading import new_record
+from ingestd.batch.record import Record
+from ingestd.batch.runner import BatchRunner
+from ingestd.intake.notifications import ObjectEvent
+from ingestd.intake.receipts import Receipt
+from ingestd.intake.refusals import Refusals
+from ingestd.intake.router import EVENTS, LAST_EVENT, Work
+from ingestd.model.clock import Clock
+from ingestd.model.errors import BadInput
+from ingestd.rules.destination import DestinationError, expand_destination
+from ingestd.rules.rule import Rule
+
+log = structlog.get_logger(__name__)
+
+
+class Alone:
+    def __init__(self, *, runner: BatchRunner, refusals: Refusals, project: str, clock: Clock, remember: int) -> None:
+        self._runner = runner
+        self._refusals = refusals
+        self._project = project
+        self._clock = clock
+        self._remember = remember
+        self._finished: OrderedDict[str, None] = OrderedDict()
+        self._accepting: dict[str, asyncio.Future[None]] = {}
+
+    def deliver(self, event: ObjectEvent, rule: Rule, receipt: Receipt) -> Work | None:
+        """Take a file that a rule wants; `None` when it is settled already."""
+        if event.file.key in self._finished:
+            self._duplicate(receipt)
+            return None
+        return self._arrive(event, rule, receipt)
+
+    def _duplicate(self, receipt: Receipt) -> None:
+        EVENTS.counts["duplicate"] += 1
+        receipt.ack()
+
+    async def _arrive(self, event: ObjectEvent, rule: Rule, receipt: Receipt) -> None:
+        """Accept the file once; a second message about it waits until the first has made it durable."""
+        key = event.file.key
+        first = self._accepting.get(key)
+        if first is not None:
+            await asyncio.shield(first)
+            self._duplicate(receipt)
+            return
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._accepting[key] = durable
+        try:
+            await self._accept(event, rule, receipt, durable)
+        except BaseException as error:
+            if not durable.done():
+                durable.set_exception(error if isinstance(error, Exception) else RuntimeError("interrupted"))
+                durable.exception()  # nobody else may be waiting for it
+            raise
+        finally:
+            del self._accepting[key]
+
+    async def _accept(self, event: ObjectEvent, rule: Rule, receipt: Receipt, durable: "asyncio.Future[None]") -> None:
+        file = event.file
+        try:
+            record = self._record(event, rule)
+        except (DestinationError, BadInput) as error:
+            EVENTS.counts["refused"] += 1
+            await self._refusals.refuse(file, str(error), [rule.name], receipt)
+            durable.set_result(None)
+            return
+        held = await self._runner.accept(record)
+        durable.set_result(None)
+        if held is None:
+            log.info("file.duplicate", source=file.ref.url, generation=file.generation, event_id=record.event_id)
+            self._duplicate(receipt)
+            return
+        EVENTS.counts["matched"] += 1
+        LAST_EVENT.set(file.event_time.timestamp())
+        try:
+            await self._runner.drive(held, fresh=True)
+        except LeaseLost:
+            log.info("batch.lease_lost", event_id=record.event_id)
+        if held.record.phase.final:
+            self._remember_finished(file.key)
+        receipt.ack()
+
+    def _record(self, event: ObjectEvent, rule: Rule) -> Record:
+        file = event.file
+        values = {"EventID": file.event_id, "ProjectID": self._project}
+        destination = expand_destination(rule, file, values)
+        return new_record(rule, file, destination, project=self._project, clock=self._clock, overwrote=event.overwrote)
+
+    def _remember_finished(self, key: str) -> None:
+        self._finished[key] = None
+        if len(self._finished) > self._remember:
+            self._finished.popitem(last=False)
