@@ -33,7 +33,7 @@ from bench.success import PROJECT, local_cloud
 from ingestd.app import App, assemble
 from ingestd.batch.content import Load, Progress
 from ingestd.batch.landing import destination
-from ingestd.batch.loading import new_record
+from ingestd.batch.load_config import new_record
 from ingestd.batch.record import Phase, Record, WindowMark
 from ingestd.batch.register import Register, batch_name
 from ingestd.collect.windows.model import window_of

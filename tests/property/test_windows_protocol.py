@@ -153,7 +153,7 @@ class Actor:
         given = Settings.model_validate({"project": "p"})
         nothing = cast("Any", None)
         register = Register(store, JOURNAL / "register")
-        unused = ("warehouse", "tasks", "jobs", "governor", "underway", "trails", "preparation", "acting")
+        unused = ("warehouse", "tasks", "jobs", "governor", "underway", "trails", "destinations", "actions")
         parts = Parts(
             store=store,
             journal=journal,

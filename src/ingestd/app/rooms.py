@@ -5,15 +5,15 @@ import secrets
 import socket
 from dataclasses import dataclass
 
-from ingestd.batch.acting import PostActions
-from ingestd.batch.by_rule import expect
+from ingestd.batch.destinations import Destinations
 from ingestd.batch.journal import Journal
 from ingestd.batch.keyring import Keyring
 from ingestd.batch.leftovers import Leftovers
-from ingestd.batch.loading import Destinations
 from ingestd.batch.news import News
 from ingestd.batch.parts import Parts
+from ingestd.batch.post_actions import PostActions
 from ingestd.batch.register import Register
+from ingestd.batch.rule_metrics import expect
 from ingestd.batch.runner import BatchRunner
 from ingestd.batch.tasks import DeferredTasks
 from ingestd.batch.trails import Trails
@@ -142,7 +142,7 @@ def build_batch(house: House, preparer: Preparer | None, statements: SparkSql | 
     )
     governor = _governor(settings, clock)
     register = Register(clients.store, settings.register)
-    acting = PostActions(
+    actions = PostActions(
         store=clients.store,
         warehouse=clients.warehouse,
         publisher=clients.publisher,
@@ -163,12 +163,12 @@ def build_batch(house: House, preparer: Preparer | None, statements: SparkSql | 
         register=register,
         underway=UnderWay(journal, clock, project=settings.project),
         trails=Trails(clients.store, journal),
-        preparation=Destinations(clients.warehouse, clock),
-        acting=acting,
+        destinations=Destinations(clients.warehouse, clock),
+        actions=actions,
         clock=clock,
         settings=settings,
         preparer=preparer,
-        statements=statements,
+        spark_sql=statements,
         directories=house.resolver,
     )
     leftovers = None

@@ -23,8 +23,8 @@ from urllib.parse import quote, unquote
 
 import structlog
 
+from ingestd.batch.file_list import INLINE, from_manifest, to_manifest
 from ingestd.batch.late import LateMarks
-from ingestd.batch.manifest import INLINE, from_manifest, to_manifest
 from ingestd.batch.names import MOST, name_filter
 from ingestd.batch.record import SCHEMA_VERSION, Kind, Phase, Record
 from ingestd.model.aside import aside

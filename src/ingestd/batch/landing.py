@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from ingestd.batch.loading import creatable, shape
+from ingestd.batch.destinations import shape
+from ingestd.batch.load_config import creatable
 from ingestd.batch.pinned import HOME
 from ingestd.batch.record import Record
 from ingestd.batch.rule import rule_of

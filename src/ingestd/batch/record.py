@@ -18,7 +18,7 @@ from typing import Any, Self
 import orjson
 
 from ingestd.batch.content import Chunk, Fate, Load, Progress, SetAside
-from ingestd.batch.manifest import file_from_json, file_json
+from ingestd.batch.file_list import file_from_json, file_json
 from ingestd.batch.pinned import HOME, UNMATCHED
 from ingestd.model.jobs import JobRef, Mode, job_id
 from ingestd.model.objects import ABSENT, FileVersion, Generation, ObjectRef, generation_time

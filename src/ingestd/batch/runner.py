@@ -30,7 +30,6 @@ from datetime import UTC, datetime
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
-from ingestd.batch.by_rule import Times, measure
 from ingestd.batch.content import Fate
 from ingestd.batch.decide import Command, decide
 from ingestd.batch.drive import Drive, job_document
@@ -40,6 +39,7 @@ from ingestd.batch.news import News
 from ingestd.batch.outcome import abandoned
 from ingestd.batch.parts import Parts
 from ingestd.batch.record import Kind, Phase, Record
+from ingestd.batch.rule_metrics import Times, measure
 from ingestd.batch.sources import MANY_FILES
 from ingestd.batch.stages import act, directory, pour, prove, publish, query, ready
 from ingestd.batch.stages.act import told
@@ -301,7 +301,7 @@ class BatchRunner:
             unloaded = held.record.phase is Phase.ACCEPTED
             patient = unloaded and parts.clock.now() - held.record.created >= parts.settings.recovery.tell_after
             # Before the record is let go of: what was told is saved with it, step by step.
-            await parts.acting.on_blocked(held, str(error), patient=patient)
+            await parts.actions.on_blocked(held, str(error), patient=patient)
         record = held.record
         pause = parts.pause(error, record.waits + 1)
         retry_at = parts.clock.now() + pause

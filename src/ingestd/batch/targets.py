@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import structlog
 
+from ingestd.batch.destinations import shape
 from ingestd.batch.landing import APPEND, destination, landing_table, truncates
-from ingestd.batch.loading import shape
 from ingestd.batch.parts import Parts
 from ingestd.batch.record import Record
 from ingestd.batch.rule import rule_of

@@ -10,7 +10,7 @@ from collections import OrderedDict
 import structlog
 
 from ingestd.batch.journal import LeaseLost
-from ingestd.batch.loading import new_record
+from ingestd.batch.load_config import new_record
 from ingestd.batch.record import Record
 from ingestd.batch.runner import BatchRunner
 from ingestd.intake.notifications import ObjectEvent

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from ingestd.batch.destinations import Destinations, missing_dataset
 from ingestd.batch.journal import Journal
 from ingestd.batch.landing import destination
-from ingestd.batch.loading import Destinations, missing_dataset, new_record
+from ingestd.batch.load_config import new_record
 from ingestd.batch.record import Record
 from ingestd.collect.windows.model import window_of
 from ingestd.collect.windows.pacing import Pacing

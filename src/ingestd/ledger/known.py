@@ -17,7 +17,7 @@ from itertools import count
 from ingestd.batch.content import Fate
 from ingestd.batch.journal import Journal
 from ingestd.batch.landing import destination
-from ingestd.batch.loading import new_record
+from ingestd.batch.load_config import new_record
 from ingestd.batch.record import Phase, Record, WindowMark
 from ingestd.batch.register import Register
 from ingestd.collect.success.planning import unresolved

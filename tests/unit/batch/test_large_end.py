@@ -16,10 +16,10 @@ from prometheus_client import CollectorRegistry, Histogram, Summary
 from tests.sim.memory_store import MemoryStore
 from tests.unit.ledger.records import START, done
 
-from ingestd.batch.acting import PostActions
-from ingestd.batch.by_rule import Times
 from ingestd.batch.journal import Held, Journal
+from ingestd.batch.post_actions import PostActions
 from ingestd.batch.record import Record
+from ingestd.batch.rule_metrics import Times
 from ingestd.batch.runner import BatchRunner, fates_of
 from ingestd.console.feed import Feed
 from ingestd.ledger.writer import LoadStateWriter

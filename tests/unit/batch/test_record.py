@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from ingestd.batch.content import Chunk, Fate, Load, Progress, SetAside
-from ingestd.batch.manifest import from_manifest, to_manifest
+from ingestd.batch.file_list import from_manifest, to_manifest
 from ingestd.batch.record import Kind, Phase, Record, SuccessMark
 from ingestd.batch.recovery import JobLimits, begin, repeated
 from ingestd.model.errors import NewerVersion

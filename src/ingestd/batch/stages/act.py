@@ -30,7 +30,7 @@ async def reopen(drive: Drive) -> bool:
 
 
 async def succeed(drive: Drive) -> bool:
-    acting, held = drive.parts.acting, drive.held
+    acting, held = drive.parts.actions, drive.held
     job = await drive.follow()
     await acting.quarantine(held)
     with tracing.span("actions", when="OnSuccess"):
@@ -41,7 +41,7 @@ async def succeed(drive: Drive) -> bool:
 
 
 async def fail(drive: Drive) -> bool:
-    acting, held = drive.parts.acting, drive.held
+    acting, held = drive.parts.actions, drive.held
     job = await drive.follow()
     with tracing.span("actions", when="OnFailure"):
         await acting.on_failure(held, job, cause(drive.record), last_try=drive.last_try)

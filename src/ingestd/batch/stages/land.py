@@ -66,7 +66,7 @@ class Land:
         parts = drive.parts
         ref = drive.record.load_job(chunk.job)
         target = landing_table(drive.record)
-        await parts.governor.admit(target, partitioned=parts.preparation.partitioned(drive.record), key=ref.job_id)
+        await parts.governor.admit(target, partitioned=parts.destinations.partitioned(drive.record), key=ref.job_id)
         if parts.clock.monotonic() - drive.looked.get(chunk.job, -_JUST_NOW) >= _JUST_NOW:
             await self._look.at(drive, chunk.files, partial(_leave_out, drive, chunk.job))
         current = _chunk(drive, chunk.job)

@@ -14,7 +14,7 @@ from ingestd.batch import recovery
 from ingestd.batch.content import Fate, SetAside
 from ingestd.batch.drive import Drive
 from ingestd.batch.landing import destination
-from ingestd.batch.loading import source_format
+from ingestd.batch.load_config import source_format
 from ingestd.batch.overwrites import Overwrites
 from ingestd.batch.parts import Parts
 from ingestd.batch.record import Record
@@ -85,7 +85,7 @@ class Look:
         parts, record = self._parts, drive.record
         if record.success is not None:
             return Looked()
-        looked = await look(parts.store, record, indexes, lambda marks: parts.acting.guarded(record, marks))
+        looked = await look(parts.store, record, indexes, lambda marks: parts.actions.guarded(record, marks))
         gone = [index for index, one in looked.aside.items() if one.fate in (Fate.SUPERSEDED, Fate.MISSING)]
         await self._overwrites.note_gone(record, [record.files[index] for index in gone])
         return looked

@@ -85,7 +85,7 @@ async def _submit(drive: Drive, pour: Pour) -> JobState:
     branch = pinned.branch(pour)
     target = _target(record, branch)
     ref = record.load_job(pour.job)
-    partitioned = target.decorator is not None or parts.preparation.partitioned(record)
+    partitioned = target.decorator is not None or parts.destinations.partitioned(record)
     await parts.governor.admit(target, partitioned=partitioned, key=ref.job_id)
     if record.lands_apart:
         columns = [dict(column) for column in pinned.prepared.schema]

@@ -92,7 +92,7 @@ class Prepare:
 
 def _able(drive: Drive) -> None:
     record, parts = drive.record, drive.parts
-    if record.success is not None and parts.statements is None:
+    if record.success is not None and parts.spark_sql is None:
         raise Fatal("spark_transform.sql needs Spark, which this daemon runs without (settings: spark)")
     if record.success is None and parts.preparer is None:
         raise Fatal(f"rule {record.rule_name} needs its rows prepared by Spark, which this daemon runs without")
@@ -104,8 +104,8 @@ async def _made(drive: Drive, request: PrepareRequest) -> Prepared:
         assert parts.preparer is not None
         with tracing.span("prepare"):
             return await parts.preparer.prepare(request)
-    assert parts.statements is not None
-    made = await parts.statements.query(over_temp_ext(mark.sql), request)
+    assert parts.spark_sql is not None
+    made = await parts.spark_sql.query(over_temp_ext(mark.sql), request)
     if gone := [request.files[bad.index].ref.url for bad in made.bad if bad.missing]:
         raise BadInput(f"{len(gone)} file(s) of the directory are gone or were overwritten, e.g. {gone[0]}")
     return made

@@ -53,7 +53,7 @@ async def _take(drive: Drive, step: Step, ref: JobRef) -> bool:
         if not await _complete(drive, step):
             await drive.land_again("the batch's own table does not hold what was loaded into it")
         if not step.counts:
-            partitioned = step.target.decorator is not None or parts.preparation.partitioned(drive.record)
+            partitioned = step.target.decorator is not None or parts.destinations.partitioned(drive.record)
             await parts.governor.admit(step.target, partitioned=partitioned, key=ref.job_id)
         # After what has to be true of its target is.
         statement = await Targets(parts).statement(drive.record, step)

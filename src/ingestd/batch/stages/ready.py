@@ -12,9 +12,9 @@ the saved record before the first job is submitted: job ids live in a project, a
 import random
 from dataclasses import replace
 
+from ingestd.batch.destinations import missing_dataset
 from ingestd.batch.drive import Drive
 from ingestd.batch.landing import destination
-from ingestd.batch.loading import missing_dataset
 from ingestd.batch.record import Kind, Record
 from ingestd.batch.rule import rule_of
 from ingestd.batch.steps import Way, engine_matters, engine_of, way_of
@@ -31,7 +31,7 @@ async def ready(drive: Drive) -> bool:
         await _locate(drive)
     else:
         if not drive.record.load or not drive.record.location:
-            drive.become(await parts.preparation.prepare(drive.record))
+            drive.become(await parts.destinations.prepare(drive.record))
         await recount(drive.record, slots)
         drive.become(settle(drive.record, parts.settings.engine, slots))
     drive.ready = True

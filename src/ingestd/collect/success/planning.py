@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ingestd.batch.loading import refuse_wildcard, source_format
+from ingestd.batch.load_config import refuse_wildcard, source_format
 from ingestd.batch.record import UNRESOLVED, Kind, Phase, Record, SuccessMark
 from ingestd.collect.success.configuration import BadConfig, Configured, Levels, Transform, load_options
 from ingestd.collect.success.conventions import Conventions

@@ -11,7 +11,7 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from ingestd.batch.journal import Held, Journal
-from ingestd.batch.loading import load_configuration, refuse_wildcard
+from ingestd.batch.load_config import load_configuration, refuse_wildcard
 from ingestd.batch.news import News
 from ingestd.batch.record import Record
 from ingestd.batch.register import Register

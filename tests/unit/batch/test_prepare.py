@@ -15,7 +15,7 @@ async def test_a_file_that_is_gone_is_named_and_not_said_to_be_there() -> None:
     async def query(sql: str, request: PrepareRequest) -> Prepared:
         return Prepared(1, "PARQUET", (), (), (BadFile(0, "gone", missing=True),))
 
-    parts = SimpleNamespace(statements=SimpleNamespace(query=query))
+    parts = SimpleNamespace(spark_sql=SimpleNamespace(query=query))
     record = SimpleNamespace(success=SimpleNamespace(sql="SELECT 1"))
     drive = cast("Any", SimpleNamespace(parts=parts, record=record))
     file = FileVersion(ObjectRef("b", "d/t/x.csv"), Generation(1))

@@ -1,116 +1,29 @@
-"""From a matched file to its batch: the pinned record, the load configuration, and a destination that is ready.
+"""Destinations: what has to be true of a table before a batch is loaded into it.
 
-The configuration is a function of the rule and the file alone, so that every attempt and every replica submits the
-same job. What needs asking (does the table exist, where is its dataset) is asked by `Destinations.prepare`.
+Asked by `Destinations.prepare` (does the table exist, where is its dataset), and made so where the rule says how.
 """
 
 from dataclasses import replace
 from datetime import timedelta
-from functools import lru_cache
 from typing import Any
 
 import structlog
 
-from ingestd.batch.record import Kind, Phase, Record
+from ingestd.batch.load_config import creatable
+from ingestd.batch.record import Record
 from ingestd.model.clock import Clock
-from ingestd.model.errors import BadInput, Fatal, NotFound
-from ingestd.model.objects import FileVersion, Generation
+from ingestd.model.errors import Fatal, NotFound
 from ingestd.model.preparation import DRIFT_REMEDY
 from ingestd.model.tables import TableName, parse_table
 from ingestd.ports import TableInfo, Warehouse
-from ingestd.rules.destination import Destination
-from ingestd.rules.rule import Rule, pinned, stored_spec
+from ingestd.rules.rule import stored_spec
 from ingestd.rules.schema import Dest
 from ingestd.warehouse.columns import fields_of
-from ingestd.warehouse.schemas import SELF_DESCRIBING, keeps_columns, lost_columns, patched
+from ingestd.warehouse.schemas import keeps_columns, lost_columns, patched
 
 log = structlog.get_logger(__name__)
 
-_FORMATS = {
-    ".csv": "CSV",
-    ".json": "NEWLINE_DELIMITED_JSON",
-    ".ndjson": "NEWLINE_DELIMITED_JSON",
-    ".jsonl": "NEWLINE_DELIMITED_JSON",
-    ".avro": "AVRO",
-    ".parquet": "PARQUET",
-    ".orc": "ORC",
-}
-_PACKED = (".gz", ".gzip", ".bz2", ".zst")
 _TRUST = timedelta(seconds=60)  # how long a table that was seen is believed to exist
-
-
-def source_format(name: str) -> str | None:
-    """The format an object's name tells: its last extension, looking through compression."""
-    return _format_of(name.rpartition("/")[2].partition(".")[2])
-
-
-@lru_cache(maxsize=1_000)
-def _format_of(extensions: str) -> str | None:
-    """Files of a batch mostly have the same."""
-    base = f".{extensions.lower()}"
-    for packed in _PACKED:
-        base = base.removesuffix(packed)
-    return next((kind for extension, kind in _FORMATS.items() if base.endswith(extension)), None)
-
-
-def new_record(
-    rule: Rule,
-    file: FileVersion,
-    destination: Destination,
-    *,
-    project: str,
-    clock: Clock,
-    overwrote: Generation | None = None,
-) -> Record:
-    """The batch of one file, with everything about it pinned."""
-    table = destination.target.in_project(project)
-    now = clock.now()
-    return Record(
-        event_id=file.event_id,
-        kind=Kind.LOAD,
-        phase=Phase.ACCEPTED,
-        dest=str(destination.table),
-        files=(replace(file, overwrote=overwrote or file.overwrote),),
-        rule=_pinned(rule),
-        rule_url=rule.url,
-        rule_name=rule.name,
-        rule_hash=rule.content_hash,
-        created=now,
-        updated=now,
-        asynchronous=rule.spec.async_,
-        project=project,
-        load=load_configuration(rule.spec.dest, table, [file.ref.url]),
-        values=dict(destination.params),
-    )
-
-
-@lru_cache(maxsize=1024)
-def _pinned(rule: Rule) -> dict[str, Any]:
-    """The rule as plain JSON data; the same for all its files, so it is made once."""
-    return pinned(rule.spec)
-
-
-def load_configuration(dest: Dest, table: TableName, uris: list[str]) -> dict[str, Any]:
-    """BigQuery's `JobConfigurationLoad` for these files."""
-    for uri in uris:
-        refuse_wildcard(uri)
-    configuration = dest.load_configuration()
-    configuration.setdefault("sourceFormat", source_format(uris[0]) or "CSV")
-    configuration.setdefault("createDisposition", "CREATE_IF_NEEDED")
-    configuration.setdefault("writeDisposition", "WRITE_APPEND" if dest.append else "WRITE_TRUNCATE")
-    if dest.schema_options.autodetect:
-        configuration["autodetect"] = True
-    if configuration["sourceFormat"] == "AVRO":
-        configuration.setdefault("useAvroLogicalTypes", True)
-    configuration["sourceUris"] = uris
-    configuration["destinationTable"] = table.rest
-    return configuration
-
-
-def refuse_wildcard(uri: str) -> None:
-    """A `*` in an object's own name cannot be escaped in a load job: it would load other files too."""
-    if "*" in uri:
-        raise BadInput(f"{uri} holds a '*', which BigQuery reads as a wildcard; rename the file", (uri,))
 
 
 class Destinations:
@@ -137,6 +50,7 @@ class Destinations:
         return replace(record, location=location)
 
     def partitioned(self, record: Record) -> bool:
+        """Whether the destination is known to be partitioned: such a table may be changed more often."""
         if "$" in record.load["destinationTable"]["tableId"]:
             return True
         return self._partitioned.get(_whole_table(record), False)
@@ -219,10 +133,3 @@ def shape(info: TableInfo) -> dict[str, Any]:
     """What a table made like this one takes over."""
     keys = ("schema", "timePartitioning", "rangePartitioning", "clustering", "requirePartitionFilter")
     return {key: info.resource[key] for key in keys if info.resource.get(key) is not None}
-
-
-def creatable(load: dict[str, Any]) -> bool:
-    """Whether BigQuery can create the table from the load alone."""
-    if load.get("createDisposition") == "CREATE_NEVER":
-        return False
-    return bool(load.get("schema") or load.get("autodetect")) or load["sourceFormat"] in SELF_DESCRIBING

@@ -12,7 +12,7 @@ from ingestd.actions.context import ActionContext, ActionHttp, ActionSettings, B
 from ingestd.actions.executor import ActionFailed, run_actions
 from ingestd.actions.objects import loop_guard
 from ingestd.actions.plan import Plan, PlannedAction, plan
-from ingestd.batch.expiring import Expiries
+from ingestd.batch.expiries import Expiries
 from ingestd.batch.journal import Held, Journal
 from ingestd.batch.keyring import Keyring
 from ingestd.batch.quarantine import Quarantine
@@ -119,6 +119,7 @@ class PostActions:
                 log.warning("batch.not_told", event_id=held.record.event_id, error=str(failure))
 
     def guarded(self, record: Record, metadata: Mapping[str, str]) -> bool:
+        """Whether this object was put there by this very rule."""
         return record.rule_name in loop_guard(metadata)
 
     async def quarantine(self, held: Held) -> None:

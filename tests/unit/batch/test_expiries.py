@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from tests.unit.batch.test_ways import SPLIT, ruled
 
-from ingestd.batch.expiring import Expiries
+from ingestd.batch.expiries import Expiries
 from ingestd.batch.record import Record
 from ingestd.model.tables import TableName
 from ingestd.ports import TableInfo, Warehouse
