@@ -34,7 +34,9 @@ from ingestd.app import App, assemble
 from ingestd.batch.content import Load, Progress
 from ingestd.batch.landing import destination
 from ingestd.batch.load_config import new_record
-from ingestd.batch.record import Phase, Record, WindowMark
+from ingestd.batch.marks import WindowMark
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Record
 from ingestd.batch.register import Register, batch_name
 from ingestd.collect.windows.model import window_of
 from ingestd.gcp.connect import Clients, connect

@@ -31,7 +31,7 @@ from ingestd.batch.journal import Held, Journal, LeaseLost
 from ingestd.batch.landing import destination
 from ingestd.batch.news import News
 from ingestd.batch.parts import Parts
-from ingestd.batch.record import Phase
+from ingestd.batch.phases import Phase
 from ingestd.batch.register import Register, batch_name
 from ingestd.batch.runner import BatchRunner
 from ingestd.collect.windows.groups import Groups

@@ -5,7 +5,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from ingestd.batch.record import Phase
+from ingestd.batch.phases import Phase
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src/ingestd"

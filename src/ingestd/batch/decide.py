@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ingestd.batch.content import Fate
-from ingestd.batch.record import Kind, Phase, Record, Stage
+from ingestd.batch.phases import Phase, Stage
+from ingestd.batch.record import Kind, Record
 from ingestd.batch.steps import Way, next_step
 
 _GONE = (Fate.SUPERSEDED, Fate.MISSING)

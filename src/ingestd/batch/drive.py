@@ -18,7 +18,8 @@ from ingestd.batch.decide import Observed
 from ingestd.batch.journal import Held, LeaseLost
 from ingestd.batch.landing import Landing
 from ingestd.batch.parts import Parts
-from ingestd.batch.record import IllegalTransition, Record, Stage
+from ingestd.batch.phases import IllegalTransition, Stage
+from ingestd.batch.record import Record
 from ingestd.batch.steps import Way, targets_of, way_of
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobRef, JobRequest, JobState

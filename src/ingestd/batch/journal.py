@@ -26,7 +26,8 @@ import structlog
 from ingestd.batch.file_list import INLINE, from_manifest, to_manifest
 from ingestd.batch.late import LateMarks
 from ingestd.batch.names import MOST, name_filter
-from ingestd.batch.record import SCHEMA_VERSION, Kind, Phase, Record
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import SCHEMA_VERSION, Kind, Record
 from ingestd.model.aside import aside
 from ingestd.model.clock import Clock
 from ingestd.model.errors import NotFound, PreconditionFailed, UnreadableObject

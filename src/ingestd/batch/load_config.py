@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ingestd.batch.record import Kind, Phase, Record
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Kind, Record
 from ingestd.model.clock import Clock
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import FileVersion, Generation

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from ingestd.batch.content import Fate, Progress, SetAside
+from ingestd.batch.phases import Phase
 from ingestd.batch.pinned import UNMATCHED
-from ingestd.batch.record import Phase, Record
+from ingestd.batch.record import Record
 
 
 def unloaded(progress: Progress, why: SetAside) -> Progress:

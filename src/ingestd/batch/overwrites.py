@@ -50,7 +50,8 @@ from datetime import timedelta
 
 from ingestd.batch.content import Fate, SetAside
 from ingestd.batch.journal import Journal
-from ingestd.batch.record import Phase, Record
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Record
 from ingestd.batch.sources import Looked
 from ingestd.batch.trails import Reading, Trail, Trails, Version, versions_trail
 from ingestd.batch.underway import UnderWay

@@ -1,8 +1,8 @@
 """The record of one batch: everything needed to finish it, by any replica, whatever happened to the one that began.
 
 The record is what the journal stores. It pins the files (with generations), the destination, the rule and the load
-configuration, so that an edited rule never changes a batch under way. Phases move only along `_NEXT`; where each file
-stands is in `progress`.
+configuration, so that an edited rule never changes a batch under way. Phases move only as `phases` says; where each
+file stands is in `progress`.
 
 Version 1 of the stored form has one file. Several files make it version 2, which a daemon that knows only single files
 refuses rather than misreads; a batch of a success file's directory makes it version 3, and a rule whose secrets were
@@ -19,6 +19,8 @@ import orjson
 
 from ingestd.batch.content import Chunk, Fate, Load, Progress, SetAside
 from ingestd.batch.file_list import file_from_json, file_json
+from ingestd.batch.marks import SuccessMark, WindowMark, success_from_json, success_json, window_from_json, window_json
+from ingestd.batch.phases import IllegalTransition, Phase, Stage
 from ingestd.batch.pinned import HOME, UNMATCHED
 from ingestd.model.jobs import JobRef, Mode, job_id
 from ingestd.model.objects import ABSENT, FileVersion, Generation, ObjectRef, generation_time
@@ -33,99 +35,6 @@ UNRESOLVED = "unresolved"  # stands for the destination of a directory until its
 class Kind(StrEnum):
     LOAD = "load"  # files to load, then actions
     ROUTE = "route"  # somebody's BigQuery job is done, and a route has actions for it
-
-
-@dataclass(frozen=True, slots=True)
-class WindowMark:
-    """Which window a batch came from, and the shards that went into it."""
-
-    name: str
-    start: int
-    shards: tuple[str, ...] = ()
-    group: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SuccessMark:
-    """The success file whose directory the batch is, and what its `_config/` says beyond the load itself.
-
-    Until `resolved`, only the success file is known: destination, files and load are filled in before any job.
-    """
-
-    url: str
-    generation: Generation
-    resolved: bool = False
-    table_prefix: str = ""  # the folder of its table, `gs://bucket/dataset/table`
-    order: str = ""  # its place among the ordered batches of the table; empty: they are not ordered
-    job_prefix: str = ""
-    labels: dict[str, str] = field(default_factory=dict)
-    sql: str = ""  # rows come in by this query over `temp_ext`
-    spark: bool = False  # the query is Spark's, and what it selects is loaded
-    external: dict[str, Any] = field(default_factory=dict)  # how `temp_ext` reads the files
-    zero_rows_fail: bool = True
-    config: tuple[str, ...] = ()  # the `_config/` files (with generations) that went into it
-
-
-class Phase(StrEnum):
-    ACCEPTED = "accepted"  # durable; its load job may or may not have been submitted
-    LOADED = "loaded"  # the load is proven; OnSuccess actions may have begun
-    FAILING = "failing"  # the load finally failed; OnFailure actions may have begun
-    DONE = "done"
-    FAILED = "failed"
-    SUPERSEDED = "superseded"  # overwritten before it was loaded: the newer generation has its own batch
-    MISSING = "missing"  # deleted before it was loaded
-    IGNORED = "ignored"  # other batches have its files, or our own move put them there
-
-    @property
-    def final(self) -> bool:
-        return not _NEXT[self]
-
-    def may_become(self, phase: "Phase") -> bool:
-        return phase in _NEXT[self]
-
-
-_NEXT: dict[Phase, frozenset[Phase]] = {
-    Phase.ACCEPTED: frozenset({Phase.LOADED, Phase.FAILING, Phase.SUPERSEDED, Phase.MISSING, Phase.IGNORED}),
-    Phase.LOADED: frozenset({Phase.DONE, Phase.FAILED, Phase.FAILING}),  # FAILING: a part of it did not load
-    Phase.FAILING: frozenset({Phase.FAILED, Phase.DONE}),  # DONE: a route that dealt with somebody's failed job
-    Phase.DONE: frozenset(),
-    Phase.FAILED: frozenset(),
-    Phase.SUPERSEDED: frozenset(),
-    Phase.MISSING: frozenset(),
-    Phase.IGNORED: frozenset(),
-}
-
-
-class Stage(StrEnum):
-    """How far an accepted batch has come. It follows from the record, so records of every version tell it."""
-
-    LOOK = "look"  # it is not decided yet which jobs load its files
-    PREPARE = "prepare"  # an attempt at preparing its rows may have begun; none counts yet
-    LAND = "land"  # which jobs load its rows is decided, and not all of them are proven
-    PUBLISH = "publish"  # its rows are in a table of its own, all of them, and go from there to their targets
-    PROVE = "prove"  # every file's rows are where they belong, or the file is set aside: the end is to be told
-    ACT = "act"  # it is known how the load ended: what is left are actions, or nothing
-
-    def may_become(self, stage: "Stage") -> bool:
-        return stage is self or stage in _NEXT_STAGE[self]
-
-
-_NEXT_STAGE: dict[Stage, frozenset[Stage]] = {
-    Stage.LOOK: frozenset({Stage.PREPARE, Stage.LAND, Stage.PROVE, Stage.ACT}),
-    Stage.PREPARE: frozenset({Stage.LAND, Stage.PUBLISH, Stage.PROVE, Stage.ACT}),
-    # Back: what the jobs were to read is gone, or BigQuery takes no such job.
-    Stage.LAND: frozenset({Stage.PUBLISH, Stage.PROVE, Stage.LOOK, Stage.PREPARE, Stage.ACT}),
-    # Back: what was landed is gone, or is not the batch's. PROVE: a part of it must not be published.
-    Stage.PUBLISH: frozenset({Stage.PROVE, Stage.LOOK, Stage.PREPARE, Stage.ACT}),
-    # LAND: a job turned up that somebody else had submitted. LOOK: a directory that has other files by now.
-    Stage.PROVE: frozenset({Stage.LAND, Stage.LOOK, Stage.ACT}),
-    Stage.ACT: frozenset(),
-}
-
-
-class IllegalTransition(RuntimeError):  # noqa: N818 - a programming error, named for what it is
-    def __init__(self, before: Phase | Stage, after: Phase | Stage) -> None:
-        super().__init__(f"a batch cannot go from {before} to {after}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,8 +261,8 @@ class Record:
             "Load": self.load if len(self.files) <= 1 else {**self.load, "sourceUris": []},  # `Files` has them
             "Params": self.values,
             "TriggerJob": _job_json(self.trigger_job),
-            "Window": _window_json(self.window),
-            "Success": _success_json(self.success),
+            "Window": window_json(self.window),
+            "Success": success_json(self.success),
             "Overwrote": str(self.files[0].overwrote) if len(self.files) == 1 and self.files[0].overwrote else None,
             "Attempt": self.attempt,
             "Progress": self.progress.to_json(),
@@ -384,7 +293,7 @@ class Record:
         document = read_document(data, version=SCHEMA_VERSION)
         files = tuple(file_from_json(item, document.get("Overwrote")) for item in document["Files"])
         progress = document.get("Progress")
-        success = _success_from_json(document.get("Success"))
+        success = success_from_json(document.get("Success"))
         return cls(
             event_id=document["EventID"],
             kind=Kind(document["Kind"]),
@@ -405,7 +314,7 @@ class Record:
             load=document["Load"],
             values=document["Params"],
             trigger_job=_job_from_json(document["TriggerJob"]),
-            window=_window_from_json(document.get("Window")),
+            window=window_from_json(document.get("Window")),
             success=success,
             progress=Progress.from_json(progress) if progress else _progress_of(document, len(files)),
             staged=document.get("Staged", False),
@@ -454,51 +363,3 @@ def _job_json(job: JobRef | None) -> dict[str, str] | None:
 
 def _job_from_json(item: dict[str, str] | None) -> JobRef | None:
     return JobRef(item["project"], item["location"], item["job_id"]) if item else None
-
-
-def _window_json(mark: WindowMark | None) -> dict[str, Any] | None:
-    if mark is None:
-        return None
-    return {"Name": mark.name, "Start": mark.start, "Shards": mark.shards, "Group": mark.group}
-
-
-def _window_from_json(item: dict[str, Any] | None) -> WindowMark | None:
-    return WindowMark(item["Name"], item["Start"], tuple(item["Shards"]), item["Group"]) if item else None
-
-
-def _success_json(mark: SuccessMark | None) -> dict[str, Any] | None:
-    if mark is None:
-        return None
-    return {
-        "URL": mark.url,
-        "Generation": str(mark.generation),
-        "Resolved": mark.resolved,
-        "TablePrefix": mark.table_prefix,
-        "Order": mark.order,
-        "JobPrefix": mark.job_prefix,
-        "Labels": mark.labels,
-        "SQL": mark.sql,
-        "Spark": mark.spark,
-        "External": mark.external,
-        "ZeroRowsFail": mark.zero_rows_fail,
-        "Config": mark.config,
-    }
-
-
-def _success_from_json(item: dict[str, Any] | None) -> SuccessMark | None:
-    if not item:
-        return None
-    return SuccessMark(
-        url=item["URL"],
-        generation=Generation(int(item["Generation"])),
-        resolved=item["Resolved"],
-        table_prefix=item["TablePrefix"],
-        order=item["Order"],
-        job_prefix=item["JobPrefix"],
-        labels=item["Labels"],
-        sql=item["SQL"],
-        spark=item["Spark"],
-        external=item["External"],
-        zero_rows_fail=item["ZeroRowsFail"],
-        config=tuple(item["Config"]),
-    )

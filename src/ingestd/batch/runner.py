@@ -38,7 +38,8 @@ from ingestd.batch.landing import Landing
 from ingestd.batch.news import News
 from ingestd.batch.outcome import abandoned
 from ingestd.batch.parts import Parts
-from ingestd.batch.record import Kind, Phase, Record
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Kind, Record
 from ingestd.batch.rule_metrics import Times, measure
 from ingestd.batch.sources import MANY_FILES
 from ingestd.batch.stages import act, directory, pour, prove, publish, query, ready

@@ -246,7 +246,8 @@ class Loader:
         return self._app.clock.monotonic()
 
     async def _ended(self, record: "Record") -> None:
-        from ingestd.batch.record import Kind, Phase
+        from ingestd.batch.phases import Phase
+        from ingestd.batch.record import Kind
         from ingestd.collect.windows.groups import GROUP_PREFIX
 
         if record.kind is Kind.ROUTE and record.window is not None:

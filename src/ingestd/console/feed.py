@@ -12,7 +12,8 @@ from prometheus_client import Gauge
 from ingestd.batch.content import Fate
 from ingestd.batch.journal import Journal
 from ingestd.batch.news import News
-from ingestd.batch.record import Phase, Record
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Record
 from ingestd.batch.rule_metrics import RULES
 from ingestd.batch.runner import BatchRunner, fates_of
 from ingestd.batch.sources import MANY_FILES

@@ -14,7 +14,8 @@ from prometheus_client import Counter
 
 from ingestd.actions.values import job_destination
 from ingestd.batch.journal import Journal
-from ingestd.batch.record import Kind, Phase, Record
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Kind, Record
 from ingestd.batch.runner import BatchRunner
 from ingestd.batch.tasks import DeferredTasks, Task, deferrable
 from ingestd.dispatch.routes import RouteBook

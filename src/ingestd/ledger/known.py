@@ -18,7 +18,9 @@ from ingestd.batch.content import Fate
 from ingestd.batch.journal import Journal
 from ingestd.batch.landing import destination
 from ingestd.batch.load_config import new_record
-from ingestd.batch.record import Phase, Record, WindowMark
+from ingestd.batch.marks import WindowMark
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Record
 from ingestd.batch.register import Register
 from ingestd.collect.success.planning import unresolved
 from ingestd.collect.success.queue import Queues

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ingestd.batch.record import Phase, Record
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Record
 from ingestd.model.objects import FileVersion, ObjectRef
 
 _SHOWN = 20

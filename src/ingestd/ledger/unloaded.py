@@ -12,8 +12,9 @@ from urllib.parse import unquote
 from ingestd.actions.objects import EVENT_MARK, SOURCE_MARK
 from ingestd.actions.plan import plan
 from ingestd.batch.content import Fate, SetAside
+from ingestd.batch.phases import Phase
 from ingestd.batch.quarantine import Quarantine, reason_beside, refusal_place
-from ingestd.batch.record import Phase, Record
+from ingestd.batch.record import Record
 from ingestd.batch.stages.prove import rejected_rows
 from ingestd.batch.variables import batch_variables
 from ingestd.model.errors import IngestError

@@ -13,7 +13,7 @@ from tests.e2e.console.browser import LAUNCH, chromium
 from tests.e2e.console.populated import Populated, running
 
 from ingestd.batch.content import Chunk, Progress
-from ingestd.batch.record import Phase
+from ingestd.batch.phases import Phase
 from ingestd.ops.history import Level, Trouble, TroubleKind
 
 FOLDER = Path(__file__).parents[3] / "docs" / "images"

@@ -21,7 +21,9 @@ from tests.sim.plain_bigquery import PlainBigQuery
 from ingestd.app import App, assemble
 from ingestd.batch.content import Fate, Load, Progress, SetAside
 from ingestd.batch.journal import Journal
-from ingestd.batch.record import Kind, Phase, Record, WindowMark
+from ingestd.batch.marks import WindowMark
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Kind, Record
 from ingestd.gcp.connect import Clients
 from ingestd.localcloud.bindings import CoreWarehouse
 from ingestd.localcloud.faults import Hooks

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.e2e.console.conftest import WINDOWS, Served
 
-from ingestd.batch.record import Phase
+from ingestd.batch.phases import Phase
 from ingestd.ops.history import Trouble, TroubleKind
 
 pytestmark = pytest.mark.xdist_group("console")

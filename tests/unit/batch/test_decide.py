@@ -14,8 +14,10 @@ from ingestd.batch.content import Chunk, Fate, Load, Progress, SetAside
 from ingestd.batch.decide import Command, Observed, decide
 from ingestd.batch.drive import Drive
 from ingestd.batch.journal import Held
+from ingestd.batch.marks import SuccessMark
+from ingestd.batch.phases import IllegalTransition, Phase, Stage
 from ingestd.batch.pinned import HOME, Pinned, Pour, Published
-from ingestd.batch.record import IllegalTransition, Kind, Phase, Record, Stage, SuccessMark
+from ingestd.batch.record import Kind, Record
 from ingestd.batch.steps import Way, way_of
 from ingestd.model.objects import Generation
 from ingestd.model.preparation import Output, Prepared

@@ -11,7 +11,8 @@ from tests.sim.memory_store import MemoryStore
 from tests.unit.ledger.records import record
 
 from ingestd.batch.journal import Held, Journal, LeaseLost
-from ingestd.batch.record import Phase, Record
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Record
 from ingestd.model.clock import ManualClock
 from ingestd.model.errors import PreconditionFailed
 from ingestd.model.objects import ObjectRef

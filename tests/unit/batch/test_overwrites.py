@@ -14,7 +14,8 @@ from ingestd.batch.content import Fate, Load, Progress, SetAside
 from ingestd.batch.journal import Journal
 from ingestd.batch.landing import destination
 from ingestd.batch.overwrites import Overwrites, changed, decided, has_read
-from ingestd.batch.record import Phase, Record
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Record
 from ingestd.batch.sources import Looked
 from ingestd.batch.trails import Reading, Trail, Trails, Version
 from ingestd.batch.underway import UnderWay

@@ -9,7 +9,9 @@ import pytest
 
 from ingestd.batch.content import Chunk, Fate, Load, Progress, SetAside
 from ingestd.batch.file_list import from_manifest, to_manifest
-from ingestd.batch.record import Kind, Phase, Record, SuccessMark
+from ingestd.batch.marks import SuccessMark
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Kind, Record
 from ingestd.batch.recovery import JobLimits, begin, repeated
 from ingestd.model.errors import NewerVersion
 from ingestd.model.objects import FileVersion, Generation, ObjectRef

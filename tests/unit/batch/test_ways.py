@@ -9,9 +9,10 @@ from tests.unit.batch.test_record import files, record
 from ingestd.batch.content import Fate, Load, Progress, SetAside
 from ingestd.batch.landing import landing_table
 from ingestd.batch.outcome import abandoned
+from ingestd.batch.phases import Phase
 from ingestd.batch.pinned import HOME, UNMATCHED, Pinned, Pour, Published
 from ingestd.batch.post_actions import rows_of
-from ingestd.batch.record import Phase, Record
+from ingestd.batch.record import Record
 from ingestd.batch.stages.ready import choose, recount, settle
 from ingestd.batch.steps import Way, branch_tables, steps_of, submitted_jobs, way_of
 from ingestd.model.errors import BadInput

@@ -8,7 +8,9 @@ from tests.sim.memory_store import MemoryStore
 from tests.unit.ledger.records import record
 
 from ingestd.batch.journal import Held, Journal
-from ingestd.batch.record import Phase, Record, WindowMark
+from ingestd.batch.marks import WindowMark
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Record
 from ingestd.ledger.history import FileRecords, Remembered
 from ingestd.model.clock import ManualClock
 from ingestd.model.objects import FileVersion, Generation, ObjectRef, event_id

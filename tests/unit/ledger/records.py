@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ingestd.batch.content import Fate, Load, Progress, SetAside
-from ingestd.batch.record import Kind, Phase, Record
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Kind, Record
 from ingestd.model.objects import FileVersion, Generation, ObjectRef
 
 START = datetime(2024, 5, 1, 12, tzinfo=UTC)

@@ -5,7 +5,9 @@ from datetime import timedelta
 import pytest
 from tests.unit.ledger.records import START, done, failed, file, record
 
-from ingestd.batch.record import UNRESOLVED, Phase, SuccessMark
+from ingestd.batch.marks import SuccessMark
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import UNRESOLVED
 from ingestd.ledger.columns import COLUMNS, common_folder, latest_sql, row_id, row_of, table_resource, tables_sql
 from ingestd.model.objects import Generation
 from ingestd.model.tables import parse_table

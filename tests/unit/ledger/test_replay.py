@@ -12,7 +12,7 @@ from tests.unit.ledger.records import record
 
 from ingestd.batch.content import Fate, Progress, SetAside
 from ingestd.batch.journal import Journal
-from ingestd.batch.record import Phase
+from ingestd.batch.phases import Phase
 from ingestd.ledger.replay import Asked, Replayed, Replayer, Selection
 from ingestd.model.clock import ManualClock
 from ingestd.model.errors import PreconditionFailed, Transient

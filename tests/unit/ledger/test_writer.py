@@ -12,7 +12,8 @@ from tests.unit.ledger.records import done, file, record
 
 from ingestd.batch.content import Progress
 from ingestd.batch.journal import LeaseLost
-from ingestd.batch.record import Kind, Phase
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Kind
 from ingestd.ledger.table import LoadStateTable
 from ingestd.ledger.writer import LoadStateWriter
 from ingestd.model.clock import ManualClock

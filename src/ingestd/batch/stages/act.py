@@ -12,7 +12,8 @@
 
 from ingestd.batch.content import Fate
 from ingestd.batch.drive import Drive
-from ingestd.batch.record import Kind, Phase, Record
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Kind, Record
 from ingestd.model.errors import BadInput
 from ingestd.ops import tracing
 

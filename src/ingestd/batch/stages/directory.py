@@ -20,7 +20,8 @@ import structlog
 from ingestd.batch.content import Chunk, SetAside
 from ingestd.batch.drive import Drive
 from ingestd.batch.landing import destination
-from ingestd.batch.record import Phase, Record
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Record
 from ingestd.model.errors import BadInput, Fatal
 from ingestd.model.jobs import JobState
 from ingestd.model.objects import ABSENT, FileVersion, ObjectRef

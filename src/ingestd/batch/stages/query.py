@@ -20,7 +20,7 @@ from ingestd.batch import recovery
 from ingestd.batch.content import Chunk, Fate, Load, SetAside
 from ingestd.batch.drive import Drive, stopped
 from ingestd.batch.landing import destination
-from ingestd.batch.record import SuccessMark
+from ingestd.batch.marks import SuccessMark
 from ingestd.googlesql.words import transactions
 from ingestd.model.errors import BadInput, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobState

@@ -10,7 +10,8 @@ from dataclasses import replace
 import structlog
 
 from ingestd.batch.journal import Held, Journal, LeaseLost
-from ingestd.batch.record import Phase, Record
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Record
 from ingestd.batch.stages.directory import committing
 from ingestd.collect.success.markers import BackfillFile, LockMarker
 from ingestd.collect.success.planning import unresolved

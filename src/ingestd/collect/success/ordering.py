@@ -27,7 +27,8 @@ from prometheus_client import Counter, Gauge
 
 from ingestd.batch.journal import Journal
 from ingestd.batch.news import News
-from ingestd.batch.record import Phase, Record
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Record
 from ingestd.batch.runner import BatchRunner
 from ingestd.collect.success.background import Background
 from ingestd.collect.success.conventions import Conventions

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ingestd.batch.load_config import refuse_wildcard, source_format
-from ingestd.batch.record import UNRESOLVED, Kind, Phase, Record, SuccessMark
+from ingestd.batch.marks import SuccessMark
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import UNRESOLVED, Kind, Record
 from ingestd.collect.success.configuration import BadConfig, Configured, Levels, Transform, load_options
 from ingestd.collect.success.conventions import Conventions
 from ingestd.collect.success.destination import Destination, NoDestination, Overrides, allowed, infer

@@ -12,8 +12,10 @@ import structlog
 from prometheus_client import Counter
 
 from ingestd.batch.journal import Held, Journal
+from ingestd.batch.marks import WindowMark
 from ingestd.batch.news import News
-from ingestd.batch.record import Kind, Phase, Record, WindowMark
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Kind, Record
 from ingestd.batch.runner import BatchRunner
 from ingestd.collect.windows.store import Everything, WindowHead, WindowStore
 from ingestd.model.clock import Clock

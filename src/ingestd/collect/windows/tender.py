@@ -23,7 +23,9 @@ from prometheus_client import Counter, Gauge
 
 from ingestd.batch.journal import Held, Journal
 from ingestd.batch.landing import destination
-from ingestd.batch.record import Kind, Phase, Record, WindowMark
+from ingestd.batch.marks import WindowMark
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Kind, Record
 from ingestd.batch.register import Register
 from ingestd.batch.runner import BatchRunner
 from ingestd.collect.windows.model import Arrival, late_due

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from ingestd.batch.record import Phase, Record
+from ingestd.batch.phases import Phase
+from ingestd.batch.record import Record
 from ingestd.collect.success.configuration import BadConfig, Configured, Transform
 from ingestd.collect.success.listing import select
 from ingestd.collect.success.planning import Findings, nothing_to_load, resolved, unresolved
