@@ -5,7 +5,8 @@ import re
 import tomllib
 from pathlib import Path
 
-from ingestd.batch.phases import Phase
+from ingestd.batch.phases import Phase, Stage
+from ingestd.collect.windows.pending import WindowState
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src/ingestd"
@@ -63,9 +64,23 @@ def test_the_contracts_know_every_room() -> None:
     assert layers["exhaustive"] and layers["containers"] == ["ingestd"]
 
 
+def drawn(place: int) -> set[tuple[str, str]]:
+    """The steps in a diagram of states, by its place on the page; what leads back to itself is only said."""
+    diagram = PAGE.split("stateDiagram-v2")[place].partition("```")[0]
+    return {(one, other) for one, other in re.findall(r"^  (\w+) --> (\w+)", diagram, re.M) if one != other}
+
+
+def steps(states: type[Phase] | type[Stage] | type[WindowState]) -> set[tuple[str, str]]:
+    pairs = ((before, after) for before in states for after in states if before is not after)
+    return {(str(before), str(after)) for before, after in pairs if before.may_become(after)}  # type: ignore[arg-type]
+
+
 def test_the_page_draws_every_step_that_a_batch_may_take() -> None:
+    assert drawn(1) == steps(Phase)
     diagram = PAGE.partition("stateDiagram-v2")[2].partition("```")[0]
-    drawn = set(re.findall(r"^  (\w+) --> (\w+)", diagram, re.M))
-    steps = {(before, after) for before in Phase for after in Phase if before.may_become(after)}
-    assert {(one, other) for one, other in drawn if one != other} == {(str(one), str(other)) for one, other in steps}
     assert set(re.findall(r"^  (\w+) --> \[\*\]", diagram, re.M)) == {str(one) for one in Phase if one.final}
+
+
+def test_the_page_draws_the_stages_of_an_accepted_batch_and_the_states_of_a_window() -> None:
+    assert drawn(2) == steps(Stage)
+    assert drawn(3) == steps(WindowState)

@@ -16,7 +16,6 @@ import structlog
 from ingestd.batch.content import Fate, Progress, SetAside
 from ingestd.batch.decide import Observed
 from ingestd.batch.journal import Held, LeaseLost
-from ingestd.batch.landing import Landing
 from ingestd.batch.parts import Parts
 from ingestd.batch.phases import IllegalTransition, Stage
 from ingestd.batch.record import Record
@@ -39,7 +38,6 @@ class Drive:
     def __init__(self, parts: Parts, held: Held, *, fresh: bool = False) -> None:
         self.parts = parts
         self.held = held
-        self.landing = Landing(parts)
         self.fresh = fresh  # the record was created a moment ago, so no job of it exists yet
         self.resumed = not fresh
         self.pinned = held.record.success is None  # it is known which files and which configuration it is about
@@ -279,7 +277,7 @@ class Drive:
 
     async def land_again(self, why: str) -> NoReturn:
         """Somebody dropped what was landed, or it expired. What is not published yet is landed again."""
-        await self.landing.drop(self.record)
+        await self.parts.landing.drop(self.record)
         self.begin_again(why, "it is loaded again")
 
 

@@ -9,7 +9,7 @@ left to drop them, and are dropped at the batch's end, whatever the end, after e
 """
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
@@ -18,14 +18,13 @@ from ingestd.batch.load_config import creatable
 from ingestd.batch.pinned import HOME
 from ingestd.batch.record import Record
 from ingestd.batch.rule import rule_of
+from ingestd.model.clock import Clock
 from ingestd.model.errors import Fatal, NotFound
 from ingestd.model.tables import TableName, parse_table
-from ingestd.ports import TableInfo
+from ingestd.ports import TableInfo, Warehouse
 from ingestd.rules.schema import Transient
+from ingestd.settings import Settings
 from ingestd.warehouse.schemas import LandedLike, drift_options, landed_like
-
-if TYPE_CHECKING:
-    from ingestd.batch.parts import Parts
 
 log = structlog.get_logger(__name__)
 
@@ -85,8 +84,10 @@ def landing_load(record: Record) -> dict[str, Any]:
 
 
 class Landing:
-    def __init__(self, parts: "Parts") -> None:
-        self._parts = parts
+    def __init__(self, warehouse: Warehouse, clock: Clock, settings: Settings) -> None:
+        self._warehouse = warehouse
+        self._clock = clock
+        self._settings = settings
 
     async def ensure(self, record: Record) -> None:
         """Make the batch's own table like its model, unless the load makes both from its own schema."""
@@ -103,7 +104,7 @@ class Landing:
         transient = record.transient
         if transient is not None:
             await self._dataset(record, transient)
-        model = await self._parts.warehouse.table(destination(record).partition(None)) if branch == HOME else None
+        model = await self._warehouse.table(destination(record).partition(None)) if branch == HOME else None
         made = shape(model) if model is not None else _declared(record) if branch == HOME else {}
         if columns:
             made["schema"] = {"fields": columns}
@@ -112,12 +113,12 @@ class Landing:
 
     async def complete(self, record: Record, branch: int, rows: int) -> bool:
         """Whether the batch's own table holds every row that the loads have written to it."""
-        table = await self._parts.warehouse.table(landing_table(record, branch).partition(None))
+        table = await self._warehouse.table(landing_table(record, branch).partition(None))
         if table is None:
             return False
         if table.resource.get("expirationTime") is None:
             # The load itself made it.
-            await self._parts.warehouse.patch_table(table.name, {"expirationTime": self._expiration()})
+            await self._warehouse.patch_table(table.name, {"expirationTime": self._expiration()})
         found = table.resource.get("numRows")
         return found is None or int(found) == rows
 
@@ -125,14 +126,14 @@ class Landing:
         """Drop what the batch landed in; not being there is fine."""
         for branch in {HOME, *_branches(record)}:
             table = landing_table(record, branch).partition(None)
-            if await self._parts.warehouse.delete_table(table):
+            if await self._warehouse.delete_table(table):
                 log.info("landing.dropped", table=str(table), event_id=record.event_id)
 
     async def _model(self, record: Record, transient: Transient | None) -> TableInfo | None:
         """What the batch's own table is made like; None: its loads make it."""
-        warehouse = self._parts.warehouse
+        warehouse = self._warehouse
         if transient is not None and transient.template:
-            name = parse_table(transient.template).in_project(self._parts.settings.project)
+            name = parse_table(transient.template).in_project(self._settings.project)
             if (template := await warehouse.table(name)) is None:
                 raise NotFound(f"template table {name} does not exist; create it or correct Transient.Template")
             return template
@@ -147,7 +148,7 @@ class Landing:
 
     async def _dataset(self, record: Record, transient: Transient) -> None:
         """The transient dataset, made where the destination is unless the rule names a region."""
-        warehouse = self._parts.warehouse
+        warehouse = self._warehouse
         location = await warehouse.dataset_location(record.project, transient.dataset)
         if location is None:
             wanted = transient.region or record.location
@@ -163,15 +164,13 @@ class Landing:
 
     async def _create(self, table: TableName, resource: dict[str, Any]) -> None:
         wanted = {key: value for key, value in resource.items() if key != "requirePartitionFilter"}
-        await self._parts.warehouse.create_table(
-            table.partition(None), {**wanted, "expirationTime": self._expiration()}
-        )
+        await self._warehouse.create_table(table.partition(None), {**wanted, "expirationTime": self._expiration()})
 
     def _keep(self) -> timedelta:
-        return self._parts.settings.recovery.give_up_after + _KEEP_LONGER
+        return self._settings.recovery.give_up_after + _KEEP_LONGER
 
     def _expiration(self) -> str:
-        return str(int((self._parts.clock.now() + self._keep()).timestamp() * 1000))
+        return str(int((self._clock.now() + self._keep()).timestamp() * 1000))
 
 
 def _named(table: str, suffix: str) -> str:

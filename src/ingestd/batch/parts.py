@@ -6,6 +6,7 @@ from typing import Protocol
 
 from ingestd.batch.destinations import Destinations
 from ingestd.batch.journal import Journal
+from ingestd.batch.landing import Landing
 from ingestd.batch.post_actions import PostActions
 from ingestd.batch.record import Record
 from ingestd.batch.register import Register
@@ -46,6 +47,10 @@ class Parts:
     preparer: Preparer | None = None  # prepares rows before the load; None: this daemon has no Spark
     spark_sql: SparkSql | None = None  # runs Spark SQL over a batch; None as above
     directories: Directories | None = None
+
+    @property
+    def landing(self) -> Landing:
+        return Landing(self.warehouse, self.clock, self.settings)
 
     def pause(self, error: IngestError, times: int) -> timedelta:
         """How long to wait before the next try, after that many in a row."""

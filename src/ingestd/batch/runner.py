@@ -34,7 +34,6 @@ from ingestd.batch.content import Fate
 from ingestd.batch.decide import Command, decide
 from ingestd.batch.drive import Drive, job_document
 from ingestd.batch.journal import Held, LeaseLost
-from ingestd.batch.landing import Landing
 from ingestd.batch.news import News
 from ingestd.batch.outcome import abandoned
 from ingestd.batch.parts import Parts
@@ -321,7 +320,7 @@ class BatchRunner:
             note = parts.journal.beside(record, "dispatch-job.json", job.ref.job_id)
             await parts.journal.note(note, job_document(job))
         if record.load and record.lands_apart:
-            await Landing(parts).drop(record)
+            await parts.landing.drop(record)
         if record.progress.preparing and parts.preparer is not None:
             await parts.preparer.discard(batch_folder(parts.settings.staging, record))
         if record.phase is Phase.FAILED:

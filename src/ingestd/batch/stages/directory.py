@@ -75,7 +75,7 @@ async def _location(record: Record, warehouse: Warehouse) -> str | None:
 async def pin_anew(drive: Drive, why: str) -> NoReturn:
     """A file went away between the look and the load. Nothing is committed, so the directory is pinned anew."""
     if drive.record.lands_apart:
-        await drive.landing.drop(drive.record)
+        await drive.parts.landing.drop(drive.record)
     drive.begin_again(why, "the directory is looked at again", staged=False)
 
 

@@ -73,7 +73,7 @@ class Land:
         if current is None:
             return None
         if drive.record.lands_apart and not drive.landing_ready:
-            await drive.landing.ensure(drive.record)
+            await drive.parts.landing.ensure(drive.record)
             drive.landing_ready = True
         record = drive.record
         load = {**landing_load(record), "sourceUris": [record.files[index].ref.url for index in current.files]}

@@ -89,7 +89,7 @@ async def _submit(drive: Drive, pour: Pour) -> JobState:
     await parts.governor.admit(target, partitioned=partitioned, key=ref.job_id)
     if record.lands_apart:
         columns = [dict(column) for column in pinned.prepared.schema]
-        await drive.landing.ensure_prepared(record, branch, columns)
+        await drive.parts.landing.ensure_prepared(record, branch, columns)
     elif branch != HOME:
         await Targets(parts).ensure(record, target)
     return await drive.submit(ref, JobKind.LOAD, _load(record, pour, target), target, "load")

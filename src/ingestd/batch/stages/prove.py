@@ -98,7 +98,7 @@ async def _landed_as_pinned(drive: Drive) -> None:
             moved += len(found.notes.keys() | {record.files[index].ref for index in found.unread})
     if not moved:
         return
-    await drive.landing.drop(drive.record)
+    await drive.parts.landing.drop(drive.record)
     drive.advance(loads=())
     raise Transient(f"{moved} files were overwritten while they were loaded; the others are loaded again")
 
@@ -108,7 +108,7 @@ async def _empty_tables(drive: Drive, pinned: Pinned) -> None:
     columns = [dict(column) for column in pinned.prepared.schema]
     for output in pinned.prepared.outputs:
         if not output.uris and not drive.progress.has(output.branch):
-            await drive.landing.ensure_prepared(drive.record, output.branch, columns)
+            await drive.parts.landing.ensure_prepared(drive.record, output.branch, columns)
 
 
 async def conclude(drive: Drive) -> bool:

@@ -102,7 +102,7 @@ async def _counted(drive: Drive, job: JobState) -> int:
 
 
 async def _complete(drive: Drive, step: Step) -> bool:
-    return await drive.landing.complete(drive.record, step.source, _landed(drive, step))
+    return await drive.parts.landing.complete(drive.record, step.source, _landed(drive, step))
 
 
 def _landed(drive: Drive, step: Step) -> int:
