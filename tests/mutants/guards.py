@@ -164,8 +164,8 @@ GUARDS = (
     Guard(
         "a window is closed before its shards are listed",
         "collect/windows/tender.py",
-        "        await self._store.close(name)\n        shards = await self._store.shards(name)",
-        "        shards = await self._store.shards(name)\n        await self._store.close(name)",
+        "        await self.store.close(name)\n        shards = await self.store.shards(name)",
+        "        shards = await self.store.shards(name)\n        await self.store.close(name)",
         "unit/collect/windows/test_large.py::test_a_window_is_closed_before_its_shards_are_listed",
     ),
     Guard(

@@ -40,7 +40,7 @@ from ingestd.collect.windows.pacing import Pacing
 from ingestd.collect.windows.replicas import Replicas
 from ingestd.collect.windows.store import WindowStore
 from ingestd.collect.windows.sweep import WindowSweep
-from ingestd.collect.windows.tender import WindowLimits
+from ingestd.collect.windows.tender import Tender, WindowLimits
 from ingestd.intake.notifications import FINALIZE, ObjectEvent
 from ingestd.intake.receipts import Receipt
 from ingestd.intake.refusals import Refusals
@@ -164,19 +164,18 @@ class Actor:
         )
         news = News()
         self.runner = Quick(parts, news)
-        self.windows = Windows(
+        tender = Tender(
             store=WindowStore(store, BATCH),
             journal=journal,
             register=register,
             runner=self.runner,
-            refusals=Refusals(store, ObjectRef("ops", "errors")),
             clock=clock,
             project="p",
             replica=self.name,
             limits=WindowLimits(2, timedelta(seconds=3), timedelta(seconds=1), timedelta(seconds=10), LEASE),
-            pacing=Steady(store, JOURNAL / "pace", None, clock),
-            news=news,
         )
+        pacing = Steady(store, JOURNAL / "pace", None, clock)
+        self.windows = Windows(tender, Refusals(store, ObjectRef("ops", "errors")), pacing, news)
         groups = Groups(WindowStore(store, BATCH), journal, self.runner, clock, news, patience=LEASE)
         replicas = Replicas(store, JOURNAL / "replicas", clock, name=self.name, lease=LEASE)
         self.sweeper = WindowSweep(

@@ -35,7 +35,7 @@ from ingestd.collect.windows.quota_use import QuotaUse
 from ingestd.collect.windows.replicas import Replicas
 from ingestd.collect.windows.store import WindowStore
 from ingestd.collect.windows.sweep import WindowSweep
-from ingestd.collect.windows.tender import WindowLimits
+from ingestd.collect.windows.tender import Tender, WindowLimits
 from ingestd.dispatch.dispatcher import Dispatcher
 from ingestd.dispatch.reconciler import Reconciler
 from ingestd.dispatch.routes import RouteBook
@@ -196,12 +196,11 @@ def build_collect(house: House, batch: BatchRoom, refusals: Refusals) -> Collect
         store, settings.journal / "pace", batch.governor, clock, replica=house.owner, strangers=house.strangers
     )
     window_store = WindowStore(store, settings.batches, house.strangers)
-    windows = Windows(
+    tender = Tender(
         store=window_store,
         journal=batch.journal,
         register=batch.register,
         runner=runner,
-        refusals=refusals,
         clock=clock,
         project=settings.project,
         replica=house.owner,
@@ -212,9 +211,8 @@ def build_collect(house: House, batch: BatchRoom, refusals: Refusals) -> Collect
             late_patience=settings.windows.late_patience,
             lease=settings.recovery.lease,
         ),
-        pacing=pacing,
-        news=house.news,
     )
+    windows = Windows(tender, refusals, pacing, house.news)
     patience, lease = settings.windows.late_patience, settings.recovery.lease
     groups = Groups(window_store, batch.journal, runner, clock, house.news, patience=patience)
     replicas = Replicas(store, settings.journal / "replicas", clock, name=house.owner, lease=lease)

@@ -10,22 +10,19 @@ from typing import Any
 import structlog
 from prometheus_client import Counter, Gauge
 
-from ingestd.batch.journal import Held, Journal
+from ingestd.batch.journal import Held
 from ingestd.batch.load_config import load_configuration, refuse_wildcard
 from ingestd.batch.news import News
 from ingestd.batch.record import Record
-from ingestd.batch.register import Register
-from ingestd.batch.runner import BatchRunner
 from ingestd.collect.windows.model import Arrival, WindowId, group_of, window_of
 from ingestd.collect.windows.pacing import Pacing
 from ingestd.collect.windows.pending import Message, OpenWindow, Pending, WindowState
-from ingestd.collect.windows.store import WindowHead, WindowStore
-from ingestd.collect.windows.tender import PENDING, Tender, WindowLimits, is_full
+from ingestd.collect.windows.store import WindowHead
+from ingestd.collect.windows.tender import PENDING, Tender, is_full
 from ingestd.intake.notifications import ObjectEvent
 from ingestd.intake.receipts import Receipt
 from ingestd.intake.refusals import Refusals
 from ingestd.intake.router import EVENTS, Work
-from ingestd.model.clock import Clock
 from ingestd.model.errors import BadInput, IngestError, Transient
 from ingestd.model.tables import TableName
 from ingestd.ops import tracing
@@ -44,40 +41,14 @@ _UNTIL_FRESH = timedelta(seconds=10)
 
 
 class Windows:
-    def __init__(
-        self,
-        *,
-        store: WindowStore,
-        journal: Journal,
-        register: Register,
-        runner: BatchRunner,
-        refusals: Refusals,
-        clock: Clock,
-        project: str,
-        replica: str,
-        limits: WindowLimits,
-        pacing: Pacing,
-        news: News,
-    ) -> None:
-        self._store = store
-        self._runner = runner
-        self._tender = Tender(
-            store=store,
-            journal=journal,
-            register=register,
-            runner=runner,
-            clock=clock,
-            project=project,
-            replica=replica,
-            limits=limits,
-            start=self._start,
-        )
-        self.recorded = self._tender.recorded
+    def __init__(self, tender: Tender, refusals: Refusals, pacing: Pacing, news: News) -> None:
+        self._tender = tender
+        self.recorded = tender.recorded
+        self._clock = tender.clock
+        self._project = tender.project
+        self._replica = tender.replica
+        self._limits = tender.limits
         self._refusals = refusals
-        self._clock = clock
-        self._project = project
-        self._replica = replica
-        self._limits = limits
         self._pacing = pacing
         self._open: dict[WindowId, OpenWindow] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -95,6 +66,10 @@ class Windows:
     def stop(self) -> None:
         """Make everything durable and let go: other replicas finish the windows."""
         self._stopping.set()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
 
     def hurry(self) -> None:
         """The intake has no room left: make what is pending durable now, so that its messages can go."""
@@ -214,7 +189,7 @@ class Windows:
         failures = 0
         while True:
             try:
-                if await self._tender.tend(window, self._stopping):
+                if await self._tender.tend(window, self):
                     break
                 failures = 0
             except Exception as error:  # one window must not take the others down with the daemon
@@ -237,14 +212,14 @@ class Windows:
             del self._open[window.base]
         OPEN.set(len(self._open))
 
-    def _start(self, held: Held) -> None:
+    def start(self, held: Held) -> None:
         assert self._group is not None
         self._group.create_task(self._drive(held), name=f"batch:{held.record.event_id}")
 
     async def _drive(self, held: Held) -> None:
         """One window's batch must not take the others down: what fails here is found by the sweep."""
         try:
-            await self._runner.drive(held, fresh=True)
+            await self._tender.runner.drive(held, fresh=True)
         except Exception:
             ERRORS.inc()
             log.exception("window.batch_failed", event_id=held.record.event_id)
@@ -257,7 +232,7 @@ class Windows:
     async def tidy(self, record: Record) -> None:
         """A batch has ended: remove what its window left behind."""
         if record.window is not None:
-            await self._store.remove(record.window.name, record.window.shards)
+            await self._tender.store.remove(record.window.name, record.window.shards)
 
 
 async def _tolerant(work: Work) -> None:

@@ -14,9 +14,10 @@ second finds it, acknowledges what it holds, and carries the rest into the next 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Protocol
 
 import structlog
 from prometheus_client import Counter, Gauge
@@ -58,31 +59,29 @@ class WindowLimits:
     lease: timedelta = timedelta(seconds=60)
 
 
-class Tender:
-    def __init__(
-        self,
-        *,
-        store: WindowStore,
-        journal: Journal,
-        register: Register,
-        runner: BatchRunner,
-        clock: Clock,
-        project: str,
-        replica: str,
-        limits: WindowLimits,
-        start: Callable[[Held], None],
-    ) -> None:
-        self._store = store
-        self._journal = journal
-        self._register = register
-        self._runner = runner
-        self._clock = clock
-        self._project = project
-        self._replica = replica
-        self._limits = limits
-        self._start = start  # drives a recorded batch, in the background
+class Host(Protocol):
+    """Where windows are tended."""
 
-    async def tend(self, window: OpenWindow, stopping: asyncio.Event) -> bool:
+    @property
+    def stopping(self) -> bool: ...
+
+    def start(self, held: Held) -> None:
+        """Drive a recorded batch, in the background."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tender:
+    store: WindowStore
+    journal: Journal
+    register: Register
+    runner: BatchRunner
+    clock: Clock
+    project: str
+    replica: str
+    limits: WindowLimits
+
+    async def tend(self, window: OpenWindow, host: Host) -> bool:
         """Wait for something to do and do it; True when this window needs no more tending here."""
         await self._rest(window)
         window.wake.clear()
@@ -90,15 +89,15 @@ class Tender:
             await self._learn_earlier(window)
         self._settle(window.take_duplicates())
         if window.pending and window.state is WindowState.ACQUIRING:
-            await self._enter(window)
-        if stopping.is_set():
+            await self._enter(window, host)
+        if host.stopping:
             while window.pending:
-                await self._flush(window)
+                await self._flush(window, host)
             return True
         if window.state is WindowState.CLOSING or self._over(window):
-            await self.close(window)
-        elif window.pending and (len(window.pending) >= self._limits.flush_files or self._waited(window)):
-            await self._flush(window)
+            await self.close(window, host)
+        elif window.pending and (len(window.pending) >= self.limits.flush_files or self._waited(window)):
+            await self._flush(window, host)
         return not window.pending and self._due(window) and not window.owned
 
     def _over(self, window: OpenWindow) -> bool:
@@ -107,48 +106,48 @@ class Tender:
             return False
         return is_full(window) or (window.owned and self._due(window))
 
-    async def _enter(self, window: OpenWindow) -> None:
+    async def _enter(self, window: OpenWindow, host: Host) -> None:
         """Become owner or member of the first sequence that is still open."""
         if self._due(window):
             await self._drop_known(window)
         ours = False
         while window.pending or ours:
             if window.head.group is not None:
-                await self._store.open_group(window.head)
-            if await self._store.acquire(window.head):
+                await self.store.open_group(window.head)
+            if await self.store.acquire(window.head):
                 record = await self.recorded(window.head)
                 if record is None:
                     window.become(WindowState.OWNER)
                     log.info("window.opened", window=window.window.name, event_id=window.window.event_id)
                     return
-                await self._store.remove(window.window.name, ())
+                await self.store.remove(window.window.name, ())
                 await self.move_on(window, record)
                 ours = False
                 continue
             try:
-                found = await self._store.read_lock(window.window.name)
+                found = await self.store.read_lock(window.window.name)
             except NewerVersion:
                 raise
             except UnreadableObject:
-                await self._store.replace_stranger(window.head)  # nobody can own what nobody can read
+                await self.store.replace_stranger(window.head)  # nobody can own what nobody can read
                 continue
             if found is None:
                 continue
             head, _ = found
             window.head, window.due = head, head.due
-            ours = head.owner == self._replica
-            if not await self._store.is_closed(window.window.name):
+            ours = head.owner == self.replica
+            if not await self.store.is_closed(window.window.name):
                 window.become(WindowState.OWNER if ours else WindowState.MEMBER)
                 log.info("window.joined", window=window.window.name, event_id=window.window.event_id, owner=head.owner)
                 return
-            if (record := await self._await_record(window)) is not None:
+            if (record := await self._await_record(window, host)) is not None:
                 await self.move_on(window, record)
                 ours = False
 
     async def _drop_known(self, window: OpenWindow) -> None:
         """Files that come after their time may be in a batch already, in whichever: no late window for those."""
         table = destination(self._record(window.head, ()))
-        holders = await self._register.holders(table, [one.file() for one in window.pending])
+        holders = await self.register.holders(table, [one.file() for one in window.pending])
         duplicates = window.take_those({digest(key) for key in holders})
         if duplicates:
             self._settle(duplicates)
@@ -163,15 +162,15 @@ class Tender:
         window.unread = 0
 
     async def _rest(self, window: OpenWindow) -> None:
-        until = window.due - self._clock.now()
+        until = window.due - self.clock.now()
         if window.pending:
             if self._waited(window):
                 return
-            left = window.oldest + self._limits.flush_after.total_seconds() - self._clock.monotonic()
+            left = window.oldest + self.limits.flush_after.total_seconds() - self.clock.monotonic()
             until = min(until, timedelta(seconds=max(left, 0.001)))
         if until <= timedelta() or window.wake.is_set():
             return
-        timer = asyncio.ensure_future(self._clock.sleep(until))
+        timer = asyncio.ensure_future(self.clock.sleep(until))
         waker = asyncio.ensure_future(window.wake.wait())
         try:
             await asyncio.wait((timer, waker), return_when=asyncio.FIRST_COMPLETED)
@@ -180,47 +179,47 @@ class Tender:
             waker.cancel()
 
     def _due(self, window: OpenWindow) -> bool:
-        return self._clock.now() >= window.due
+        return self.clock.now() >= window.due
 
     def _waited(self, window: OpenWindow) -> bool:
-        waited = self._clock.monotonic() - window.oldest
-        return waited >= self._limits.flush_after.total_seconds() or self._due(window)
+        waited = self.clock.monotonic() - window.oldest
+        return waited >= self.limits.flush_after.total_seconds() or self._due(window)
 
-    async def _flush(self, window: OpenWindow) -> None:
+    async def _flush(self, window: OpenWindow, host: Host) -> None:
         """Write a shard, then look whether the window was closed meanwhile."""
-        taken = window.take(self._limits.flush_files)
+        taken = window.take(self.limits.flush_files)
         try:
             window.shard += 1
-            shard = f"{self._replica}-{window.shard:06d}-{int(self._clock.now().timestamp() * 1000):x}"
-            await self._store.add_shard(window.head, shard, taken)
+            shard = f"{self.replica}-{window.shard:06d}-{int(self.clock.now().timestamp() * 1000):x}"
+            await self.store.add_shard(window.head, shard, taken)
             SHARDS.inc()
-            closed = await self._store.is_closed(window.window.name)
+            closed = await self.store.is_closed(window.window.name)
         except BaseException:
             window.put_back(taken)
             raise
-        window.oldest = self._clock.monotonic()
+        window.oldest = self.clock.monotonic()
         if not closed:
             self._settle(taken)
             return
         window.put_back(taken)
-        record = await self._await_record(window)
+        record = await self._await_record(window, host)
         if record is None or (record.window and shard in record.window.shards):
             # No record: the window was empty and is gone, the shard keeps it alive. Either way these are durable.
             self._settle(window.take(len(taken)))
         else:
             await self.move_on(window, record)
 
-    async def close(self, window: OpenWindow) -> None:
+    async def close(self, window: OpenWindow, host: Host) -> None:
         """Close the window and record its content; files that remain wait for its next sequence."""
         name = window.window.name
         window.become(WindowState.CLOSING)
         why = "due" if self._due(window) else "full"
-        await self._store.close(name)
-        shards = await self._store.shards(name)
+        await self.store.close(name)
+        shards = await self.store.shards(name)
         mine = window.take(len(window.pending))
         try:
             record = await self.content(window, shards, mine)
-            held = await self._runner.accept(record) if record.files else None
+            held = await self.runner.accept(record) if record.files else None
         except BaseException:
             window.put_back(mine)
             raise
@@ -228,15 +227,15 @@ class Tender:
             self._settle(mine)
             CLOSED.labels(why).inc()
             log.info("window.closed", window=name, event_id=record.event_id, files=len(record.files), why=why)
-            self._start(held)
+            host.start(held)
             await self.move_on(window, record)
             return
         window.put_back(mine)
-        known = await self._await_record(window) if record.files else None
+        known = await self._await_record(window, host) if record.files else None
         if known is not None:
             await self.move_on(window, known)
         else:
-            await self._store.remove(name, ())
+            await self.store.remove(name, ())
             window.become(WindowState.ACQUIRING)
 
     async def content(self, window: OpenWindow, shards: Sequence[Shard], mine: Sequence[Pending]) -> Record:
@@ -246,7 +245,7 @@ class Tender:
         return self._record(window.head, files, tuple(shard.name for shard in shards))
 
     def _record(self, head: WindowHead, files: Sequence[FileVersion], shards: tuple[str, ...] = ()) -> Record:
-        now = self._clock.now()
+        now = self.clock.now()
         return Record(
             event_id=head.window.event_id,
             kind=Kind.LOAD,
@@ -260,7 +259,7 @@ class Tender:
             created=now,
             updated=now,
             asynchronous=head.asynchronous,
-            project=self._project,
+            project=self.project,
             load={**head.load, "sourceUris": [file.ref.url for file in files]},
             values=head.values | ({"GroupID": head.group.number} if head.group else {}),
             window=WindowMark(head.window.name, head.window.start, shards, head.group.name if head.group else ""),
@@ -268,30 +267,30 @@ class Tender:
 
     async def recorded(self, head: WindowHead) -> Record | None:
         """The window's record, running or finished."""
-        return await self._journal.known(self._record(head, ()))
+        return await self.journal.known(self._record(head, ()))
 
-    async def _await_record(self, window: OpenWindow) -> Record | None:
+    async def _await_record(self, window: OpenWindow, host: Host) -> Record | None:
         """Wait for whoever closed the window to record it, or do it for them. None: it was empty and is gone."""
-        start = self._clock.monotonic()
+        start = self.clock.monotonic()
         while True:
             record = await self.recorded(window.head)
             if record is not None:
                 return record
-            if not await self._store.is_closed(window.window.name):
+            if not await self.store.is_closed(window.window.name):
                 return await self.recorded(window.head)
-            if self._clock.monotonic() - start >= self._limits.lease.total_seconds():
-                return await self._record_for_them(window)
-            await self._clock.sleep(_LOOK_EVERY)
+            if self.clock.monotonic() - start >= self.limits.lease.total_seconds():
+                return await self._record_for_them(window, host)
+            await self.clock.sleep(_LOOK_EVERY)
 
-    async def _record_for_them(self, window: OpenWindow) -> Record | None:
-        record = await self.content(window, await self._store.shards(window.window.name), ())
+    async def _record_for_them(self, window: OpenWindow, host: Host) -> Record | None:
+        record = await self.content(window, await self.store.shards(window.window.name), ())
         if not record.files:
-            await self._store.remove(window.window.name, ())
+            await self.store.remove(window.window.name, ())
             return None
-        held = await self._runner.accept(record)
+        held = await self.runner.accept(record)
         if held is not None:
             CLOSED.labels("adopted").inc()
-            self._start(held)
+            host.start(held)
         return await self.recorded(window.head)
 
     async def move_on(self, window: OpenWindow, record: Record) -> None:
@@ -300,8 +299,8 @@ class Tender:
         self._settle(window.take_duplicates())
         LATE.inc(len(window.pending))
         following = window.window.next()
-        due = late_due(following, self._clock.now(), self._limits.late_patience)
-        window.head = replace(window.head, window=following, owner=self._replica, due=due)
+        due = late_due(following, self.clock.now(), self.limits.late_patience)
+        window.head = replace(window.head, window=following, owner=self.replica, due=due)
         window.due = due
         window.become(WindowState.ACQUIRING)
         window.files, window.size = len(window.pending), sum(one.size for one in window.pending)

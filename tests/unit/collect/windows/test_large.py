@@ -37,25 +37,14 @@ def head(number: int) -> WindowHead:
     return WindowHead(window(number), "me", DUE, {}, "", "", "", "ds.t", {}, {}, asynchronous=False)
 
 
+def tender_of(store: WindowStore) -> Tender:
+    nothing = cast("Any", None)
+    return Tender(store, nothing, nothing, nothing, ManualClock(NOW), "p", "me", WindowLimits())
+
+
 def windows(store: WindowStore) -> Windows:
     nothing = cast("Any", None)
-    return Windows(
-        store=store,
-        journal=nothing,
-        register=nothing,
-        runner=nothing,
-        refusals=nothing,
-        clock=ManualClock(NOW),
-        project="p",
-        replica="me",
-        limits=WindowLimits(),
-        pacing=nothing,
-        news=News(),
-    )
-
-
-def tender_of(store: WindowStore) -> Tender:
-    return windows(store)._tender
+    return Windows(tender_of(store), nothing, nothing, News())
 
 
 class Bucket:
@@ -191,5 +180,7 @@ async def test_a_window_is_closed_before_its_shards_are_listed() -> None:
         async def remove(self, _name: str, _shards: Any) -> None:
             calls.append("remove")
 
-    await tender_of(cast("Any", Store())).close(OpenWindow(window(0), head(0), DUE, WindowState.OWNER))
+    await tender_of(cast("Any", Store())).close(
+        OpenWindow(window(0), head(0), DUE, WindowState.OWNER), cast("Any", None)
+    )
     assert calls == ["close", "shards", "remove"]
