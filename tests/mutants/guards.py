@@ -66,7 +66,7 @@ GUARDS = (
         "batch/stages/pour.py",
         "    if whole and (landed := pinned.landed(branch)) != output.rows:",
         "    if False and (landed := pinned.landed(branch)) != output.rows:",
-        "unit/batch/test_prepared_rows.py::test_every_prepared_row_has_to_be_loaded",
+        "unit/batch/test_pour.py::test_every_prepared_row_has_to_be_loaded",
     ),
     Guard(
         "messages in flight keep their lease",

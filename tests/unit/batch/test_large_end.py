@@ -17,6 +17,7 @@ from tests.sim.memory_store import MemoryStore
 from tests.unit.ledger.records import START, done
 
 from ingestd.batch.journal import Held, Journal
+from ingestd.batch.news import News
 from ingestd.batch.post_actions import PostActions
 from ingestd.batch.record import Record
 from ingestd.batch.rule_metrics import Times
@@ -90,11 +91,13 @@ async def test_what_is_reported_of_a_large_batch_is_gone_through_beside_the_even
     store = MemoryStore(clock)
     journal = Journal(cast("Any", store), ObjectRef("ops", "j"), clock, owner="a", lease=timedelta(seconds=60))
     runner = BatchRunner.__new__(BatchRunner)
-    cast("Any", runner).endings, cast("Any", runner).watchers = [], []
+    news = News()
+    cast("Any", runner)._news = news
     history = History()
     Feed(
         history,
         clock,
+        news=news,
         journal=journal,
         runner=runner,
         windows=cast("Any", None),
