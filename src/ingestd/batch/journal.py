@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Protocol
 from urllib.parse import quote, unquote
 
@@ -381,6 +381,7 @@ def _table(record: Record) -> str:
     return _segment(record.home)
 
 
+@lru_cache(maxsize=10_000)
 def _segment(table: str) -> str:
     # The table name may hold `$` or `:`; as one path segment it must not hold a slash.
     return quote(table, safe=".:$-_")

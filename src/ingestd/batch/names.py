@@ -5,7 +5,7 @@ where names are thousands). So whoever looks for a file among many records lists
 """
 
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from hashlib import blake2b
 
 from ingestd.model.objects import ObjectRef
@@ -20,8 +20,11 @@ def name_filter(refs: Collection[ObjectRef]) -> str:
     size = min(_LARGEST, max(8, len(refs) * _BITS // 8))
     bits = bytearray(size)
     for ref in refs:
-        for place in _places(ref, size * 8):
+        at, step = _hashed(ref)
+        for _ in range(_PLACES):
+            place = at % (size * 8)
             bits[place >> 3] |= 1 << (place & 7)
+            at += step
     return b64encode(bits).decode()
 
 
@@ -31,10 +34,14 @@ def may_have(names: str, ref: ObjectRef) -> bool:
         bits = b64decode(names, validate=True)
     except ValueError:
         return True
-    return not bits or all(bits[place >> 3] >> (place & 7) & 1 for place in _places(ref, len(bits) * 8))
+    if not bits:
+        return True
+    first, step = _hashed(ref)
+    places = ((first + step * number) % (len(bits) * 8) for number in range(_PLACES))
+    return all(bits[place >> 3] >> (place & 7) & 1 for place in places)
 
 
-def _places(ref: ObjectRef, bits: int) -> Iterator[int]:
+def _hashed(ref: ObjectRef) -> tuple[int, int]:
+    """Where a name's first bit is, and how far it is to the next, each time."""
     hashed = blake2b(f"{ref.bucket}/{ref.name}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    first, step = int.from_bytes(hashed[:8], "big"), int.from_bytes(hashed[8:], "big") | 1
-    return ((first + step * number) % bits for number in range(_PLACES))
+    return int.from_bytes(hashed[:8], "big"), int.from_bytes(hashed[8:], "big") | 1
