@@ -28,13 +28,17 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One generation of an object, to be copied; `metadata` is added to the source's own."""
+    """One generation of an object, to be copied; `metadata` is added to the source's own.
+
+    `seen`: that generation as `stat_all` has just told it, which need not be asked for again.
+    """
 
     source: ObjectRef
     target: ObjectRef
     source_generation: Generation
     if_generation: Generation | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    seen: ObjectInfo | None = None
 
 
 class ObjectStore(Protocol):

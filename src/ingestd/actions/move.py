@@ -32,10 +32,11 @@ class _Moving:
     own: FileVersion | None
     generation: Generation = ABSENT
     metadata: dict[str, str] | None = None
+    seen: ObjectInfo | None = None
     fate: Fate | IngestError | None = None
 
     def copy(self, condition: Generation = ABSENT) -> Copy:
-        return Copy(self.source, self.target, self.generation, condition, self.metadata or {})
+        return Copy(self.source, self.target, self.generation, condition, self.metadata or {}, self.seen)
 
 
 async def run(ctx: ActionContext, step: Step, request: MoveRequest) -> Outcome:
@@ -91,7 +92,7 @@ async def _look(ctx: ActionContext, moving: Sequence[_Moving]) -> None:
             one.fate = Fate.SUPERSEDED
         else:
             key = f"{one.source.bucket}/{one.source.name}#{live.generation}"
-            one.generation, one.metadata = live.generation, marks(ctx, live.metadata, key)
+            one.generation, one.metadata, one.seen = live.generation, marks(ctx, live.metadata, key), live
 
 
 async def _copy_once(ctx: ActionContext, moving: Sequence[_Moving]) -> None:

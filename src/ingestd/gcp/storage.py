@@ -7,6 +7,7 @@ of its own, and finding that mark on the object means the write was ours.
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,8 @@ from ingestd.retry import Retrier
 
 WRITE_MARK = "ingestd-write"  # custom metadata of conditional writes; never shown to callers
 _PAGE_FIELDS = "items(name,generation,size,timeCreated,crc32c,contentType,metadata,metageneration),nextPageToken"
-_KEPT_ON_COPY = ("contentType", "contentEncoding", "contentDisposition", "contentLanguage", "cacheControl")
+_HEADERS = ("contentEncoding", "contentDisposition", "contentLanguage", "cacheControl")
+_KEPT_ON_COPY = ("contentType", *_HEADERS)
 _MAX_READ_RACES = 5
 
 T = TypeVar("T")
@@ -216,7 +218,7 @@ class GcsStore:
 
     async def stat_all(self, refs: Sequence[ObjectRef]) -> list[ObjectInfo | IngestError | None]:
         found = await self._bulk.describe([Asked(ref) for ref in refs], self._described)
-        return [_described(ref, one) if isinstance(one, dict) else one for ref, one in zip(refs, found, strict=True)]
+        return [_with_headers(ref, one) if isinstance(one, dict) else one for ref, one in zip(refs, found, strict=True)]
 
     async def delete_all(self, deletions: Sequence[Deletion]) -> list[bool | IngestError]:
         async def single(one: Deletion, _again: bool) -> bool:
@@ -225,8 +227,12 @@ class GcsStore:
         return await self._bulk.delete(deletions, single)
 
     async def copy_all(self, copies: Sequence[Copy]) -> list[Generation | IngestError]:
-        asked = [Asked(one.source, one.source_generation) for one in copies]
-        sources = await self._bulk.describe(asked, self._described)
+        known = [_resource(one.seen) if one.seen else None for one in copies]
+        asked = [
+            Asked(one.source, one.source_generation) for one, seen in zip(copies, known, strict=True) if seen is None
+        ]
+        answers = iter(await self._bulk.describe(asked, self._described))
+        sources = [next(answers) if seen is None else seen for seen in known]
         outcomes: list[Generation | IngestError] = []
         rewrites: dict[int, Rewrite] = {}
         for number, (one, found) in enumerate(zip(copies, sources, strict=True)):
@@ -340,6 +346,18 @@ def _described(ref: ObjectRef, resource: Mapping[str, Any]) -> ObjectInfo:
         metadata={key: value for key, value in (resource.get("metadata") or {}).items() if key != WRITE_MARK},
         metageneration=int(resource.get("metageneration") or 1),
     )
+
+
+def _with_headers(ref: ObjectRef, resource: Mapping[str, Any]) -> ObjectInfo:
+    headers = {key: resource[key] for key in _HEADERS if resource.get(key)}
+    return replace(_described(ref, resource), headers=headers)
+
+
+def _resource(info: ObjectInfo) -> dict[str, Any] | None:
+    """What a copy takes from its source; None when it was not described in full."""
+    if info.headers is None:
+        return None
+    return {"contentType": info.content_type, **info.headers, "metadata": info.metadata}
 
 
 def _set_resource(blob: Blob, resource: Mapping[str, Any]) -> None:

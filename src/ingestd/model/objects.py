@@ -51,6 +51,8 @@ class ObjectInfo:
     content_type: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
     metageneration: int = 1
+    headers: dict[str, str] | None = field(default=None, compare=False)
+    """Encoding, language and the like; None where they were not asked for."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

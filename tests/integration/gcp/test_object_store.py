@@ -1,6 +1,7 @@
 """What `ObjectStore` promises, kept by Google's client over the wire and by the binding to the core alike."""
 
 import gzip
+from dataclasses import replace
 
 import pytest
 
@@ -313,3 +314,17 @@ async def test_a_copy_that_is_refused_for_now_is_made_again(ports, bucket, fault
     fault("storage", "objects.rewrite", resource=f"{bucket}/copied/1", status=503, times=1)
     outcomes = await ports.store.copy_all(asked)
     assert outcomes == [(await ports.store.stat(one.target)).generation for one in asked]
+
+
+async def test_copies_of_what_was_just_looked_at_keep_everything_of_their_source(ports, bucket):
+    made = await written(ports.store, bucket, 4)
+    seen = await ports.store.stat_all([one.ref for one in made])
+    await ports.store.delete(made[1].ref)
+    await ports.store.create(made[2].ref, b"newer")
+    asked = [replace(one, seen=info) for one, info in zip(copies(made, bucket), seen, strict=True)]
+    outcomes = await ports.store.copy_all(asked)
+    assert [type(outcomes[number]) for number in (1, 2)] == [NotFound, NotFound]
+    for number in (0, 3):
+        info = await ports.store.stat(asked[number].target)
+        assert (info.generation, info.metadata) == (outcomes[number], {"own": "1", "added": "2"})
+        assert info.content_type == "application/json"
