@@ -93,6 +93,32 @@ def coerces(source: SqlType, target: SqlType) -> bool:
     return False
 
 
+# What a type may become on its way into a column without losing anything; text is parsed, or the batch fails.
+_HOLDS: dict[str, frozenset[str]] = {
+    "INT64": frozenset(["NUMERIC", "BIGNUMERIC", "FLOAT64", "STRING"]),
+    "NUMERIC": frozenset(["BIGNUMERIC", "STRING"]),
+    "BIGNUMERIC": frozenset(["STRING"]),
+    "FLOAT64": frozenset(["STRING"]),
+    "BOOL": frozenset(["STRING"]),
+    "DATE": frozenset(["DATETIME", "TIMESTAMP", "STRING"]),
+    "DATETIME": frozenset(["TIMESTAMP", "STRING"]),
+    "TIMESTAMP": frozenset(["DATETIME", "STRING"]),
+    "TIME": frozenset(["STRING"]),
+    "STRING": frozenset(["INT64", "FLOAT64", "NUMERIC", "BIGNUMERIC", "BOOL", "DATE", "TIME", "DATETIME", "TIMESTAMP"]),
+}
+_WIDE = frozenset(["STRING", "FLOAT64", "NUMERIC", "BIGNUMERIC", "TIMESTAMP", "DATETIME"])
+
+
+def holds(column: str, value: str) -> bool:
+    """Whether a column of this kind holds any value of that one, exactly."""
+    return column == value or column in _HOLDS.get(value, ())
+
+
+def is_wide(column: str) -> bool:
+    """Whether a computed value is cast to this kind of column."""
+    return column in _WIDE
+
+
 def from_node(node: ast.TypeNode) -> SqlType:
     """The type an expression of this written type has (length and precision do not matter there)."""
     if node.name == "ARRAY":

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingestd.googlesql import words
 from ingestd.googlesql.errors import SqlError
-from ingestd.googlesql.types import FLOAT64, INT64, SqlType, array_of
+from ingestd.googlesql.types import FLOAT64, INT64, SqlType, array_of, holds, is_wide
 from ingestd.googlesql.values import Value
 from ingestd.googlesql.words import named_in
 from ingestd.model.errors import BadInput, Fatal
@@ -42,21 +42,6 @@ _PLACE = "_ingestd_place"
 HOME = -1  # the destination itself
 
 Field = Mapping[str, Any]  # a column in BigQuery's REST form
-
-# What a type may become on its way into a column without losing anything; text is parsed, or the batch fails.
-_HOLDS: dict[str, frozenset[str]] = {
-    "INT64": frozenset(["NUMERIC", "BIGNUMERIC", "FLOAT64", "STRING"]),
-    "NUMERIC": frozenset(["BIGNUMERIC", "STRING"]),
-    "BIGNUMERIC": frozenset(["STRING"]),
-    "FLOAT64": frozenset(["STRING"]),
-    "BOOL": frozenset(["STRING"]),
-    "DATE": frozenset(["DATETIME", "TIMESTAMP", "STRING"]),
-    "DATETIME": frozenset(["TIMESTAMP", "STRING"]),
-    "TIMESTAMP": frozenset(["DATETIME", "STRING"]),
-    "TIME": frozenset(["STRING"]),
-    "STRING": frozenset(["INT64", "FLOAT64", "NUMERIC", "BIGNUMERIC", "BOOL", "DATE", "TIME", "DATETIME", "TIMESTAMP"]),
-}
-_WIDE = frozenset(["STRING", "FLOAT64", "NUMERIC", "BIGNUMERIC", "TIMESTAMP", "DATETIME"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +385,7 @@ def _plain(text: str) -> str:
 def _fitted(column: _Column, field: Field, want: SqlType) -> str:
     value = Value(quote(column.name), column.type, simple=True)
     found = coerce(value, want)
-    if found is None and column.field is None and want.kind in _WIDE and want.element is None:
+    if found is None and column.field is None and is_wide(want.kind) and want.element is None:
         found = _cast(value, want)
     if found is None:
         found = _converted(value, want)
@@ -448,7 +433,7 @@ def _converted(value: Value, want: SqlType) -> Value | None:
                 return None
             members.append(one)
         return Value(f"IF({value.sql} IS NULL, NULL, {struct_value(want, members).sql})", want)
-    return _cast(value, want) if want.kind in _HOLDS.get(have.kind, ()) else None
+    return _cast(value, want) if holds(want.kind, have.kind) else None
 
 
 def _translated(text: str, scope: Scope, what: str) -> Value:

@@ -7,6 +7,7 @@ a column that would lose something on its way is refused by name.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ingestd.googlesql.types import holds, is_wide
 from ingestd.model.errors import BadInput
 
 Field = Mapping[str, Any]
@@ -14,23 +15,6 @@ Field = Mapping[str, Any]
 
 _CANONICAL = {"INT64": "INTEGER", "FLOAT64": "FLOAT", "BOOL": "BOOLEAN", "STRUCT": "RECORD"}
 _SQL_TYPES = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL"}
-_PARSED = frozenset(
-    {"INTEGER", "FLOAT", "NUMERIC", "BIGNUMERIC", "BOOLEAN", "DATE", "TIME", "DATETIME", "TIMESTAMP", "STRING"}
-)
-_HOLDS: dict[str, frozenset[str]] = {
-    "INTEGER": frozenset({"NUMERIC", "BIGNUMERIC", "FLOAT", "STRING"}),
-    "NUMERIC": frozenset({"BIGNUMERIC", "STRING"}),
-    "BIGNUMERIC": frozenset({"STRING"}),
-    "FLOAT": frozenset({"STRING"}),
-    "BOOLEAN": frozenset({"STRING"}),
-    "DATE": frozenset({"DATETIME", "TIMESTAMP", "STRING"}),
-    "DATETIME": frozenset({"TIMESTAMP", "STRING"}),
-    "TIMESTAMP": frozenset({"DATETIME", "STRING"}),
-    "TIME": frozenset({"STRING"}),
-    "STRING": _PARSED,
-}
-"""Type → types it may be cast to without losing anything (a text that is no such value fails the statement)."""
-_WIDE = frozenset({"STRING", "FLOAT", "NUMERIC", "BIGNUMERIC", "TIMESTAMP", "DATETIME"})
 _UNORDERED = frozenset({"RECORD", "GEOGRAPHY", "JSON", "RANGE", "INTERVAL"})
 
 
@@ -38,6 +22,10 @@ def kind(field: Field) -> str:
     """The column's type, in the spelling that the REST API answers with."""
     name = str(field["type"]).upper()
     return _CANONICAL.get(name, name)
+
+
+def _sql_type(field: Field) -> str:
+    return _SQL_TYPES.get(kind(field), kind(field))
 
 
 def repeated(field: Field) -> bool:
@@ -106,7 +94,7 @@ def null_of(field: Field) -> str:
 
 def widened(expression: str, want: Field) -> str:
     """An expression whose type is unknown, as a value of that column: wider types are cast to, others must fit."""
-    if repeated(want) or kind(want) not in _WIDE:
+    if repeated(want) or not is_wide(_sql_type(want)):
         return expression
     return f"CAST({expression} AS {type_sql(want)})"
 
@@ -148,17 +136,17 @@ def _struct(path: str, have: Field, want: Field, strict: bool, depth: int) -> st
 
 
 def _scalar(path: str, have: Field, want: Field, depth: int) -> str:
-    one, two = kind(have), kind(want)
+    one, two = _sql_type(have), _sql_type(want)
     if one == two:
         return path
-    if two not in _HOLDS.get(one, ()):
+    if not holds(two, one):
         raise BadInput(
             f"column {want['name']} is {_words(have)} in the data and {_words(want)} in the destination;"
             " say with Transform how the one becomes the other"
         )
     if not repeated(have):
-        return f"CAST({path} AS {_SQL_TYPES.get(two, two)})"
-    return _each(path, depth, lambda each: f"CAST({each} AS {_SQL_TYPES.get(two, two)})")
+        return f"CAST({path} AS {two})"
+    return _each(path, depth, lambda each: f"CAST({each} AS {two})")
 
 
 def _each(path: str, depth: int, change: Callable[[str], str]) -> str:
