@@ -116,21 +116,11 @@ class GcsStore:
         self, ref: ObjectRef, *, generation: Generation, start: int = 0, end: int | None = None
     ) -> bytes | None:
         whole = start == 0 and end is None
+        span = "" if whole else f"{start}-{'' if end is None else end - 1}"
 
         def download() -> bytes | None:
-            try:
-                content: bytes = self._blob(ref, generation).download_as_bytes(
-                    start=None if whole else start,
-                    end=None if end is None else end - 1,
-                    raw_download=True,
-                    timeout=self._timeout,
-                    checksum="crc32c" if whole else None,
-                    retry=None,
-                )
-            except api.NotFound as error:
-                _refuse_missing_bucket(error)
-                return None
-            return content
+            found = self._media(ref, generation, span)
+            return None if found is None else found[0]
 
         return await self._call("fetch", ref, download, self._transfers)
 
@@ -298,20 +288,24 @@ class GcsStore:
             return None
 
     def _download(self, ref: ObjectRef, generation: Generation) -> bytes | None:
-        blob = self._blob(ref, generation)
-        try:
-            content: bytes = blob.download_as_bytes(
-                timeout=self._timeout, checksum="crc32c", raw_download=True, retry=None
-            )
-        except api.NotFound as error:
-            _refuse_missing_bucket(error)
+        found = self._media(ref, generation)
+        if found is None:
             return None
-        if blob.content_encoding != "gzip":
+        content, headers = found
+        if headers.get("Content-Encoding") != "gzip":
             return content
         try:
             return gunzip(".gz", content)  # bounded, which the client's own decoding is not
         except CorruptGzipError as error:
             raise BadInput(f"read {ref}: {error}") from None
+
+    def _media(self, ref: ObjectRef, generation: Generation, span: str = "") -> tuple[bytes, Mapping[str, str]] | None:
+        url = f"{self._endpoint}/download{object_path(ref, generation=generation, alt='media')}"
+        try:
+            return self._rest.media(url, span=span)
+        except api.NotFound as error:
+            _refuse_missing_bucket(error)
+            return None
 
 
 def _translating(operation: str, ref: ObjectRef, fn: Callable[[], T]) -> T:
