@@ -137,11 +137,11 @@ class ClassicEngine:
             tasks_failed=sum(stage.numFailedTasks for stage in stages),
         )
 
-    def close(self) -> None:
+    def close(self, patience: float = _PATIENCE) -> None:
         if self._jvm.alive:
             with suppress(Exception):
                 self._session.stop()
-        self._jvm.end(_PATIENCE)
+        self._jvm.end(patience)
         forget_session()
         self._spill.remove()
 

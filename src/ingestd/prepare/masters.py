@@ -17,7 +17,7 @@ from ingestd.prepare.sizes import Sizes, share_out
 from ingestd.settings import Spark as SparkSettings
 
 LOCAL_DIR = "spark.local.dir"
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 # Expressions are translated for a session that fails on overflow and whose zone is UTC.
 _MIB = 1024**2
@@ -130,8 +130,8 @@ def configuration(settings: SparkSettings, scratch: Path) -> dict[str, str]:
     for name, value in _SETTLED.items():
         if settings.conf.get(name, value) != value:
             raise Fatal(f"spark.conf: {name} has to be {value}, since rules are translated for that; leave it out")
-    theirs = settings.conf.get(_JAVA_OPTIONS, "")
-    return conf | settings.conf | {_JAVA_OPTIONS: " ".join(filter(None, [*java_options(theirs), theirs]))}
+    theirs = settings.conf.get(JAVA_OPTIONS, "")
+    return conf | settings.conf | {JAVA_OPTIONS: " ".join(filter(None, [*java_options(theirs), theirs]))}
 
 
 def _kubernetes(settings: SparkSettings) -> dict[str, str]:

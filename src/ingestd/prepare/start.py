@@ -11,12 +11,13 @@ from ingestd.formats.inflation import Inflation
 from ingestd.model.errors import IngestError
 from ingestd.model.preparation import BadData, Drift
 from ingestd.ports import FileStore
+from ingestd.prepare import archive
 from ingestd.prepare.classic import ClassicEngine
 from ingestd.prepare.connect import ConnectEngine
 from ingestd.prepare.engine import Engine
 from ingestd.prepare.failures import translate
 from ingestd.prepare.java import find_java, runnable_home
-from ingestd.prepare.masters import LOCAL_DIR, Kind, configuration, master, sizes
+from ingestd.prepare.masters import JAVA_OPTIONS, LOCAL_DIR, Kind, configuration, master, sizes
 from ingestd.prepare.preparer import SideInputs, SparkPreparer, Where
 from ingestd.prepare.scratch import Scratch
 from ingestd.prepare.session import Spark
@@ -75,6 +76,7 @@ def open_engine(settings: SparkSettings, startup: Startup | None = None) -> Engi
         return ConnectEngine.open(where.url, conf, startup)
     java = find_java(os.environ)
     home, patience = runnable_home(java, cache_folder(settings)), settings.start_timeout.total_seconds()
+    conf[JAVA_OPTIONS] = " ".join(filter(None, [conf[JAVA_OPTIONS], archive.option(java, conf[JAVA_OPTIONS])]))
     spill = Spill()  # elsewhere the name of a folder would be the executors' too, who nobody tidies up after
     if where.kind is Kind.LOCAL:
         spill = Spill.under(Path(root.strip()) for root in conf[LOCAL_DIR].split(","))
