@@ -342,6 +342,56 @@ async def test_rows_that_take_far_more_room_than_their_files_are_not_kept(
     assert len(unkept) == 1
 
 
+COMPUTED = {
+    "text": (("CONCAT('k', CAST(id AS STRING))", "at"), ()),
+    "transformed": (("MOD(amount, 7)", "name"), ()),
+    "ordered": (("id", "at"), ("LENGTH(name) DESC", "UPPER(name) ASC NULLS LAST", "CAST(amount AS INT64)")),
+    "null": (("IF(id < 3, NULL, id)", "DATE(at)"), ("at > '2026-01-02' DESC",)),
+    "float": (("amount / 3",), ()),  # which it takes Spark to compare
+}
+
+
+@pytest.mark.parametrize("how", COMPUTED)
+@pytest.mark.parametrize("keyless", [False, True])
+async def test_keys_that_spark_computes_are_looked_at_without_the_rows(
+    batches: Batches, marked: list[int | None], monkeypatch: pytest.MonkeyPatch, how: str, keyless: bool
+) -> None:
+    """The same rows stay as Spark would choose, who sees all of them."""
+    keys, order = COMPUTED[how]
+    transform = {"amount": "CAST(t.amount * 2 AS INT64)", "name": "CONCAT(t.name, CAST(t.id AS STRING))"}
+    if how == "float":
+        transform = {}
+    shaping = replace(SHAPING, unique_columns=keys, order_by=order, keep_keyless=keyless, transform=transform)
+    columns = schema("id INT64 REQUIRED", "name STRING", "amount FLOAT64", "at TIMESTAMP")
+    files = await batches.put_all({f"in/{n}": lines([_row(i) for i in range(n * 30, n * 50 + 40)]) for n in range(4)})
+    prepared = await batches.prepare(files, columns, shaping=shaping)
+    rows = [await batches.loaded(prepared, branch) for branch in (-1, 0, 1)]
+    assert bool(marked) == (how != "float")
+    assert None not in marked
+    before = len(marked)
+    monkeypatch.setattr(distinct, "worthwhile", lambda *_: False)
+    plain = await batches.prepare(files, columns, shaping=shaping)
+    assert len(marked) == before
+    assert rows == [await batches.loaded(plain, branch) for branch in (-1, 0, 1)]
+    assert prepared.rows_left_out == plain.rows_left_out
+    assert prepared.rows_left_out["duplicate"]
+
+
+@pytest.mark.parametrize(
+    "shaping",
+    [
+        Shaping(),
+        Shaping(unique_columns=("UPPER(name)",), criteria="id > 1"),
+        Shaping(unique_columns=("UPPER(name)",), side_inputs=(SIDE,)),
+        Shaping(unique_columns=("RAND()",)),
+        Shaping(unique_columns=("name",), transform={"name": "GENERATE_UUID()"}),
+        Shaping(unique_columns=("id",), order_by=("CURRENT_DATE()",)),
+    ],
+)
+def test_keys_that_need_more_or_change_are_not_computed_before(shaping: Shaping) -> None:
+    assert not distinct.computable(shaping)
+
+
 class Labels:
     """A side input of these rows."""
 

@@ -1,8 +1,8 @@
 """One row per key, decided by the keys alone, before the rows go through Spark.
 
 Of a large batch, Spark's way (send every row to its key's partition, sort, number) costs as much as reading the files,
-only to drop a few rows. Where the key, and the order in which one row wins, are made of the files' own columns, less
-will do:
+only to drop a few rows. Where the key, and the order in which one row wins, can be told of each row alone, less will
+do:
 
     1. the workers read the files as ever, but keep the rows in scratch, as Arrow has them, and hand on only reports
     2. the driver looks at the keys, which are mapped into memory, and marks the rows to keep
@@ -11,8 +11,9 @@ will do:
 The verdict on every file is known after the first step, so that a batch that has to be read again is not written first.
 Whatever dies in between leaves files in the attempt's own scratch folder. A share that Spark runs twice replaces its
 file with the same content. A small batch is read by one task, which does all three at once (`AtOnce`). Keys that are
-computed, or filtered before, or too many to look at, go Spark's way (`shaping`), but only with the columns that it
-looks at: the others stay in scratch until the rows are written (`writing`). Rows that would take too much room there go
+computed are computed by Spark in the first step, from the columns that they need, and left beside the rows. Keys that
+rows are filtered before, or too many to look at, go Spark's way (`shaping`), but only with the columns that it looks
+at: the others stay in scratch until the rows are written (`writing`). Rows that would take too much room there go
 Spark's way as a whole. A side input that leaves no row out is joined to the rows that were kept; when it turns out to
 make several of one, the batch is made again, Spark's way.
 """
@@ -22,14 +23,17 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ingestd.formats.columns import arrow_type
 from ingestd.formats.types import Field, Mode, Schema, Type
+from ingestd.model.errors import Fatal
 from ingestd.model.preparation import Shaping
 from ingestd.prepare.reading import REPORT, Reading, output_schema
 from ingestd.prepare.shaping import FILE, LINE, split_order
+from ingestd.prepare.sqltypes import SqlType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,6 +50,7 @@ MOST_KEY_BYTES = 256 << 20
 # Types whose values are equal exactly when what Arrow holds of them is.
 _EXACT = {Type.INT64, Type.STRING, Type.BYTES, Type.BOOL, Type.DATE, Type.DATETIME, Type.TIMESTAMP}
 _WHOLE = (Type.INT64, Type.DATETIME, Type.TIMESTAMP)
+_UNSTEADY = re.compile(r"(?i)\bRAND\b|UUID|\bCURRENT_|SESSION_USER")
 _NAME = re.compile(r"(?:`?(\w+)`?\.)?`?(\w+)`?")
 
 
@@ -150,6 +155,55 @@ class Keeping:
         return reports
 
 
+def computable(shaping: Shaping) -> bool:
+    """Whether Spark may compute the keys alone, before the rows: nothing comes before them, and twice is the same."""
+    if not shaping.unique_columns or shaping.criteria or shaping.side_inputs:
+        return False
+    texts = (*shaping.transform.values(), *shaping.unique_columns, *shaping.order_by)
+    return not any(_UNSTEADY.search(text) for text in texts)
+
+
+def computed_fields(keys: Sequence[SqlType], order: Sequence[tuple[SqlType, bool, bool]]) -> "Computed | None":
+    """What Spark computes of each row, as columns to look at; None when it takes more than looking at them."""
+    kinds = [*keys, *(kind for kind, _, _ in order)]
+    if any(kind.element is not None or kind.kind not in _EXACT for kind in kinds):
+        return None
+    return Computed(
+        tuple(Field(f"k{place}", Type(kind.kind)) for place, kind in enumerate(keys)),
+        tuple(By(Field(f"o{at}", Type(kind.kind)), down, last) for at, (kind, down, last) in enumerate(order)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Keys that Spark computes, and the order of their rows."""
+
+    keys: tuple[Field, ...]
+    by: tuple[By, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeysInto:
+    """Computed keys into a file per share, beside its rows and in their order."""
+
+    folder: str
+
+    def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        place = _computed(self.folder, 0 if context is None else context.partitionId())
+        draft = place.with_suffix(f".{os.getpid()}")
+        first = next(batches, None)
+        if first is not None:
+            with pa.OSFile(str(draft), "wb") as target, pa.ipc.new_file(target, first.schema) as kept:
+                for batch in chain([first], batches):
+                    kept.write_batch(batch)
+            draft.replace(place)
+        yield pa.record_batch([pa.array([""], pa.string())], [REPORT])
+
+
 @dataclass(frozen=True, slots=True)
 class Kept:
     """The last step, in the workers: the rows that were kept.
@@ -230,6 +284,7 @@ def mark(
     order: Sequence[int],
     keep_keyless: bool = False,
     by: Sequence[By] = (),
+    computed: bool = False,
 ) -> int | None:
     """Marks in each share the rows to keep, and tells how many are not; None when there are too many to look at.
 
@@ -239,10 +294,13 @@ def mark(
     import numpy as np
 
     looked_at = [*(item.name for item in keys), *(one.column.name for one in by)]
-    tables = [_columns(folder, number, [FILE, LINE, *dict.fromkeys(looked_at)]) for number in range(shares)]
+    names = [FILE, LINE, *(() if computed else dict.fromkeys(looked_at))]
+    tables = [_columns(folder, number, names) for number in range(shares)]
+    if computed:
+        tables = [_beside(folder, number, table, looked_at) for number, table in enumerate(tables)]
     counts = [table.num_rows for table in tables]
     rows: int = sum(counts)
-    sizes = sum(table.column(name).nbytes for table in tables for name in looked_at)
+    sizes = sum(table.column(name).nbytes for table in tables if table.num_rows for name in looked_at)
     if rows > MOST_ROWS or sizes > MOST_KEY_BYTES:
         return None
     codes = _codes(tables, keys)
@@ -303,8 +361,9 @@ def _goodness(column: "pa.ChunkedArray", by: By) -> "tuple[NDArray[np.int64], ND
 def _column(tables: Sequence["pa.Table"], item: Field) -> "pa.ChunkedArray":
     import pyarrow as pa
 
-    found = [table.column(item.name) for table in tables]
-    return pa.chunked_array([chunk for one in found for chunk in one.chunks], type=found[0].type)
+    found = [table.column(item.name) for table in tables if item.name in table.column_names]  # one without rows may not
+    kind = found[0].type if found else arrow_type(item)
+    return pa.chunked_array([chunk for one in found for chunk in one.chunks], type=kind)
 
 
 def _keyless(tables: Sequence["pa.Table"], keys: Sequence[Field]) -> "NDArray[np.bool_]":
@@ -312,7 +371,7 @@ def _keyless(tables: Sequence["pa.Table"], keys: Sequence[Field]) -> "NDArray[np
     import numpy as np
 
     found = [np.zeros(0, bool)]
-    for table in tables:
+    for table in filter(len, tables):
         nulls = [table.column(item.name).is_null().to_numpy() for item in keys]
         found.append(np.logical_or.reduce(nulls))
     return np.concatenate(found)
@@ -369,6 +428,27 @@ def _by_age(tables: Sequence["pa.Table"], counts: Sequence[int], order: Sequence
     if all(left[3] == right[2] for left, right in pairwise(ranked)):
         return None
     return np.concatenate([np.arange(start, end) for _, _, start, end in ranked])
+
+
+def _beside(folder: str, share: int, table: "pa.Table", names: Sequence[str]) -> "pa.Table":
+    """The rows with what was computed of them."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not table.num_rows:
+        return table.select([FILE, LINE]).slice(0, 0)
+    file: Any = pa.ipc.open_file(pa.memory_map(str(_computed(folder, share))))
+    found = file.read_all()
+    numbers = found.column(ROW).to_numpy()
+    if not np.array_equal(numbers, np.arange(table.num_rows, dtype=np.int64) | (share << ROW_BITS)):
+        raise Fatal("the keys that Spark computed are not those of the rows that were kept")
+    for name in dict.fromkeys(names):
+        table = table.append_column(name, found.column(name))
+    return table
+
+
+def _computed(folder: str, share: int) -> Path:
+    return Path(folder) / f"{share}.keys"
 
 
 def _rows(folder: str, share: int) -> Path:

@@ -39,6 +39,7 @@ from ingestd.prepare.shaping import (
     LINE,
     Shaped,
     SideFrame,
+    keyed,
     late_columns,
     looked_at,
     shape,
@@ -340,17 +341,25 @@ def _kept(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
     def numbers() -> "DataFrame":
         return session.range(0, count, 1, count)
 
-    if keys and not few:
-        texts = [row[0] for row in numbers().mapInArrow(keeping, f"{REPORT} STRING").collect()]
-        if None in texts:
+    computing = None if keys or few else _computing(session, work, keeping, count)
+    if computing is not None or (keys and not few):
+        if computing is None:
+            texts = [row[0] for row in numbers().mapInArrow(keeping, f"{REPORT} STRING").collect()]
+            found = None if None in texts else [text for told_of in texts for text in told_of.splitlines()]
+        else:
+            keys, order = computing.fields.keys, computing.fields.by
+            computing.frame.collect()
+            found = one[0] if (one := distinct.told(folder, count)) is not None else None
+        if found is None:
             shutil.rmtree(folder, ignore_errors=True)
             raise _TooWideError
-        reports = [Report.parse(text) for told_of in texts for text in told_of.splitlines()]
+        reports = [Report.parse(text) for text in found]
         _complete(work, reports)
         verdict = judge(reports, work.policy, tolerated)
         dropped = None
         if not _unsettled(work, verdict):
-            dropped = distinct.mark(folder, count, keys, work.order, work.shaping.keep_keyless, order)
+            by_spark = computing is not None
+            dropped = distinct.mark(folder, count, keys, work.order, work.shaping.keep_keyless, order, by_spark)
         known = _Told(reports, dropped or 0)
         shaping = work.shaping if dropped is None else distinct.chosen(work.shaping)
         kept = Kept(folder, marked=dropped is not None)
@@ -383,6 +392,32 @@ def _kept(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
         return numbers().mapInArrow(replace(writing, rows=source(replace(kept, columns=()))), TOLD)
 
     return replace(rows, frame=frame, straight=straight)
+
+
+@dataclass(frozen=True, slots=True)
+class _Computing:
+    """A job that keeps the rows and leaves beside them what Spark computes of each: its key, and its place in order."""
+
+    frame: "DataFrame"
+    fields: distinct.Computed
+
+
+def _computing(session: "SparkSession", work: Work, keeping: Keeping, count: int) -> _Computing | None:
+    """None where Spark has to see the rows for that, or the keys are of types that it takes Spark to compare."""
+    if not distinct.computable(work.shaping):
+        return None
+    columns = _columns(work)
+    shaping = replace(work.shaping, branches=())
+    behind = set(late_columns(shaping, rest(columns), ()).values())
+    seen = tuple(item for item in columns if item.name not in behind)
+    kept = Kept(keeping.folder, marked=False, columns=tuple(item.name for item in seen))
+    ddl = ", ".join(filter(None, (spark_ddl(seen), f"{ROW} {_PLACES[ROW]}")))
+    rows = session.range(0, count, 1, count).mapInArrow(AtOnce(keeping, kept), ddl)
+    found = keyed(rows, shaping, rest(columns), behind, ROW)
+    fields = distinct.computed_fields(found.keys, found.order)
+    if fields is None:
+        return None
+    return _Computing(found.frame.mapInArrow(distinct.KeysInto(keeping.folder), f"{REPORT} STRING"), fields)
 
 
 _PLACES = {FILE: "INT", LINE: "BIGINT", ROW: "BIGINT"}

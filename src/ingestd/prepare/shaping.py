@@ -16,7 +16,7 @@ columns and the side inputs; keys, their order and the conditions of a split see
 
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ingestd.googlesql import words
@@ -174,6 +174,37 @@ def _own_names(text: str, alias: str, sides: Collection[str]) -> set[str]:
         elif first.lower() not in sides and not sides:
             found.add(first.lower())
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """Rows by what makes their key and orders them: columns `k0`, `k1`, … and `o0`, `o1`, …, and their numbers."""
+
+    frame: "DataFrame"
+    keys: tuple[SqlType, ...]
+    order: tuple[tuple[SqlType, bool, bool], ...]  # whether it descends, whether NULLs come last
+
+
+def keyed(frame: "DataFrame", shaping: Shaping, source: Sequence[Field], late: Collection[str], number: str) -> Keyed:
+    """The keys of the rows of `frame`, computed, where neither side inputs nor criteria come before them."""
+    _check_session(frame)
+    if any("FARM_FINGERPRINT" in text.upper() for text in _texts(shaping)):
+        farmhash.register(frame.sparkSession)
+    plain = replace(shaping, unique_columns=(), order_by=(), branches=())
+    made = _Shaping(frame, plain, source, {}, (), frozenset(late), number)
+    made.transform()
+    keys = [_translated(text, made.output, "UniqueColumns") for text in shaping.unique_columns]
+    order = []
+    for text in shaping.order_by:
+        expression, descending, nulls_last = split_order(text)
+        order.append((_translated(expression, made.output, "OrderBy"), descending, nulls_last))
+    listed = [f"{key.sql} AS k{place}" for place, key in enumerate(keys)]
+    listed += [f"{value.sql} AS o{place}" for place, (value, _, _) in enumerate(order)]
+    return Keyed(
+        made.frame.selectExpr(*listed, number),
+        tuple(key.type for key in keys),
+        tuple((value.type, descending, nulls_last) for value, descending, nulls_last in order),
+    )
 
 
 def _check_session(frame: "DataFrame") -> None:
