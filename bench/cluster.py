@@ -23,6 +23,7 @@ from ingestd.settings import Spark as SparkSettings
 
 SIZE, FILE, ROUNDS, NUMBERS = 2_000, 5_000_000, 3, 3_000_000_000
 TARGET = 1.7
+EXECUTORS = ""  # options of their JVMs
 
 
 def counting(engine: Engine) -> float:
@@ -41,6 +42,7 @@ def on(workers: int, folder: Path, corpus: Corpus, rounds: int) -> tuple[float, 
             "spark.driver.host": "127.0.0.1",
             "spark.driver.memory": "512m",
             "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": EXECUTORS,
             "spark.sql.shuffle.partitions": "8",
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",

@@ -47,6 +47,11 @@ def _localcloud(module: Any) -> Any:
     return module.main()
 
 
+def _cluster(module: Any) -> Any:
+    quick = importlib.import_module("tests.spark.processes").QUICK
+    return _sized(lambda one: one.main(2, 200_000, 1), NUMBERS=1_000_000, EXECUTORS=quick)(module)
+
+
 def _backlog(module: Any) -> Any:
     windows: Any = importlib.import_module("bench.windows")
     windows.WINDOWS = module.WINDOWS = 10
@@ -55,7 +60,7 @@ def _backlog(module: Any) -> Any:
 
 TINY: dict[str, Run] = {
     "backlog": _backlog,
-    "cluster": _sized(lambda module: module.main(2, 200_000, 1), NUMBERS=1_000_000),
+    "cluster": _cluster,
     "console": lambda module: asyncio.run(_sized(lambda one: one.main(20, 50), ROUNDS=2, TABLES=2)(module)),
     "e2e": _with_arguments(
         "--files=40", "--tables=2", "--window=2", "--grace=0.5", "--only=delete,none,move,success", "--patience=120"

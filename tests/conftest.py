@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+from tests import jvm
 
 if TYPE_CHECKING:
     from ingestd.localcloud.cloud import LocalCloud
@@ -28,6 +29,9 @@ for name in list(os.environ):
     if name.endswith("_EMULATOR_HOST") or name.startswith(("INGESTD_", "CLOUDSDK_", "GOOGLE_CLOUD_PROJECT")):
         del os.environ[name]
 
+
+# For the JVMs of all processes that tests start; whoever debugs one may have options of their own.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm.options())
 
 # What takes longest starts first, so that no worker is left alone with it at the end.
 LONGEST = (

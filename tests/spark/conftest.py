@@ -32,9 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> SparkSettings:
-    # Few rows and many plans: what the second compiler would gain is less than what it takes from the other tests.
-    conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
-    return SparkSettings(master="local[2]", heap=1536 * 1024**2, scratch=tmp_path_factory.mktemp("scratch"), conf=conf)
+    return SparkSettings(master="local[2]", heap=1536 * 1024**2, scratch=tmp_path_factory.mktemp("scratch"))
 
 
 @pytest.fixture(scope="session")

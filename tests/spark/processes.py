@@ -12,10 +12,12 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import jvm
+
 from ingestd.prepare.gateway import spark_home
 from ingestd.prepare.java import find_java, runnable_home
 
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"  # short lives: compile little
+QUICK = f"{jvm.options()} -XX:+UseSerialGC"
 
 
 @contextmanager
