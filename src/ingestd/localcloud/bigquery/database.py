@@ -46,8 +46,12 @@ class Database:
         self._parent = self._connection
         self._made = 0
         self._lock = Lock()
-        for statement in (*_SETTINGS, *_CATALOG):
+        for statement in _SETTINGS:
             self._connection.execute(statement)
+        self._connection.begin()
+        for statement in _CATALOG:
+            self._connection.execute(statement)
+        self._connection.commit()
         self._register_functions()
         self.mirror = Mirror(self._connection)
 

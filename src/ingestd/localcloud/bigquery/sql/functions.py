@@ -20,5 +20,7 @@ def register(conn: duckdb.DuckDBPyConnection) -> None:
             item.returns,
             null_handling=FunctionNullHandling.SPECIAL if item.nulls else FunctionNullHandling.DEFAULT,
         )
+    conn.begin()  # written to the disk together: each by itself takes its own turn there
     for head, body in MACROS.items():
         conn.execute(f"CREATE OR REPLACE MACRO {head} AS {body}")
+    conn.commit()
