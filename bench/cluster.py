@@ -1,7 +1,7 @@
-"""What a second worker is worth: the same batch on a standalone cluster of one worker with one core, then of two.
+"""What a second worker is worth: the same batch on one worker of a standalone cluster, with one core, then on two.
 
 The work is that of `bench.spark`, the files lie on a disk that all processes share (`spark.files: local`). Beside it
-the same two clusters count numbers, which is all computing and no input: what this machine's second core is worth.
+the same workers count numbers, which is all computing and no input: what this machine's second core is worth.
 
 `python -m bench.cluster [MB]` takes 2,000 MB unless told otherwise; it prints a table and, last, one line of JSON.
 """
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import structlog
-from tests.spark.processes import standalone_cluster
+from tests.spark.processes import Cluster, standalone_cluster
 
 from bench.spark import Corpus, make, with_ingestd
 from ingestd.prepare.engine import Engine
@@ -33,36 +33,35 @@ def counting(engine: Engine) -> float:
         return time.perf_counter() - began
 
 
-def on(workers: int, folder: Path, corpus: Corpus, rounds: int) -> tuple[float, float]:
-    """The best of some rounds: of the batch, and of counting."""
-    place = folder / f"cluster{workers}"
+def on(workers: int, cluster: Cluster, folder: Path, corpus: Corpus, rounds: int) -> tuple[float, float]:
+    """The best of some rounds on so many of the cluster's workers: of the batch, and of counting."""
+    place = folder / f"on{workers}"
     place.mkdir()
-    with standalone_cluster(place, workers=workers) as cluster:
-        conf = {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.memory": "512m",
-            "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": EXECUTORS,
-            "spark.sql.shuffle.partitions": "8",
-            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-            "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
-            "spark.cores.max": str(workers),
-        }
-        settings = SparkSettings(master=cluster.url, files="local", scratch=folder / "scratch", conf=conf)
-        engine = open_engine(settings)
-        try:
-            counting(engine)  # warms up
-            batches, counts = [], []
-            for number in range(rounds):
-                out = place / f"out{number}"
-                began = time.perf_counter()
-                assert with_ingestd(engine, 0, corpus, out) == corpus.keys
-                batches.append(time.perf_counter() - began)
-                counts.append(counting(engine))
-                shutil.rmtree(out)
-            return min(batches), min(counts)
-        finally:
-            engine.close()
+    conf = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": EXECUTORS,
+        "spark.sql.shuffle.partitions": "8",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+        "spark.cores.max": str(workers),  # a worker has one: the others get no executor
+    }
+    settings = SparkSettings(master=cluster.url, files="local", scratch=folder / "scratch", conf=conf)
+    engine = open_engine(settings)
+    try:
+        counting(engine)  # warms up
+        batches, counts = [], []
+        for number in range(rounds):
+            out = place / f"out{number}"
+            began = time.perf_counter()
+            assert with_ingestd(engine, 0, corpus, out) == corpus.keys
+            batches.append(time.perf_counter() - began)
+            counts.append(counting(engine))
+            shutil.rmtree(out)
+        return min(batches), min(counts)
+    finally:
+        engine.close()
 
 
 def main(size: int = SIZE, file: int = FILE, rounds: int = ROUNDS) -> None:
@@ -70,7 +69,8 @@ def main(size: int = SIZE, file: int = FILE, rounds: int = ROUNDS) -> None:
     folder = Path(tempfile.mkdtemp(prefix="ingestd-bench-"))
     try:
         corpus = make(folder, "files", max(1, size * 1_000_000 // file), file)
-        one, two = on(1, folder, corpus, rounds), on(2, folder, corpus, rounds)
+        with standalone_cluster(folder, workers=2) as cluster:
+            one, two = (on(workers, cluster, folder, corpus, rounds) for workers in (1, 2))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     gain, most = one[0] / two[0], one[1] / two[1]
