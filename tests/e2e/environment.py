@@ -5,7 +5,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-# What a developer's shell and this test run have and a newcomer's has not.
+# What a developer's shell and this test run have and a newcomer's has not. SPARK_SUBMIT_OPTS stays: how little a JVM
+# compiles changes what its start costs, and nothing else.
 LEAKS = ("VIRTUAL_ENV", "PYTHON", "COV", "COVERAGE", "PYTEST", "INGESTD", "CLOUDSDK", "GOOGLE", "MAKE", "MFLAGS")
 
 
