@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Any
 
 from ingestd.formats.columns import arrow_type
 from ingestd.formats.types import Field, Mode, Schema, Type
+from ingestd.googlesql.types import SqlType
 from ingestd.model.errors import Fatal
 from ingestd.model.preparation import Shaping
 from ingestd.prepare.reading import REPORT, Reading, output_schema
 from ingestd.prepare.shaping import FILE, LINE, split_order
-from ingestd.prepare.sqltypes import SqlType
 
 if TYPE_CHECKING:
     import numpy as np
