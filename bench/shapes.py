@@ -33,7 +33,7 @@ SHAPE_TARGET, FORMAT_TARGET = 1.2, 2.0
 JOINED = SideInput("c", "c.code = t.country", select="SELECT 1")
 SHAPES: dict[str, Shaping] = {
     "plain key": SHAPING,
-    "ordered": replace(SHAPING, order_by=("at DESC",)),
+    "ordered": replace(SHAPING, order_by=("`at` DESC",)),
     "computed key": replace(SHAPING, unique_columns=("CONCAT('k', CAST(id AS STRING))",)),
     "side input": replace(SHAPING, side_inputs=(JOINED,), transform={"country": "COALESCE(c.name, 'unknown')"}),
     "split": replace(SHAPING, branches=(Branch("amount < 1000"),)),

@@ -343,10 +343,10 @@ async def test_rows_that_take_far_more_room_than_their_files_are_not_kept(
 
 
 COMPUTED = {
-    "text": (("CONCAT('k', CAST(id AS STRING))", "at"), ()),
+    "text": (("CONCAT('k', CAST(id AS STRING))", "`at`"), ()),
     "transformed": (("MOD(amount, 7)", "name"), ()),
-    "ordered": (("id", "at"), ("LENGTH(name) DESC", "UPPER(name) ASC NULLS LAST", "CAST(amount AS INT64)")),
-    "null": (("IF(id < 3, NULL, id)", "DATE(at)"), ("at > '2026-01-02' DESC",)),
+    "ordered": (("id", "`at`"), ("LENGTH(name) DESC", "UPPER(name) ASC NULLS LAST", "CAST(amount AS INT64)")),
+    "null": (("IF(id < 3, NULL, id)", "DATE(`at`)"), ("`at` > '2026-01-02' DESC",)),
     "float": (("amount / 3",), ()),  # which it takes Spark to compare
 }
 
