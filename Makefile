@@ -32,7 +32,7 @@ setup: ## Prepare .venv with the ingestd command in it (done by the others when 
 ##@ Work on it
 .PHONY: test
 test: setup ## Everything CI checks: lint, types, layers and all tests
-	@$(MAKE) --no-print-directory -j2 --output-sync=target lint types imports archive try-browser
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint types imports try-browser
 	@$(MAKE) --no-print-directory pytest
 
 .PHONY: pytest
@@ -95,11 +95,6 @@ browser: setup ## A Chromium for the console's tests: Debian's with root, else P
 .PHONY: try-browser
 try-browser: setup
 	@tools/browser $(VENV) || true
-
-# Spark's classes, read and verified once for all the JVMs that tests start (tests/jvm.py).
-.PHONY: archive
-archive: setup
-	@[ $(VENV)/spark.jsa -nt $(VENV)/.ready ] || $(BIN)/python -m tests.jvm || echo "no archive of Spark's classes: tests with Spark take longer"
 
 .PHONY: image-test
 image-test: setup ## The image, built by buildah and run as each overlay's pod (as root on Debian; the first time takes long)

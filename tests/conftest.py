@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
-from tests import jvm
+from tests.jvm import LITTLE
 
 if TYPE_CHECKING:
     from ingestd.localcloud.cloud import LocalCloud
@@ -31,7 +31,7 @@ for name in list(os.environ):
 
 
 # For the JVMs of all processes that tests start; whoever debugs one may have options of their own.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm.options())
+os.environ.setdefault("SPARK_SUBMIT_OPTS", LITTLE)
 
 # What takes longest starts first, so that no worker is left alone with it at the end.
 LONGEST = (

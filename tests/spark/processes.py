@@ -12,12 +12,12 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests import jvm
+from tests.jvm import quick
 
 from ingestd.prepare.gateway import spark_home
 from ingestd.prepare.java import find_java, runnable_home
 
-QUICK = f"{jvm.options()} -XX:+UseSerialGC"
+QUICK = quick()
 
 
 @contextmanager
