@@ -66,7 +66,9 @@ PROOFS: dict[str, tuple[str, ...]] = {
     "`Dest.WriteDisposition`": (f"{_DEST}/transient.yaml::override through a transient table",),
     "`Dest.AllowJaggedRows`": ("unit/rules/test_schema.py::test_load_options_pass_through_in_bigquerys_own_names",),
     # Batch
-    "`Batch.UsePatternHash`": ("unit/windows/test_keys.py::test_groups_of_the_pattern_are_told_apart_when_asked",),
+    "`Batch.UsePatternHash`": (
+        "unit/collect/windows/test_keys.py::test_groups_of_the_pattern_are_told_apart_when_asked",
+    ),
     "`Batch.Group.DurationInSec`": ("sim/test_windows.py::test_on_done_of_a_group_runs_once_after_all_its_batches",),
     "`Batch.Group.OnDone`": (f"{_DEST}/steps.yaml::a group is done once, after all its batches",),
     "files of one window": ("sim/test_windows.py::test_folders_and_extensions_do_not_mix_unless_asked",),
@@ -125,6 +127,8 @@ PROOFS: dict[str, tuple[str, ...]] = {
     "`<JournalURL>/": ("e2e/daemon/test_seed_scenario.py::test_the_journal_keeps_what_each_job_was_and_did",),
     "`<CorruptedFileURL>": ("sim/test_batches.py::test_exactly_the_bad_files_are_quarantined_with_their_reasons",),
     "`<AsyncTaskURL>/<table>_": ("sim/test_windows.py::test_the_lock_is_named_after_table_source_and_due_time",),
-    "`<AsyncTaskURL>/<table>.grp`": ("unit/windows/test_store.py::test_a_group_is_not_done_while_a_batch_of_it_runs",),
+    "`<AsyncTaskURL>/<table>.grp`": (
+        "unit/collect/windows/test_store.py::test_a_group_is_not_done_while_a_batch_of_it_runs",
+    ),
     "`<AsyncTaskURL>/proj:": ("e2e/daemon/test_routes.py::test_a_task_written_by_hand_follows_the_users_own_job",),
 }
