@@ -5,7 +5,12 @@ from ingestd.googlesql.lexer import RESERVED, Source, Token, tokenize
 
 
 class TokenCursor:
-    """Where the parser is. Keywords are matched on unquoted names only."""
+    """Where the parser is. Keywords are matched on unquoted names only.
+
+    `loose`: reserved words that nothing else can be are names, which BigQuery wants in back-ticks.
+    """
+
+    loose = False
 
     def __init__(self, source: Source) -> None:
         self.source = source

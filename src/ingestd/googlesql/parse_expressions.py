@@ -17,6 +17,12 @@ _BINARY = {
     "=": 3, "!=": 3, "<>": 3, "<=": 3, ">=": 3,
 }  # fmt: skip
 _COMPARISON = 3
+# Reserved words that nothing can begin with: as a name they are mistaken for nothing else.
+_LOOSE = frozenset([
+    "AT", "BY", "CONTAINS", "CREATE", "CUBE", "CURRENT", "DEFINE", "ENUM", "ESCAPE", "EXCLUDE", "FETCH", "FOLLOWING",
+    "GROUPS", "HASH", "IGNORE", "INTO", "LOOKUP", "MERGE", "NEW", "NO", "OF", "PARTITION", "PRECEDING", "PROTO",
+    "RANGE", "RESPECT", "ROWS", "SET", "TO", "TREAT", "UNBOUNDED", "WINDOW", "WITHIN",
+])  # fmt: skip
 _INDEXING = frozenset({"OFFSET", "ORDINAL", "SAFE_OFFSET", "SAFE_ORDINAL"})
 
 
@@ -288,6 +294,8 @@ class ExpressionParser(TypeParser):
     def _word(self, token: Token) -> ast.Expression:
         word = token.upper
         following = self.peek()
+        if self.loose and word in _LOOSE and following.upper != "(":
+            return self._name(token)
         handler = getattr(self, f"_kw_{word.lower()}", None)
         if handler is not None:
             parsed: ast.Expression | None = handler(token)

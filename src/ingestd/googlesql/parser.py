@@ -79,10 +79,11 @@ def parse_query(text: str) -> tuple[Source, ast.Query]:
 
 
 @lru_cache(maxsize=512)
-def parse_expression(text: str) -> tuple[Source, ast.Expression]:
-    """An expression alone: a column's default."""
+def parse_expression(text: str, *, loose: bool = False) -> tuple[Source, ast.Expression]:
+    """An expression alone: a column's default, or a rule's."""
     source = Source(text)
     parser = ScriptParser(source)
+    parser.loose = loose
     value = parser.expression()
     if parser.token.kind != "end":
         raise parser.unexpected("end of input")
@@ -100,8 +101,9 @@ def parse_column(text: str) -> ast.Path | None:
 
 
 def parse_order(text: str) -> tuple[ast.OrderItem, ...]:
-    """What follows ORDER BY."""
+    """What follows ORDER BY in a rule."""
     parser = ScriptParser(Source(text))
+    parser.loose = True
     items = parser.order_items()
     if parser.token.kind != "end":
         raise parser.unexpected("end of input")

@@ -34,7 +34,7 @@ def _read(text: str) -> ast.Expression:
     if len(text) > _LONG:
         raise SqlError(f"an expression of {len(text)} characters is too long")
     try:
-        return parser.parse_column(text) or parser.parse_expression(text)[1]
+        return parser.parse_column(text) or parser.parse_expression(text, loose=True)[1]
     except UnsupportedSql:
         raise
     except (SqlError, RecursionError) as error:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ingestd.googlesql.errors import UnexpectedToken
 from ingestd.googlesql.parser import parse_column, parse_expression
 from ingestd.googlesql.references import columns_of
 
@@ -31,3 +32,14 @@ def test_a_column_alone_may_be_a_reserved_word() -> None:
 
 def test_a_chain_may_be_longer_than_calls_can_be_deep() -> None:
     assert columns_of(parse_expression(" OR ".join(f"a = {number}" for number in range(2_000)))[1]) == [("a",)] * 2_000
+
+
+def test_reserved_words_that_nothing_begins_with_are_names_where_they_were_always_taken_for_some() -> None:
+    text = "IF(new IS NOT NULL, at + hash, DATE(to)) IN (no, t.of)"
+    columns = [("new",), ("at",), ("hash",), ("to",), ("no",), ("t", "of")]
+    assert columns_of(parse_expression(text, loose=True)[1]) == columns
+    with pytest.raises(UnexpectedToken):
+        parse_expression("at + hash")
+    for wrong in ("a + AND b", "THEN", "a WHERE b", "to(1)"):
+        with pytest.raises(UnexpectedToken):
+            parse_expression(wrong, loose=True)
