@@ -1,17 +1,21 @@
 """The meaning of GoogleSQL is pinned by values that Google computed, for everything that both engines have."""
 
 import re
+from itertools import product
 
 import pytest
 from tests.googlesql.cases import ENGINES, Case, cases, differences
 from tests.googlesql.compare import ask, unexplained
 from tests.googlesql.engines import RefusedError, Spark, local_bigquery
 
+from ingestd.googlesql.types import SCALARS, holds
+from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.library import REGISTRY as BIGQUERY
+from ingestd.model.errors import BadInput
 from ingestd.prepare.checker import unsupported
 from ingestd.prepare.functions import REGISTRY as SPARK
-from ingestd.prepare.shaping import _HOLDS as SHAPING
-from ingestd.warehouse.columns import _HOLDS as STATEMENTS
+from ingestd.prepare.shaping import _converted
+from ingestd.warehouse.columns import converted
 
 CASES = cases()
 TYPES = (
@@ -109,9 +113,14 @@ def test_no_case_is_there_twice() -> None:
 
 def test_on_its_way_into_a_column_a_value_becomes_the_same_on_both_engines() -> None:
     """What Spark prepares and what BigQuery's own statements cast: "the same rows on both engines"."""
-    spelled = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL"}
-    statements = {
-        spelled.get(source, source): {spelled.get(target, target) for target in targets} - {spelled.get(source, source)}
-        for source, targets in STATEMENTS.items()
-    }
-    assert {source: set(targets) for source, targets in SHAPING.items()} == statements
+    different = []
+    for have, want in product([kind for kind in TYPES if kind in SCALARS], repeat=2):
+        source, target = ({"name": "c", "type": kind, "mode": "NULLABLE"} for kind in (have, want))
+        on_spark = _converted(Value("c", SCALARS[have]), SCALARS[want]) is not None
+        try:
+            by_statement = bool(converted("t.c", source, target, strict=True))
+        except BadInput:
+            by_statement = False
+        if not on_spark == by_statement == holds(want, have):
+            different.append((have, want, on_spark, by_statement))
+    assert different == []
