@@ -7,30 +7,21 @@ generations. So each method may be interrupted anywhere and run again by anyone:
 |-----------------------|--------------------------|---------------------------------------------------------------|
 | nothing               | unacknowledged message   | Pub/Sub delivers it again                                     |
 | record created        | record                   | sweep: looks at the source, submits                           |
-| task written          | record, task             | sweep: submits                                                |
-| job inserted          | record, task, job        | completion or sweep: adopts the job (409), goes on            |
-| job done              | the same                 | completion, poll or sweep: proves it, runs the actions        |
-| files set aside       | record, jobs             | the same: jobs' ends and record lead to the same decisions    |
+| in a stage            | see `stages`             | whoever continues: decides by the record, and goes on         |
 | told of a long wait   | record with those steps  | the same: does not tell again, goes on trying                 |
 | given up              | record that says so      | the same: runs `OnFailure`, loads nothing any more            |
-| prepared, not pinned  | record, prepared files   | the same: prepares again, in another folder                   |
-| landed, not published | the same, landed rows    | the same: adopts or submits the next publishing step          |
-| some actions done     | the same, their effects  | sweep after the lease: repeats what is not recorded, in vain  |
 | `Done/` written       | both records             | sweep: removes `Running/`                                     |
 | `Running/` removed    | task                     | poll: finds the batch finished, removes the task              |
 """
 
 import asyncio
-from collections import Counter as TallyOf
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import structlog
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge
 
-from ingestd.batch.content import Fate
 from ingestd.batch.decide import Command, decide
 from ingestd.batch.drive import Drive, job_document
 from ingestd.batch.journal import Held, LeaseLost
@@ -39,44 +30,24 @@ from ingestd.batch.outcome import abandoned
 from ingestd.batch.parts import Parts
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Kind, Record
-from ingestd.batch.rule_metrics import Times, measure
-from ingestd.batch.sources import MANY_FILES
+from ingestd.batch.report import begin_trace, count_loaded, report, traced
 from ingestd.batch.stages import act, directory, pour, prove, publish, query, ready
 from ingestd.batch.stages.act import told
 from ingestd.batch.stages.land import Land
 from ingestd.batch.stages.look import Look, adopt
 from ingestd.batch.stages.prepare import Prepare, batch_folder
 from ingestd.batch.steps import Way, submitted_jobs, way_of
-from ingestd.model.aside import aside
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient, UnreadableObject, leading
 from ingestd.model.fair import FairSlots
 from ingestd.model.jobs import JobState
 from ingestd.model.objects import ObjectRef, event_id
 from ingestd.ops import tracing
-from ingestd.ops.latencies import observe_all
 
 log = structlog.get_logger(__name__)
 
-BATCHES = Counter("ingestd_batches", "Batches that reached their end, by kind and phase.", ["kind", "phase"])
-ROWS = Counter("ingestd_rows_loaded", "Rows loaded and proven.")
-BYTES = Counter("ingestd_bytes_loaded", "Source bytes loaded and proven.")
-FILES = Counter("ingestd_files", "Files whose batch ended, by what became of them.", ["phase"])
 BLOCKED = Counter("ingestd_batches_blocked", "Times a batch had to wait for its surroundings, by kind.", ["error"])
 LEASES_LOST = Counter("ingestd_leases_lost", "Batches that another replica took over while this one worked on them.")
 ACTIVE = Gauge("ingestd_batches_active", "Batches this process is working on.")
-LATENCY = Histogram(
-    "ingestd_file_latency_seconds",
-    "Seconds from a file's event to the end of its batch.",
-    buckets=(1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400),
-)
-LAST_LOADED = Gauge("ingestd_last_loaded_timestamp_seconds", "When a batch last ended well.")
-for _phase in Phase:
-    if _phase.final:
-        BATCHES.labels(Kind.LOAD, _phase)
-        FILES.labels(_phase)
-for _fate in Fate:
-    FILES.labels(_fate)
-
 _SALTS = 8
 
 
@@ -142,7 +113,7 @@ class BatchRunner:
                 raise
             if held is not None:
                 if other is None:
-                    _begin_trace(record)
+                    begin_trace(record)
                     return held
                 await self.forget(held)
             if other is None:
@@ -168,7 +139,7 @@ class BatchRunner:
         self._held[event_id] = held
         try:
             async with self._keeping(held), slot:
-                with ACTIVE.track_inprogress(), _traced(held.record):
+                with ACTIVE.track_inprogress(), traced(held.record):
                     await self._advance(held, fresh=fresh)
                     if held.record.error:
                         tracing.failed(held.record.error)
@@ -257,15 +228,11 @@ class BatchRunner:
                 while not drive.is_loaded():
                     if not await self._stages[decide(drive.record, await drive.observe())](drive):
                         return False
-            self._count_loaded(drive.record)
+            count_loaded(drive.record)
         while (command := decide(drive.record, await drive.observe())) is not Command.END:
             await self._stages[command](drive)
         await drive.follow()
         return True
-
-    def _count_loaded(self, record: Record) -> None:
-        ROWS.inc(record.progress.claimed)
-        BYTES.inc(record.progress.size)
 
     async def _block(self, drive: Drive, error: IngestError) -> None:
         """Keep the batch and try again later; after `give_up_after` its failure becomes final."""
@@ -332,7 +299,7 @@ class BatchRunner:
             for one in submitted_jobs(record):
                 await parts.tasks.drop(one.job_id)
         now = parts.clock.now()
-        self._report(record, now, await aside(len(record.files) > MANY_FILES, Times.of, record, now))
+        await report(record, now)
         await self._tell(record)
 
     async def _tell(self, record: Record) -> None:
@@ -342,31 +309,6 @@ class BatchRunner:
                 await listener(record)
             except IngestError as error:
                 log.warning("batch.tidying_failed", event_id=record.event_id, error=str(error))
-
-    def _report(self, record: Record, now: datetime, times: Times) -> None:
-        """The canonical line: one per batch, with everything a person asks first."""
-        BATCHES.labels(record.kind, record.phase).inc()
-        fates = fates_of(record)
-        for fate, number in fates.items():
-            FILES.labels(fate).inc(number)
-        measure(record, fates, times)
-        observe_all(LATENCY, times.seconds)
-        if record.phase is Phase.DONE:
-            LAST_LOADED.set(now.timestamp())
-        write = log.error if record.phase is Phase.FAILED else log.info
-        write(
-            f"batch.{record.phase}",
-            event_id=record.event_id,
-            rule=record.rule_url,
-            dest=record.dest,
-            files=len(record.files),
-            source=record.files[0].ref.url if record.files else "",
-            rows=record.rows,
-            attempts=record.attempt,
-            **({"set_aside": len(record.progress.aside)} if record.progress.aside else {}),
-            seconds=round((now - record.created).total_seconds(), 3),
-            **({"error": record.error} if record.error else {}),
-        )
 
     @asynccontextmanager
     async def _keeping(self, held: Held) -> AsyncIterator[None]:
@@ -402,35 +344,3 @@ def _table(record: Record) -> str:
     if record.unresolved and record.success is not None:
         return record.success.url.rpartition("/")[0]
     return record.dest.partition("$")[0]
-
-
-def _begin_trace(record: Record) -> None:
-    """What led to the batch, as its first span: a notification, or the time in which a window collected its files."""
-    if not tracing.on():
-        return
-    what: dict[str, tracing.Value] = {"event_id": record.event_id, "dest": record.dest, "rule": record.rule_name}
-    what["files"] = len(record.files)
-    if record.window is not None:
-        began = datetime.fromtimestamp(record.window.start, UTC)
-        gathered = [file.event_id for file in record.files[: tracing.MOST_LINKS]]
-        tracing.first("window", record.event_id, began, files=gathered, attributes=what)
-    elif record.files and record.success is None:
-        what["source"] = record.files[0].ref.url
-        tracing.first("notification", record.event_id, record.files[0].event_time, attributes=what)
-    else:
-        tracing.first("success" if record.success else "route", record.event_id, record.created, attributes=what)
-
-
-def _traced(record: Record) -> AbstractContextManager[object]:
-    if not tracing.on():
-        return nullcontext()
-    parent = record.trace or tracing.context_of(record.event_id)
-    return tracing.span("batch", parent=parent, event_id=record.event_id, dest=record.dest, rule=record.rule_name)
-
-
-def fates_of(record: Record) -> TallyOf[str]:
-    """How many files ended how: set aside for a reason, or as the batch did."""
-    fates = TallyOf(str(one.fate) for one in record.progress.aside.values() if one.fate is not Fate.READ_EARLIER)
-    if (others := len(record.files) - fates.total()) > 0:
-        fates[str(record.phase)] += others
-    return fates

@@ -14,8 +14,9 @@ from ingestd.batch.journal import Journal
 from ingestd.batch.news import News
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Record
+from ingestd.batch.report import fates_of
 from ingestd.batch.rule_metrics import RULES
-from ingestd.batch.runner import BatchRunner, fates_of
+from ingestd.batch.runner import BatchRunner
 from ingestd.batch.sources import MANY_FILES
 from ingestd.collect.windows.manager import Windows
 from ingestd.console.story import where

@@ -20,8 +20,9 @@ from ingestd.batch.journal import Held, Journal
 from ingestd.batch.news import News
 from ingestd.batch.post_actions import PostActions
 from ingestd.batch.record import Record
+from ingestd.batch.report import fates_of
 from ingestd.batch.rule_metrics import Times
-from ingestd.batch.runner import BatchRunner, fates_of
+from ingestd.batch.runner import BatchRunner
 from ingestd.console.feed import Feed
 from ingestd.ledger.writer import LoadStateWriter
 from ingestd.model.clock import ManualClock
