@@ -337,14 +337,12 @@ def _goodness(column: "pa.ChunkedArray", by: By) -> "tuple[NDArray[np.int64], ND
     import pyarrow.compute as pc
 
     if by.column.type in (Type.STRING, Type.BYTES):  # by their bytes, as BigQuery and Spark compare them
-        encoded = column.dictionary_encode().unify_dictionaries()
-        words = encoded.chunk(0).dictionary if encoded.num_chunks else pa.array([], column.type)
+        codes, words = _words(column)
         places = pc.sort_indices(words.cast(pa.binary())).to_numpy()
         ranks = np.empty(len(places) + 1, np.int64)
         ranks[places] = np.arange(len(places))
         ranks[-1] = 0
-        codes = [pc.fill_null(chunk.indices, -1).to_numpy() for chunk in encoded.chunks]
-        values = ranks[np.concatenate([*codes, np.zeros(0, np.int32)])]
+        values = ranks[codes]
     else:
         whole = {Type.DATE: pa.int32(), Type.BOOL: pa.uint8()}.get(by.column.type, pa.int64())
         cast = [
@@ -380,7 +378,6 @@ def _keyless(tables: Sequence["pa.Table"], keys: Sequence[Field]) -> "NDArray[np
 def _codes(tables: Sequence["pa.Table"], keys: Sequence[Field]) -> "NDArray[np.int64] | None":
     """A number per row, the same exactly for rows of the same key; NULLs are one key."""
     import numpy as np
-    import pyarrow.compute as pc
 
     codes: NDArray[np.int64] | None = None
     variety = 1
@@ -388,15 +385,27 @@ def _codes(tables: Sequence["pa.Table"], keys: Sequence[Field]) -> "NDArray[np.i
         column = _column(tables, item)
         if item.type in _WHOLE and not column.null_count and len(keys) == 1:
             return np.concatenate([*map(_whole, column.chunks), np.zeros(0, np.int64)])
-        encoded = column.dictionary_encode().unify_dictionaries()
-        size = 1 + (len(encoded.chunk(0).dictionary) if encoded.num_chunks else 0)  # NULL is one more
+        own, words = _words(column)
+        size = 1 + len(words)  # NULL is one more
         variety *= size
         if variety >= 1 << 62:
             return None
-        chunks = [pc.fill_null(chunk.indices, -1).to_numpy() for chunk in encoded.chunks]
-        own = np.concatenate([*chunks, np.zeros(0, np.int32)]).astype(np.int64) + 1
-        codes = own if codes is None else codes * size + own
+        codes = own + 1 if codes is None else codes * size + own + 1
     return codes
+
+
+def _words(column: "pa.ChunkedArray") -> "tuple[NDArray[np.int64], pa.Array]":
+    """A number per row, -1 for NULL, and the values that they stand for.
+
+    Of one array: of many, each would have all values so far, and comparing those takes longer the more there are.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    whole = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    encoded = whole.dictionary_encode()
+    return pc.fill_null(encoded.indices, -1).to_numpy().astype(np.int64), encoded.dictionary
 
 
 def _whole(chunk: "pa.Array") -> "NDArray[np.int64]":
