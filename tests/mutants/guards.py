@@ -136,8 +136,8 @@ GUARDS = (
     Guard(
         "a source is deleted by its generation",
         "actions/delete.py",
-        "    return Deletion(ref, own.generation if own else None)",
-        "    return Deletion(ref, None)",
+        "Deletion(ref, own.generation if (own := ctx.file_at(ref)) else None)",
+        "Deletion(ref, None)",
         "unit/actions/test_objects.py::test_a_newer_upload_is_never_deleted",
     ),
     Guard(
