@@ -125,6 +125,34 @@ def test_of_retry_and_skip_at_the_same_moment_the_first_counts_alone(simulate: S
     simulate(story, plain=True)
 
 
+def test_a_retry_that_a_daemon_finishes_says_that_the_batch_is_tried_again(simulate: Simulate) -> None:
+    """It has opened the batch; a daemon sees that, and frees the table before the command comes to it."""
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        batch(world, "dummy/b1", 1)
+        world.faults.add(Fault("bigquery", "job.load", FaultKind.FAIL, reason="invalid", times=1))
+        with world.daemon(**ORDERED):
+            while not (await state(world)).hold:
+                await world.until(lambda: True)
+                await asyncio.sleep(1)
+            await world.until(lambda: not world.record("Running"))
+            person = interventions(world)
+            save = person._queues.save
+
+            async def slow(*what: Any) -> bool:
+                while (await state(world)).hold:
+                    await asyncio.sleep(1)
+                return await save(*what)
+
+            person._queues.save = slow  # type: ignore[method-assign]
+            assert (await person.retry(TABLE)).endswith("is tried again")
+            await world.until(lambda: idle(world))
+        assert rows(world) == [1]
+
+    simulate(story, plain=True)
+
+
 def test_a_replay_leaves_a_batch_alone_that_somebody_is_working_on(simulate: Simulate) -> None:
     """It had to wait once, so it looks like one that waits; its second try is under way."""
 

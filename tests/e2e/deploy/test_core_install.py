@@ -179,10 +179,11 @@ def test_the_commands_of_an_operator_work_beside_it(production: Production) -> N
     assert daemon is not None
     production("cp", SAMPLES / "customers/customers.csv", url)
     explained = eventually(
-        lambda: [one for one in production.json("explain", url)["history"] if one["fate"] == "loaded"],
+        lambda: [one for one in production.json("explain", url)["history"] if one["phase"] == "done"],
         lambda: daemon.log.read_text(),
         ROW_SECONDS,
     )
+    assert explained[0]["fate"] == "loaded"
     assert explained[0]["destination"].endswith("shop.customers")
     [sent] = production.json("publish", url)
     assert (sent["exists"], sent["known"]) == (True, "loaded")

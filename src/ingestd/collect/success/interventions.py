@@ -70,7 +70,7 @@ class Interventions:
             return f"{state.current_url} is tried again now" if hurried else "is not held: nothing to do"
         told = replace(state, gesture=max(state.gesture, await self._marker.generation(table)))
         try:
-            if not await self._go_on(told, over):
+            if not await self._go_on(told, over) and not await self._goes_on(state):
                 return _MOVED
         except (PreconditionFailed, LeaseLost):
             return _JUST_ENDED
@@ -111,6 +111,11 @@ class Interventions:
                 with suppress(LeaseLost):  # somebody is at it already
                     await self._journal.save(reopened, claim=False)
         return first
+
+    async def _goes_on(self, state: TableState) -> bool:
+        """Whether the table is at the same batch, and held no more: a daemon saw that we had opened it."""
+        now, _ = await self._queues.state(state.table)
+        return now.current == state.current and not now.hold
 
     async def _reopened(self, state: TableState) -> Held | None:
         record = await self._record(state) if state.hold is Hold.FAILED else None
