@@ -18,7 +18,9 @@ class Queued:
 
 
 class QueueWatch:
-    def __init__(self) -> None:
+    def __init__(self, standing_still: float = 0.0) -> None:
+        """`standing_still`: for so long a request may hang that writes down what was next when it was sent."""
+        self._slack = _SLACK + standing_still
         self.queues: dict[str, Queued] = defaultdict(Queued)
         self.overtaken: list[str] = []
 
@@ -38,6 +40,6 @@ class QueueWatch:
 
     def _chosen(self, queue: Queued, current: str, now: float) -> None:
         if current and current != queue.current:
-            passed = [one for one, since in queue.waiting.items() if one < current and since < now - _SLACK]
+            passed = [one for one, since in queue.waiting.items() if one < current and since < now - self._slack]
             self.overtaken += [f"G6: {current} was chosen while {one} was waiting" for one in passed]
         queue.current = current

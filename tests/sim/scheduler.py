@@ -259,7 +259,8 @@ class Universe:
             with self.undisturbed():
                 self.pubsub.create_topic(wire.Topic(name=self.names.topic(TOPIC)))
             self.observers.append(lambda name, data: data is None or self._groups.wrote(name, self.loop.time()))
-        self.order = QueueWatch()
+        stops = [one.seconds for one in (*scenario.pauses, *self.surroundings.hangs)]
+        self.order = QueueWatch(max(stops, default=0.0))
         if scenario.ordered:
             self.observers.append(self._queued)
         self._watch()
