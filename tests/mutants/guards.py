@@ -55,6 +55,21 @@ GUARDS = (
         "::test_that_a_load_read_something_else_is_still_known_after_a_crash_among_its_actions",
     ),
     Guard(
+        "whoever takes a batch over gives up no file before the id of the job for it is used up",
+        "batch/stages/fence.py",
+        "    return number in drive.unsure and not drive.record.lands_apart",
+        "    return False",
+        "sim/test_overwrites.py"
+        "::test_what_was_given_up_by_who_took_the_batch_over_is_not_loaded_by_the_one_before",
+    ),
+    Guard(
+        "what was made for a batch after its end is dropped by who made it",
+        "batch/runner.py",
+        "            await self.tidy(held.record)\n",
+        "",
+        "sim/test_overwrites.py::test_a_table_that_is_made_after_the_end_of_its_batch_is_dropped",
+    ),
+    Guard(
         "a batch that nothing is left of is ended by whoever holds it",
         "batch/stages/prove.py",
         "    if not drive.resumed:\n        await drive.save()",

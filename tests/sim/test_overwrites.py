@@ -350,5 +350,68 @@ def test_who_was_overtaken_by_a_replica_whose_clock_is_ahead_does_not_end_the_ba
     simulate(story, plain=True, job_latency=30.0)
 
 
+async def outrun(world: World, producer: Producer, at: str) -> None:
+    """A replica makes a batch and stands still before a call; meanwhile a file is overwritten, and another replica,
+    whose clock is five minutes ahead, takes the batch over. Before that one submits a job for it, or once it has ended
+    it, and the newer content's batch had its time, the first goes on.
+    """
+    reached, goes_on = asyncio.Event(), asyncio.Event()
+    event_id = ""
+
+    async def first_stands_still(call: str) -> None:
+        if call.startswith(at):
+            reached.set()
+            await goes_on.wait()
+
+    async def second_stands_still(call: str) -> None:
+        if call.startswith("warehouse.insert_job") and event_id in call:
+            await goes_on.wait()
+            await asyncio.sleep(1.0)
+
+    first, second = Fate(), Fate()
+    first.before, second.before = first_stands_still, second_stands_still
+    patient = {"lease": timedelta(seconds=60), "sweep_every": timedelta(seconds=5)}
+    with world.daemon(first, recovery=patient):
+        producer.upload()
+        await world.until(reached.is_set)
+        event_id = world.record("Running")[0]["EventID"]
+        producer.upload()
+        with world.daemon(second, skew=timedelta(minutes=5), recovery=patient):
+            await asyncio.sleep(25.0)
+            goes_on.set()
+            await world.settled(7200)
+            await asyncio.sleep(120.0)
+    rows = Counter(int(number) for number, _ in world.rows())
+    assert {number: times for number, times in rows.items() if number < 100} == dict.fromkeys(producer.ids[-1], 1)
+
+
+@modes
+def test_what_was_given_up_by_who_took_the_batch_over_is_not_loaded_by_the_one_before(
+    simulate: Simulate, asynchronous: bool
+) -> None:
+    """Seed 508699: the one before has looked already, and submits the job for all of the files when it goes on."""
+
+    async def story(world: World) -> None:
+        producer = given(world, True, asynchronous)
+        world.upload("data/b.json", {"id": 100, "name": "x"})
+        await outrun(world, producer, "warehouse.insert_job")
+        assert [number for number, _ in world.rows()].count("100") == 1
+
+    simulate(story, plain=True, job_latency=40.0)
+
+
+@modes
+def test_a_table_that_is_made_after_the_end_of_its_batch_is_dropped(simulate: Simulate, asynchronous: bool) -> None:
+    """Seeds 513701 and 519194: whoever was outrun makes the batch's own table once more, and loads into it."""
+
+    async def story(world: World) -> None:
+        producer = given(world, False, asynchronous, Transient={"Dataset": "temp"})
+        await outrun(world, producer, "warehouse.create_table")
+        assert world.plain is not None
+        assert [table for table in world.plain.tables if "temp" in str(table)] == []
+
+    simulate(story, plain=True, job_latency=40.0)
+
+
 def test_seeds_full_of_overwritten_files_hold() -> None:
     assert run_seeds(range(25), replace(FEATURES, overwrites=0.8)).failures == {}

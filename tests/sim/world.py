@@ -58,6 +58,7 @@ class Fate:
     struck: bool = False  # it died as planned, not at the end of the story
     log: list[str] = field(default_factory=list)
     on_death: Callable[[], None] = lambda: None
+    before: Callable[[str], Awaitable[None]] | None = None  # awaited before each call: it may stand still there
 
     def check(self) -> None:
         if self.dead:
@@ -98,6 +99,8 @@ class Mortal:
         async def call(*args: Any, **kwargs: Any) -> Any:
             self._alive()
             await self._pause()
+            if self._fate.before is not None:
+                await self._fate.before(f"{self._name}.{method} {args[0] if args else ''}")
             self._alive()
             if method not in _READS:
                 self._fate.check()

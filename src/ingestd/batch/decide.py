@@ -73,13 +73,10 @@ def _publish(record: Record, observed: Observed) -> Command:
 
 
 def _outrun(record: Record, observed: Observed) -> bool:
-    """Whether all files dropped out before a job was submitted, which somebody else may be about to do.
-
-    What lands apart without being published is dropped, whoever landed it.
-    """
+    """Whether all files dropped out before a job was submitted, which somebody else may be about to do."""
     if observed.heard or observed.way is Way.PREPARED:
         return False
-    return not (record.progress.loads or record.success or record.lands_apart) and bool(gone_unread(record))
+    return not (record.progress.loads or record.success) and bool(gone_unread(record))
 
 
 def gone_unread(record: Record) -> list[int]:

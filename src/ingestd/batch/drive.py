@@ -44,6 +44,7 @@ class Drive:
         self.ready = False  # it is known where its jobs run, and who prepares its rows
         self.checked = False  # what was landed was looked at: it may be published
         self.heard = False  # no job runs that the record does not know of
+        self.unsure: set[int] = set() if fresh else _next_jobs(held.record)  # that others may submit yet
         self.looked: dict[int, float] = {}  # when the files of a job were last looked at
         self.landing_ready = False
         self.ended: dict[JobRef, JobState] = {}
@@ -302,6 +303,12 @@ def job_document(job: JobState) -> bytes:
 def stopped(job: JobState) -> bool:
     """Somebody stopped the job on purpose: running it again would defy them."""
     return job.error is not None and job.error.reason == "stopped"
+
+
+def _next_jobs(record: Record) -> set[int]:
+    """The numbers of the load jobs that whoever holds the record may submit next."""
+    progress = record.progress
+    return {chunk.job for chunk in progress.chunks} if progress.begun else {progress.jobs + 1}
 
 
 def _decided(record: Record) -> tuple[Progress, bool, str, bool]:

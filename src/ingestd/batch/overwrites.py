@@ -30,8 +30,8 @@ and deleted again within one job, and whose notification is later than everyone 
 in exactly the size of its successor. Where the bytes do not tell (the same size, or several files of one job were
 overwritten while it ran), the file is refused: nothing is loaded or deleted, and a person has to compare.
 
-A job is never submitted behind its batch's back: a replica that takes a batch over and finds all of its files gone
-uses up the id of the job that the one before it may be about to submit (`stages.prove`), or hears that job.
+A job is never submitted behind its batch's back: a replica that takes a batch over and is about to give one of its
+files up first uses up the id of the job that the one before it may be about to submit (`stages.fence`), or hears it.
 
 Nobody waits in a circle: a batch waits only for earlier generations of files it found live, after saying which of its
 own it gave up. Rows that are prepared are read from the pinned generation or not at all: nobody waits for those.

@@ -151,6 +151,7 @@ class BatchRunner:
             assert lost is not None
             LEASES_LOST.inc()
             log.info("batch.lease_lost", event_id=event_id)
+            await self.tidy(held.record)
         finally:
             del self._active[event_id], self._held[event_id]
             released.set()
@@ -190,6 +191,19 @@ class BatchRunner:
             await self._parts.journal.leave(held)
         except LeaseLost:
             log.info("batch.lease_lost", event_id=held.record.event_id)
+
+    async def tidy(self, record: Record) -> None:
+        """Drop the table of its own that a replica which came late made for a batch after its end.
+
+        No job of the batch runs then: whoever ended it has heard its jobs, or used up their ids (see `stages.fence`).
+        """
+        if record.kind is not Kind.LOAD or not record.load or not record.lands_apart:
+            return
+        try:
+            if await self._parts.journal.is_finished(record):
+                await self._parts.landing.drop(record)
+        except IngestError as error:
+            log.warning("batch.tidying_failed", event_id=record.event_id, error=str(error))
 
     async def forget(self, held: Held) -> None:
         """Remove the running record of a finished batch, unless somebody else is at it."""

@@ -152,6 +152,9 @@ class Dispatcher:
             await self._runner.released(held.record.event_id)
             held = await self._journal.read(task.process)
         if held is None or await self._journal.is_finished(held.record):
+            ended = held.record if held else await self._journal.whereabouts(task.process)
+            if ended is not None:
+                await self._runner.tidy(ended)
             await self._tasks.drop(task.job.job_id)
             if held is not None:
                 await self._runner.leave(held)

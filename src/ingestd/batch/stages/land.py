@@ -28,6 +28,7 @@ from ingestd.batch.record import Record
 from ingestd.batch.rule import rule_of
 from ingestd.batch.sources import describe
 from ingestd.batch.stages import directory
+from ingestd.batch.stages.fence import reads_nothing, use_up
 from ingestd.batch.stages.look import Look
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobState
@@ -68,7 +69,9 @@ class Land:
         target = landing_table(drive.record)
         await parts.governor.admit(target, partitioned=parts.destinations.partitioned(drive.record), key=ref.job_id)
         if parts.clock.monotonic() - drive.looked.get(chunk.job, -_JUST_NOW) >= _JUST_NOW:
-            await self._look.at(drive, chunk.files, partial(_leave_out, drive, chunk.job))
+            leave_out = partial(_leave_out, drive, chunk.job)
+            if not await self._look.at(drive, chunk.files, leave_out, chunk.job):
+                return await use_up(drive, chunk.job)
         current = _chunk(drive, chunk.job)
         if current is None:
             return None
@@ -101,6 +104,9 @@ class Land:
         problem = job_failure(job)
         if problem is None:
             await _proven(drive, chunk, job)
+            return None
+        if reads_nothing(drive, job):
+            drive.change(progress=recovery.repeated(drive.progress, chunk, failures=chunk.failures))
             return None
         if missing_source(job):
             if drive.record.success is not None:

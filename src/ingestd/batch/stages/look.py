@@ -20,6 +20,7 @@ from ingestd.batch.parts import Parts
 from ingestd.batch.record import Record
 from ingestd.batch.register import batch_name
 from ingestd.batch.sources import MANY_FILES, Looked, look
+from ingestd.batch.stages.fence import unsure, use_up
 from ingestd.model.aside import aside
 from ingestd.model.errors import BadInput
 
@@ -39,7 +40,10 @@ class Look:
 
     async def __call__(self, drive: Drive) -> bool:
         await self.enter(drive)
-        await self.at(drive, left(drive.record), drive.set_aside)
+        number = drive.progress.jobs + 1
+        if not await self.at(drive, left(drive.record), drive.set_aside, number):
+            await use_up(drive, number)
+            return True  # whosever job it is now, it is adopted
         record, limits = drive.record, self._parts.settings.jobs
         most = recovery.JobLimits(limits.max_files, limits.max_bytes)
         progress = recovery.begin(record.progress, [file.size for file in record.files], most)
@@ -64,8 +68,13 @@ class Look:
         known = {index: others[file.key] for index, file in zip(indexes, files, strict=True) if file.key in others}
         drive.set_aside({i: SetAside(Fate.IGNORED, f"in batch {place} already") for i, place in known.items()})
 
-    async def at(self, drive: Drive, indexes: Sequence[int], drop: Callable[[Mapping[int, SetAside]], None]) -> None:
-        """Look at these sources, and ask what earlier loads have read; `drop` takes files out of the record."""
+    async def at(
+        self, drive: Drive, indexes: Sequence[int], drop: Callable[[Mapping[int, SetAside]], None], job: int = 0
+    ) -> bool:
+        """Look at these sources, and ask what earlier loads have read; `drop` takes files out of the record.
+
+        False, and nothing is dropped, where somebody else may submit the `job` that loads all of them (see `fence`).
+        """
 
         async def again(some: list[int]) -> Looked:
             return await self.seen(drive, some)
@@ -73,9 +82,15 @@ class Look:
         looked = await again(list(indexes))
         files = drive.record.files
         drive.change(files=await aside(len(files) > MANY_FILES, looked.described, files))
+        if looked.aside and unsure(drive, job):
+            return False
         drop(looked.aside)
         # Saved before it waits: others may wait to learn that these are not loaded, while we wait for theirs.
-        drop(await self._overwrites.check(drive.record, looked, drive.pin, again))
+        found = await self._overwrites.check(drive.record, looked, drive.pin, again)
+        if found and unsure(drive, job):
+            return False
+        drop(found)
+        return True
 
     async def seen(self, drive: Drive, indexes: Sequence[int]) -> Looked:
         """What is there of these sources; generations that are not leave a note on their name where it may matter.

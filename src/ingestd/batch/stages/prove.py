@@ -2,7 +2,7 @@
 
 | dies after              | what is there                | who goes on, and how                                     |
 |-------------------------|------------------------------|----------------------------------------------------------|
-| a job's id was used up  | record, a job that failed    | finds that job                                           |
+| a job's id was used up  | record, a job that failed    | finds that job (see `fence`)                             |
 | landed rows were thrown | record with its loads        | finds no landed rows (see `publish`): loads them again   |
 | rejected rows were kept | the same, the kept rows      | keeps them again, or finds that their folder was emptied |
 | concluded               | record as it was before that | concludes again: jobs' ends and record say the same      |
@@ -15,14 +15,14 @@ import structlog
 from ingestd.batch import recovery
 from ingestd.batch.content import Chunk, Fate, Load, SetAside
 from ingestd.batch.decide import gone_unread
-from ingestd.batch.drive import Drive, request
-from ingestd.batch.landing import landing_load, truncates
+from ingestd.batch.drive import Drive
+from ingestd.batch.landing import truncates
 from ingestd.batch.outcome import concluded_phase, unloaded
 from ingestd.batch.pinned import Pinned
 from ingestd.batch.record import Record
+from ingestd.batch.stages.fence import reads_nothing, use_up
 from ingestd.batch.stages.land import all_or_nothing, changed_since
 from ingestd.model.errors import NotFound, Transient
-from ingestd.model.jobs import JobKind
 from ingestd.model.objects import ObjectRef
 
 log = structlog.get_logger(__name__)
@@ -31,31 +31,29 @@ log = structlog.get_logger(__name__)
 async def hear(drive: Drive) -> bool:
     """Find out whether a job runs although all of its files dropped out before it was submitted.
 
-    Whoever held the batch before us may have looked at the sources before they changed, and be about to submit the
-    job. So its id is used up, by a job that reads nothing; if it was taken already, that job is heard.
+    Whoever held the batch before us may be about to submit it: its id is used up, or it is heard (see `fence`).
 
     Nobody held it before the one who made it; but one whose clock is ahead may have taken it over meanwhile. The
     record is written, which fails then; and who takes it over from now on finds what we have found.
     """
-    record, parts = drive.record, drive.parts
+    record = drive.record
     drive.heard = True
     if not drive.resumed:
         await drive.save()
         return True
     gone = gone_unread(record)
-    nothing = (parts.settings.staging / f"{record.event_id}/1/nothing").url
     for number in (record.progress.jobs, record.progress.jobs + 1):
         if number < 1:
             continue
-        ref = record.load_job(number)
-        job = await drive.job_of(ref)
-        if job is None:
-            load = {**landing_load(record), "sourceUris": [nothing], "createDisposition": "CREATE_NEVER"}
-            job = await parts.warehouse.insert_job(request(record, ref, JobKind.LOAD, load, "load"))
-        sources = job.configuration.get("sourceUris") or ()
-        if nothing in sources or job.failed:
+        job = await drive.job_of(record.load_job(number)) or await use_up(drive, number)
+        if reads_nothing(drive, job) or job.failed:
             continue
-        log.warning("batch.outrun", event_id=record.event_id, job=ref.job_id)
+        if record.lands_apart:
+            if not job.done:
+                raise Transient(f"job {job.ref} still writes to the batch's own table, which is dropped after it")
+            continue
+        sources = job.configuration.get("sourceUris") or ()
+        log.warning("batch.outrun", event_id=record.event_id, job=job.ref.job_id)
         chunk = Chunk(number, tuple(index for index in gone if record.files[index].ref.url in sources))
         aside = {index: one for index, one in record.progress.aside.items() if index not in chunk.files}
         jobs = max(number, record.progress.jobs)
