@@ -31,6 +31,7 @@ class BigQueryWarehouse:
     def __init__(
         self,
         client: bigquery.Client,
+        rest: Rest,
         threads: Threads,
         retrier: Retrier,
         *,
@@ -39,7 +40,7 @@ class BigQueryWarehouse:
         clock: Clock | None = None,
     ) -> None:
         self._client: Any = client  # its annotations deny that `retry=None` is allowed
-        self._rest = Rest(client._http, timeout=timeout)
+        self._rest = rest
         self._threads = threads
         self._retrier = retrier
         self._timeout = timeout
@@ -52,19 +53,21 @@ class BigQueryWarehouse:
         return str(self._client.project)
 
     async def insert_job(self, request: JobRequest) -> JobState:
-        def submit() -> JobState:
+        async def submit() -> JobState:
             try:
-                return job_state(self._load(request) if request.kind is JobKind.LOAD else self._submit(request))
+                if request.kind is JobKind.LOAD:
+                    return job_state(await self._load(request))
+                return job_state(await self._threads.run(self._submit, request))
             except api.Conflict:
-                existing = self._fetch(request.ref)
+                existing = await self._fetch(request.ref)
                 if existing is None:  # the service knows the id before it shows the job
                     raise Transient(f"job {request.ref} exists but cannot be read yet") from None
                 return existing
 
-        return await self._call("insert_job", str(request.ref), submit)
+        return await self._ask("insert_job", str(request.ref), submit)
 
     async def get_job(self, ref: JobRef) -> JobState | None:
-        return await self._call("get_job", str(ref), lambda: self._fetch(ref))
+        return await self._ask("get_job", str(ref), lambda: self._fetch(ref))
 
     async def child_jobs(self, ref: JobRef) -> list[JobState]:
         def listed() -> list[JobState]:
@@ -188,24 +191,33 @@ class BigQueryWarehouse:
 
         await self._call("insert_rows", str(name), stream)
 
+    async def _ask(self, operation: str, resource: str, fn: Callable[[], Awaitable[T]]) -> T:
+        async def attempt() -> T:
+            with translated(operation, resource):
+                return await fn()
+
+        return await self._retrier.call(attempt, f"bigquery.{operation}", resource=resource)
+
     async def _call(self, operation: str, resource: str, fn: Callable[[], T]) -> T:
+        """By the client, in a thread."""
+
         def attempt() -> Awaitable[T]:
             return self._threads.run(_translating, operation, resource, fn)
 
         return await self._retrier.call(attempt, f"bigquery.{operation}", resource=resource)
 
-    def _fetch(self, ref: JobRef) -> JobState | None:
+    async def _fetch(self, ref: JobRef) -> JobState | None:
         where = {"projection": "full", **({"location": ref.location} if ref.location else {})}
         url = self._client._connection.build_api_url(f"/projects/{ref.project}/jobs/{ref.job_id}", where)
         try:
-            return job_state(self._rest.get(url))
+            return job_state(await self._rest.get(url))
         except api.NotFound:
             return None
 
     def _ref(self, name: TableName) -> bigquery.TableReference:
         return bigquery.DatasetReference(name.project or self.project, name.dataset).table(name.table)
 
-    def _load(self, request: JobRequest) -> dict[str, Any]:
+    async def _load(self, request: JobRequest) -> dict[str, Any]:
         """As the client does, without its objects: there is one per batch, and it may name ten thousand files."""
         ref = request.ref
         configuration: dict[str, Any] = {"load": request.configuration}
@@ -215,7 +227,7 @@ class BigQueryWarehouse:
         if ref.location:
             reference["location"] = ref.location
         body = orjson.dumps({"jobReference": reference, "configuration": configuration})
-        return self._rest.post(self._client._connection.build_api_url(f"/projects/{ref.project}/jobs"), body)
+        return await self._rest.post(self._client._connection.build_api_url(f"/projects/{ref.project}/jobs"), body)
 
     def _submit(self, request: JobRequest) -> dict[str, Any]:
         body = request.configuration

@@ -26,6 +26,7 @@ from ingestd.gcp.bigquery import BigQueryWarehouse
 from ingestd.gcp.errors import translated
 from ingestd.gcp.http import HttpxClient
 from ingestd.gcp.pubsub import PubSubPublisher, PubSubSubscription
+from ingestd.gcp.rest import Rest, Tokens, connections
 from ingestd.gcp.session import Session
 from ingestd.gcp.storage import GcsStore
 from ingestd.gcp.tables import BigQueryTables
@@ -101,14 +102,22 @@ async def connect(
         # with the certificate of the first.
         limits = httpx.Limits(max_connections=100, max_keepalive_connections=0)
         web = await stack.enter_async_context(httpx.AsyncClient(follow_redirects=False, limits=limits))
+        most = sum(pool.size for pool in threads.values())
+        calls = await stack.enter_async_context(connections(most, silence=seconds))
         for pool in threads.values():  # last in, first out: threads end before the sessions they use
             stack.push_async_callback(pool.close)
         yield Clients(
             store=GcsStore(
-                storage_client, threads["storage"], retrier, timeout=seconds, transfers=threads["transfers"]
+                storage_client,
+                Rest(calls, Tokens(storage_client._credentials, threads["auth"])),
+                threads["storage"],
+                retrier,
+                timeout=seconds,
+                transfers=threads["transfers"],
             ),
             warehouse=BigQueryWarehouse(
                 bigquery_client,
+                Rest(calls, Tokens(bigquery_client._credentials, threads["auth"])),
                 threads["bigquery"],
                 retrier,
                 timeout=seconds,

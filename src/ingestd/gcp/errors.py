@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
+import aiohttp
 import grpc
 import httpx
 import requests
@@ -33,6 +34,9 @@ _NETWORK_ERRORS: tuple[type[BaseException], ...] = (
     httpx.NetworkError,
     httpx.ProtocolError,
     httpx.ProxyError,
+    aiohttp.ClientConnectionError,
+    aiohttp.ClientPayloadError,
+    aiohttp.ClientResponseError,  # an answer that is no HTTP
     DataCorruption,
     api.RetryError,
     TimeoutError,

@@ -1,81 +1,176 @@
-"""Calls of Google's JSON services over a session that is authorized, without the client's objects around them.
+"""Calls of Google's JSON services without the client's objects and threads around them.
 
-Those cost more than the calls: what the daemon does for every batch goes this way, what it does once in a while through
-the clients. Errors are the clients' own, so that one place tells them apart.
+Those cost several times what the calls do: what the daemon does for every batch goes this way, on the event loop; what
+it does once in a while, and whole files, through the clients. Errors are the clients' own, so that one place tells them
+apart.
 """
 
+import asyncio
 import base64
-from collections.abc import Mapping
+import io
+import os
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
+from urllib.request import getproxies
 
+import aiohttp
+import certifi
 import google_crc32c
 import orjson
 import requests
 from google.api_core import exceptions as api
+from google.auth.credentials import Credentials
+from google.auth.transport.requests import Request
+from yarl import URL
 
+from ingestd.gcp.threads import Threads
 from ingestd.model.errors import Transient
 
 _JSON = "application/json"
+_CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_LARGE = 2**20  # bytes of a body from which on it is sent in pieces
+_UNAUTHORIZED = 401
+
+
+class Tokens:
+    """The headers that authorize a call; a new token is asked for in a thread, and by one call for all."""
+
+    def __init__(self, credentials: Credentials, threads: Threads) -> None:
+        self._credentials = credentials
+        self._threads = threads
+        self._lock = asyncio.Lock()
+
+    async def headers(self) -> dict[str, str]:
+        if not self._credentials.valid:
+            async with self._lock:
+                if not self._credentials.valid:
+                    await self._threads.run(self._refresh)
+        found: dict[str, str] = {}
+        self._credentials.apply(found)  # type: ignore[no-untyped-call]
+        return found
+
+    async def renew(self, refused: Mapping[str, str]) -> None:
+        """The service refused these headers."""
+        async with self._lock:
+            current: dict[str, str] = {}
+            self._credentials.apply(current)  # type: ignore[no-untyped-call]
+            if current == dict(refused):
+                await self._threads.run(self._refresh)
+
+    def _refresh(self) -> None:
+        self._credentials.refresh(Request())  # type: ignore[no-untyped-call]
+
+
+@asynccontextmanager
+async def connections(at_once: int, *, silence: float) -> AsyncIterator[aiohttp.ClientSession]:
+    """Connections that are kept; `silence` bounds the seconds in which a service says nothing, not a whole call."""
+    connector = aiohttp.TCPConnector(limit=at_once, keepalive_timeout=60, ssl=_trusted())
+    async with aiohttp.ClientSession(
+        connector=connector,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=silence, sock_read=silence),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        trust_env=bool(getproxies()),  # which is asked anew for every call, `.netrc` included
+    ) as session:
+        yield session
+
+
+def _trusted() -> ssl.SSLContext:
+    """Whom `requests` would trust, through which everything else goes."""
+    named = Path(next(filter(None, map(os.environ.get, _CERTIFICATES)), certifi.where()))
+    if named.is_dir():
+        return ssl.create_default_context(capath=named)
+    return ssl.create_default_context(cafile=named)
+
+
+class _Answer:
+    """An answer as the clients' errors want it."""
+
+    def __init__(self, method: str, url: str, status: int, headers: Mapping[str, str], content: bytes) -> None:
+        self.request = requests.Request(method, url)
+        self.status_code = status
+        self.headers = headers
+        self.content = content
+
+    @property
+    def text(self) -> str:
+        return self.content.decode(errors="replace")
+
+    def json(self) -> Any:
+        return orjson.loads(self.content)
 
 
 class Rest:
-    """It blocks, and is to be called from a thread."""
-
-    def __init__(self, session: requests.Session, *, timeout: float) -> None:
+    def __init__(self, session: aiohttp.ClientSession, tokens: Tokens) -> None:
         self._session = session
-        self._timeout = timeout
+        self._tokens = tokens
 
-    def get(self, url: str) -> dict[str, Any]:
-        return _document(self._send("GET", url), url)
+    async def get(self, url: str) -> dict[str, Any]:
+        return _document(url, (await self._send("GET", url))[0])
 
-    def post(self, url: str, body: bytes, content_type: str = _JSON) -> dict[str, Any]:
-        return _document(self._send("POST", url, body, content_type), url)
+    async def post(self, url: str, body: bytes, content_type: str = _JSON) -> dict[str, Any]:
+        return _document(url, (await self._send("POST", url, body, {"Content-Type": content_type}))[0])
 
-    def delete(self, url: str) -> None:
-        self._send("DELETE", url)
+    async def delete(self, url: str) -> None:
+        await self._send("DELETE", url)
 
-    def media(self, url: str, *, span: str = "") -> tuple[bytes, Mapping[str, str]]:
-        """An object's bytes as they are stored, and the headers; `span` asks for a part of them, as HTTP writes it.
+    async def media(self, url: str) -> tuple[bytes, Mapping[str, str]]:
+        """An object's bytes as they are stored, checked, and the headers that came with them."""
+        data, headers = await self._send("GET", url, given=_AS_STORED)
+        _check(url, data, headers)
+        return data, headers
 
-        A whole object is checked against the checksum that comes with it.
-        """
-        # Who does not say that gzip will do gets `Content-Encoding: gzip` objects unpacked by the service.
-        headers = {"Accept-Encoding": "gzip", **({"Range": f"bytes={span}"} if span else {})}
-        response = self._send("GET", url, headers=headers, stream=True)
-        data = bytes(response.raw.read(decode_content=False))
-        length = response.headers.get("Content-Length", "")
-        if length and int(length) != len(data):
-            raise Transient(f"{url.partition('?')[0]}: {len(data):,} bytes came of {length}")
-        told = response.headers.get("X-Goog-Hash", "")
-        expected = next((part.strip()[7:] for part in told.split(",") if part.strip().startswith("crc32c=")), "")
-        if (
-            not span
-            and expected
-            and base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode() != expected
-        ):
-            raise Transient(f"{url.partition('?')[0]}: what came has another checksum than {expected}")
-        return data, response.headers
-
-    def _send(
-        self,
-        method: str,
-        url: str,
-        body: bytes | None = None,
-        content_type: str = "",
-        *,
-        headers: Mapping[str, str] | None = None,
-        stream: bool = False,
-    ) -> requests.Response:
-        headers = {"Content-Type": content_type} if content_type else headers
-        response = self._session.request(method, url, data=body, headers=headers, timeout=self._timeout, stream=stream)
-        if not 200 <= response.status_code < 300:
-            raise api.from_http_response(response)  # type: ignore[no-untyped-call]
-        return response
+    async def _send(
+        self, method: str, url: str, body: bytes | None = None, given: Mapping[str, str] | None = None
+    ) -> tuple[bytes, Mapping[str, str]]:
+        for again in (False, True):
+            authority = await self._tokens.headers()
+            headers = {"Accept-Encoding": "identity", **(given or {}), **authority}
+            data = io.BytesIO(body) if body is not None and len(body) > _LARGE else body
+            sent = self._session.request(method, URL(url, encoded=True), data=data, headers=headers)
+            async with sent as response:
+                content = await response.read()
+                if 200 <= response.status < 300:
+                    return content, response.headers
+                if response.status != _UNAUTHORIZED or again:
+                    answer = _Answer(method, url, response.status, response.headers, content)
+                    raise api.from_http_response(answer)  # type: ignore[no-untyped-call]
+            await self._tokens.renew(authority)
+        raise AssertionError("the second answer is the last")
 
 
-def _document(response: requests.Response, url: str) -> dict[str, Any]:
+# Who does not say that gzip will do gets `Content-Encoding: gzip` objects unpacked by the service.
+_AS_STORED = {"Accept-Encoding": "gzip"}
+
+
+def download(session: requests.Session, url: str, *, span: str = "", timeout: float) -> tuple[bytes, Mapping[str, str]]:
+    """The same of a whole file, or of a part of it, as HTTP writes it; it blocks, and is called from a thread."""
+    headers = {**_AS_STORED, **({"Range": f"bytes={span}"} if span else {})}
+    response = session.request("GET", url, headers=headers, timeout=timeout, stream=True)
+    if not 200 <= response.status_code < 300:
+        raise api.from_http_response(response)  # type: ignore[no-untyped-call]
+    data = bytes(response.raw.read(decode_content=False))
+    _check(url, data, response.headers, whole=not span)
+    return data, response.headers
+
+
+def _check(url: str, data: bytes, headers: Mapping[str, str], *, whole: bool = True) -> None:
+    """Whether all of it came; a whole object is checked against the checksum that comes with it."""
+    length = headers.get("Content-Length", "")
+    if length and int(length) != len(data):
+        raise Transient(f"{url.partition('?')[0]}: {len(data):,} bytes came of {length}")
+    told = headers.get("X-Goog-Hash", "")
+    expected = next((part.strip()[7:] for part in told.split(",") if part.strip().startswith("crc32c=")), "")
+    if whole and expected and base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode() != expected:
+        raise Transient(f"{url.partition('?')[0]}: what came has another checksum than {expected}")
+
+
+def _document(url: str, content: bytes) -> dict[str, Any]:
     try:
-        found = orjson.loads(response.content)
+        found = orjson.loads(content)
     except orjson.JSONDecodeError as error:
         raise Transient(f"{url.partition('?')[0]}: the answer is not JSON: {error}") from error
     if not isinstance(found, dict):

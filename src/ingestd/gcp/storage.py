@@ -5,6 +5,7 @@ conditional write whose answer was lost comes back as 412 on the next attempt; e
 of its own, and finding that mark on the object means the write was ours.
 """
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ from ingestd.formats.textfiles import CorruptGzipError, gunzip
 from ingestd.gcp.bulk import Asked, Bulk, Rewrite, missing_bucket
 from ingestd.gcp.errors import translated
 from ingestd.gcp.multicall import Multicall, object_path
-from ingestd.gcp.rest import Rest
+from ingestd.gcp.rest import Rest, download
 from ingestd.gcp.threads import Threads
 from ingestd.gcp.upload import upload_body, upload_path
 from ingestd.model.errors import BadInput, IngestError, NotFound, PreconditionFailed, TooWide, Transient
@@ -43,6 +44,7 @@ class GcsStore:
     def __init__(
         self,
         client: Client,
+        rest: Rest,
         threads: Threads,
         retrier: Retrier,
         *,
@@ -56,11 +58,11 @@ class GcsStore:
         self._retrier = retrier
         self._timeout = timeout
         self._endpoint = client.api_endpoint.rstrip("/")
-        self._rest = Rest(client._http, timeout=timeout)
+        self._rest = rest
         self._bulk = Bulk(Multicall(client._http, client.api_endpoint, timeout=timeout), threads, retrier)
 
     async def stat(self, ref: ObjectRef, *, generation: Generation | None = None) -> ObjectInfo | None:
-        found = await self._call("stat", ref, lambda: self._describe(ref, generation))
+        found = await self._describe(ref, generation)
         return None if found is None else _described(ref, found)
 
     async def read(
@@ -72,7 +74,7 @@ class GcsStore:
             if info is None:
                 raise NotFound(f"read {_versioned(ref, generation)}: no such object")
             refuse_larger(info, largest)
-            data = await self._call("read", ref, partial(self._download, ref, info.generation))
+            data = await self._call("read", ref, partial(self._read, ref, info.generation))
             if data is not None:
                 return data, info
             # Replaced between the two calls: describe the new generation instead.
@@ -93,19 +95,18 @@ class GcsStore:
 
         url = self._endpoint + upload_path(ref.bucket, if_generation)
 
-        def upload() -> Generation:
-            kind, body = upload_body(ref.name, data, content_type, labels)
-            return Generation(int(self._rest.post(url, body, kind)["generation"]))
-
         async def attempt() -> Generation:
             nonlocal tries
             tries += 1
+            kind, body = upload_body(ref.name, data, content_type, labels)
             try:
-                return await self._threads.run(_translating, "write", ref, upload)
+                with translated("write", ref.url):
+                    return Generation(int((await self._rest.post(url, body, kind))["generation"]))
             except PreconditionFailed:
                 if tries == 1 or not mark:
                     raise
-                found = await self._threads.run(_translating, "stat", ref, lambda: self._describe(ref, None))
+                with translated("stat", ref.url):
+                    found = await self._seen(ref, None)
                 if found is None or (found.get("metadata") or {}).get(WRITE_MARK) != mark:
                     raise
                 return Generation(int(found["generation"]))
@@ -118,11 +119,15 @@ class GcsStore:
         whole = start == 0 and end is None
         span = "" if whole else f"{start}-{'' if end is None else end - 1}"
 
-        def download() -> bytes | None:
-            found = self._media(ref, generation, span)
-            return None if found is None else found[0]
+        def fetched() -> bytes | None:
+            url = self._media_url(ref, generation)
+            try:
+                return download(self._client._http, url, span=span, timeout=self._timeout)[0]
+            except api.NotFound as error:
+                _refuse_missing_bucket(error)
+                return None
 
-        return await self._call("fetch", ref, download, self._transfers)
+        return await self._transfer("fetch", ref, fetched)
 
     async def upload(self, ref: ObjectRef, path: Path, *, content_type: str = "application/octet-stream") -> Generation:
         def send() -> Generation:
@@ -132,17 +137,17 @@ class GcsStore:
             )
             return Generation(int(blob.generation))
 
-        return await self._call("upload", ref, send, self._transfers)
+        return await self._transfer("upload", ref, send)
 
     async def delete(self, ref: ObjectRef, *, if_generation: Generation | None = None) -> bool:
-        def remove() -> bool:
+        async def remove() -> bool:
             try:
-                self._rest.delete(self._endpoint + object_path(ref, ifGenerationMatch=if_generation))
+                await self._rest.delete(self._endpoint + object_path(ref, ifGenerationMatch=if_generation))
             except api.NotFound as error:
                 _refuse_missing_bucket(error)
                 return False
             except api.PreconditionFailed:
-                if self._describe(ref, None) is None:
+                if await self._seen(ref, None) is None:
                     return False
                 raise
             return True
@@ -171,7 +176,7 @@ class GcsStore:
         tried: bool = False,
     ) -> Generation:
         """`tried`: it may have been made already, by a call whose answer was lost."""
-        original = await self._call("stat", source, lambda: self._describe(source, source_generation))
+        original = await self._describe(source, source_generation)
         if original is None:
             raise NotFound(f"copy {_versioned(source, source_generation)}: no such object")
         resource = _copied(original, metadata)
@@ -195,7 +200,8 @@ class GcsStore:
             except PreconditionFailed:
                 if tries == 1:
                     raise
-                found = await self._threads.run(_translating, "stat", target, lambda: self._describe(target, None))
+                with translated("stat", target.url):
+                    found = await self._seen(target, None)
                 if found is None or any(found.get(key) != original.get(key) for key in ("crc32c", "size")):
                     raise
                 return None, Generation(int(found["generation"]))
@@ -244,7 +250,7 @@ class GcsStore:
         return outcomes
 
     async def _described(self, asked: Asked, _again: bool) -> dict[str, Any] | None:
-        return await self._call("stat", asked.ref, lambda: self._describe(asked.ref, asked.generation))
+        return await self._describe(asked.ref, asked.generation)
 
     async def list(
         self, prefix: ObjectRef, *, delimiter: str = "", start: str = "", end: str = "", glob: str = ""
@@ -271,41 +277,49 @@ class GcsStore:
             if not token:
                 return
 
-    async def _call(self, operation: str, ref: ObjectRef, fn: Callable[[], T], threads: Threads | None = None) -> T:
+    async def _call(self, operation: str, ref: ObjectRef, fn: Callable[[], Awaitable[T]]) -> T:
+        async def attempt() -> T:
+            with translated(operation, ref.url):
+                return await fn()
+
+        return await self._retrier.call(attempt, f"storage.{operation}", resource=ref.url)
+
+    async def _transfer(self, operation: str, ref: ObjectRef, fn: Callable[[], T]) -> T:
+        """Whole files, in threads of their own."""
+
         def attempt() -> Awaitable[T]:
-            return (threads or self._threads).run(_translating, operation, ref, fn)
+            return self._transfers.run(_translating, operation, ref, fn)
 
         return await self._retrier.call(attempt, f"storage.{operation}", resource=ref.url)
 
     def _blob(self, ref: ObjectRef, generation: Generation | None = None) -> Blob:
         return self._client.bucket(ref.bucket).blob(ref.name, generation=generation)
 
-    def _describe(self, ref: ObjectRef, generation: Generation | None) -> dict[str, Any] | None:
+    async def _describe(self, ref: ObjectRef, generation: Generation | None) -> dict[str, Any] | None:
+        return await self._call("stat", ref, lambda: self._seen(ref, generation))
+
+    async def _seen(self, ref: ObjectRef, generation: Generation | None) -> dict[str, Any] | None:
         try:
-            return self._rest.get(self._endpoint + object_path(ref, generation=generation))
+            return await self._rest.get(self._endpoint + object_path(ref, generation=generation))
         except api.NotFound as error:
             _refuse_missing_bucket(error)
             return None
 
-    def _download(self, ref: ObjectRef, generation: Generation) -> bytes | None:
-        found = self._media(ref, generation)
-        if found is None:
+    async def _read(self, ref: ObjectRef, generation: Generation) -> bytes | None:
+        try:
+            content, headers = await self._rest.media(self._media_url(ref, generation))
+        except api.NotFound as error:
+            _refuse_missing_bucket(error)
             return None
-        content, headers = found
         if headers.get("Content-Encoding") != "gzip":
             return content
         try:
-            return gunzip(".gz", content)  # bounded, which the client's own decoding is not
+            return await asyncio.to_thread(gunzip, ".gz", content)  # bounded, which the client's own decoding is not
         except CorruptGzipError as error:
             raise BadInput(f"read {ref}: {error}") from None
 
-    def _media(self, ref: ObjectRef, generation: Generation, span: str = "") -> tuple[bytes, Mapping[str, str]] | None:
-        url = f"{self._endpoint}/download{object_path(ref, generation=generation, alt='media')}"
-        try:
-            return self._rest.media(url, span=span)
-        except api.NotFound as error:
-            _refuse_missing_bucket(error)
-            return None
+    def _media_url(self, ref: ObjectRef, generation: Generation) -> str:
+        return f"{self._endpoint}/download{object_path(ref, generation=generation, alt='media')}"
 
 
 def _translating(operation: str, ref: ObjectRef, fn: Callable[[], T]) -> T:

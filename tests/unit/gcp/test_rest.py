@@ -1,18 +1,24 @@
-"""Objects without the client around them: whole, as they are stored, and checked."""
+"""Google's services without the clients around them: what goes over the wire, and what comes back, whole, checked."""
 
+import asyncio
 import base64
 import gzip
-import io
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
 import google_crc32c
 import pytest
 import requests
-import urllib3
 from google.api_core import exceptions as api
+from google.auth.credentials import AnonymousCredentials, Credentials
 
-from ingestd.gcp.rest import Rest
-from ingestd.model.errors import Transient
+from ingestd.gcp.errors import translated
+from ingestd.gcp.rest import Rest, Tokens, connections, download
+from ingestd.gcp.threads import Threads
+from ingestd.model.errors import Throttled, Transient
 
 DATA = gzip.compress(b"rows")
 
@@ -24,47 +30,193 @@ def checksum(data: bytes) -> str:
 class Service:
     """Answers with these bytes and headers, and remembers what it was asked."""
 
-    def __init__(self, data: bytes, headers: dict[str, str], status: int = 200) -> None:
-        self.data, self.headers, self.status = data, headers, status
-        self.asked: dict[str, Any] = {}
+    def __init__(self) -> None:
+        self.data, self.headers, self.status = b"{}", dict[str, str](), 200
+        self.wanted = ""  # the one token that is taken; empty: any
+        self.asked: list[tuple[str, str, Mapping[str, str], bytes]] = []
+        self.url = ""
 
-    def request(self, method: str, url: str, **asked: Any) -> requests.Response:
-        self.asked = {"method": method, "url": url, **asked}
-        response = requests.Response()
-        response.status_code, response.url = self.status, url
-        response.request = requests.Request(method, url).prepare()
-        response.headers.update(self.headers)
-        response.raw = urllib3.HTTPResponse(io.BytesIO(self.data), self.headers, self.status, preload_content=False)
-        return response
+    def answers(self, data: bytes, headers: dict[str, str] | None = None, status: int = 200) -> None:
+        self.data, self.headers, self.status = data, headers or {}, status
 
 
-def rest(service: Service) -> Rest:
-    return Rest(cast("requests.Session", service), timeout=1)
+@pytest.fixture
+def service() -> Iterator[Service]:
+    one = Service()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            one.asked.append((self.command, self.path, cast("Mapping[str, str]", self.headers), body))
+            refused = one.wanted and self.headers.get("Authorization") != f"Bearer {one.wanted}"
+            self.send_response(401 if refused else one.status)
+            for key, value in one.headers.items():
+                self.send_header(key, value)
+            if "Content-Length" not in one.headers:
+                self.send_header("Content-Length", str(len(one.data)))
+            else:
+                self.close_connection = True
+            self.end_headers()
+            self.wfile.write(one.data)
+
+        do_GET = do_POST = do_DELETE = _answer  # noqa: N815 - the names that http.server looks for
+
+        def log_message(self, *_: object) -> None: ...
+
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=httpd.serve_forever)
+    thread.start()
+    one.url = f"http://127.0.0.1:{httpd.server_port}"
+    yield one
+    httpd.shutdown()
+    thread.join()
+    httpd.server_close()
 
 
-def test_bytes_come_as_they_are_stored_even_when_they_say_that_they_are_packed() -> None:
-    told = {"Content-Encoding": "gzip", "X-Goog-Hash": f"md5=x, crc32c={checksum(DATA)}"}
-    service = Service(DATA, told)
-    data, headers = rest(service).media("http://x/o?alt=media")
+@asynccontextmanager
+async def rest(credentials: Credentials | None = None) -> AsyncIterator[Rest]:
+    threads = Threads("auth", 2)
+    try:
+        async with connections(4, silence=10) as session:
+            yield Rest(session, Tokens(credentials or AnonymousCredentials(), threads))  # type: ignore[no-untyped-call]
+    finally:
+        await threads.close()
+
+
+async def read(url: str) -> tuple[bytes, Any]:
+    async with rest() as made:
+        return await made.media(url)
+
+
+async def fetched(url: str) -> tuple[bytes, Any]:
+    with requests.Session() as session:
+        return await asyncio.to_thread(download, session, url, timeout=10)
+
+
+both = pytest.mark.parametrize("way", [read, fetched])
+
+
+@both
+async def test_bytes_come_as_they_are_stored_even_when_they_say_that_they_are_packed(
+    service: Service, way: Any
+) -> None:
+    service.answers(DATA, {"Content-Encoding": "gzip", "X-Goog-Hash": f"md5=x, crc32c={checksum(DATA)}"})
+    data, headers = await way(f"{service.url}/o?alt=media")
     assert data == DATA
     assert headers["content-encoding"] == "gzip"
-    assert service.asked["headers"] == {"Accept-Encoding": "gzip"}
+    assert service.asked[0][2]["Accept-Encoding"] == "gzip"
 
 
-def test_a_whole_object_with_another_checksum_is_asked_for_again() -> None:
+@both
+async def test_a_whole_object_with_another_checksum_is_asked_for_again(service: Service, way: Any) -> None:
     told = {"X-Goog-Hash": f"crc32c={checksum(b'others')},md5=x"}
+    service.answers(DATA, told)
     with pytest.raises(Transient, match="another checksum"):
-        rest(Service(DATA, told)).media("http://x/o?alt=media")
-    service = Service(DATA[2:5], told)
-    assert rest(service).media("http://x/o", span="2-4")[0] == DATA[2:5]  # the checksum is that of the whole
-    assert service.asked["headers"]["Range"] == "bytes=2-4"
+        await way(f"{service.url}/o?alt=media")
+    service.answers(DATA[2:5], told)
+    with requests.Session() as session:
+        part = await asyncio.to_thread(download, session, f"{service.url}/o", span="2-4", timeout=10)
+    assert part[0] == DATA[2:5]  # the checksum is that of the whole
+    assert service.asked[-1][2]["Range"] == "bytes=2-4"
 
 
-def test_an_object_that_is_cut_short_is_none() -> None:
-    with pytest.raises(Transient, match="3 bytes came"):
-        rest(Service(DATA[:3], {"Content-Length": str(len(DATA))})).media("http://x/o")
+@both
+async def test_an_object_that_is_cut_short_is_none(service: Service, way: Any) -> None:
+    service.answers(DATA[:3], {"Content-Length": str(len(DATA))})
+    with pytest.raises(Transient), translated("read", "gs://b/o"):
+        await way(f"{service.url}/o")
 
 
-def test_a_refusal_is_the_clients_own_error() -> None:
+@both
+async def test_a_refusal_is_the_clients_own_error(service: Service, way: Any) -> None:
+    service.answers(b'{"error": {"message": "gone"}}', status=404)
     with pytest.raises(api.NotFound, match="gone"):
-        rest(Service(b'{"error": {"message": "gone"}}', {}, status=404)).media("http://x/o")
+        await way(f"{service.url}/o")
+
+
+async def test_a_call_carries_its_method_path_and_body(service: Service) -> None:
+    large = b"x" * 3_000_000
+    async with rest() as made:
+        assert await made.get(f"{service.url}/o/a%2Fb?x=1%2B2") == {}
+        assert await made.post(f"{service.url}/jobs", b'{"a": 1}') == {}
+        await made.post(f"{service.url}/upload", large, "multipart/related; boundary=x")
+        await made.delete(f"{service.url}/o/a%20b")
+    assert [(method, path) for method, path, _, _ in service.asked] == [
+        ("GET", "/o/a%2Fb?x=1%2B2"),
+        ("POST", "/jobs"),
+        ("POST", "/upload"),
+        ("DELETE", "/o/a%20b"),
+    ]
+    assert [body for *_, body in service.asked] == [b"", b'{"a": 1}', large, b""]
+    assert service.asked[1][2]["Content-Type"] == "application/json"
+    assert service.asked[2][2]["Content-Type"] == "multipart/related; boundary=x"
+
+
+async def test_what_a_service_says_about_waiting_is_heard(service: Service) -> None:
+    service.answers(
+        b'{"error": {"message": "slow down", "errors": [{"reason": "rateLimitExceeded"}]}}', {"Retry-After": "7"}, 429
+    )
+    async with rest() as made:
+        with pytest.raises(Throttled, match="slow down") as refused, translated("list", "gs://b"):
+            await made.get(f"{service.url}/o")
+    assert refused.value.until is not None
+
+
+@pytest.mark.parametrize("said", [b"<html>", b"[]"])
+async def test_an_answer_that_is_no_document_may_be_another_next_time(service: Service, said: bytes) -> None:
+    service.answers(said)
+    async with rest() as made:
+        with pytest.raises(Transient, match="the answer is"):
+            await made.get(f"{service.url}/o")
+
+
+async def test_a_service_that_is_not_there_may_be_there_in_a_moment() -> None:
+    async with rest() as made:
+        with pytest.raises(Transient), translated("stat", "gs://b/o"):
+            await made.get("http://127.0.0.1:9/o")
+
+
+class Renewed(Credentials):
+    """Its n-th token is `t<n>`."""
+
+    def __init__(self, token: str | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.token = token
+        self.times = 0
+
+    def refresh(self, request: Any) -> None:
+        self.times += 1
+        self.token = f"t{self.times}"
+
+
+async def test_a_token_is_asked_for_once_by_all_calls_that_need_it(service: Service) -> None:
+    credentials = Renewed()
+    async with rest(credentials) as made:
+        await asyncio.gather(*(made.get(f"{service.url}/o") for _ in range(5)))
+    assert credentials.times == 1
+    assert {headers["Authorization"] for _, _, headers, _ in service.asked} == {"Bearer t1"}
+
+
+async def test_a_token_that_is_refused_is_replaced_once(service: Service) -> None:
+    credentials = Renewed("taken back")
+    service.wanted = "t1"
+    async with rest(credentials) as made:
+        assert await made.get(f"{service.url}/o") == {}
+        assert [headers["Authorization"] for _, _, headers, _ in service.asked] == ["Bearer taken back", "Bearer t1"]
+        service.wanted = "nobody's"
+        with pytest.raises(api.Unauthorized):
+            await made.get(f"{service.url}/o")
+    assert credentials.times == 2
+
+
+async def test_with_a_proxy_in_the_environment_calls_go_through_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", service.url)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    async with rest() as made:
+        assert await made.get("http://storage.invalid/o") == {}
+    assert service.asked[0][1] in ("http://storage.invalid/o", "/o")
