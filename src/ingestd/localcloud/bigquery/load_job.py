@@ -40,14 +40,15 @@ def run(run: Run) -> None:
     options = LoadOptions.from_rest(load)
     declared = schema_from_rest(load.get("schema"))
     uris = [run.job.upload] if run.job.upload else [str(uri) for uri in load["sourceUris"]]
-    check_load_bytes(sum(item.size for uri in uris for item in run.objects.match(uri)))
     for _ in range(_MAX_ATTEMPTS):
         generation = run.data_lock.generation
         before = run.catalog.find_table(destination.ref)
         if before is None:
             run.catalog.dataset(destination.ref.project, destination.ref.dataset)
         schema = declared or _schema_of_destination(before, destination, options)
-        outcome = load_files(run.conn, run.objects, options, uris, schema, _STAGING, inline=True)
+        outcome = load_files(
+            run.conn, run.objects, options, uris, schema, _STAGING, inline=True, check_bytes=check_load_bytes
+        )
         run.check_cancelled()
         with run.writing() as catalog:
             # The files were read for the schema the table had; another job may have changed it meanwhile.

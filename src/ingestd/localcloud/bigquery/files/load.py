@@ -1,6 +1,6 @@
 """Load files into a DuckDB temp table, exactly as a BigQuery load job would read them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import duckdb
@@ -47,14 +47,16 @@ def load_files(
     *,
     file_name: bool = False,
     inline: bool = False,
+    check_bytes: Callable[[int], None] = lambda size: None,
 ) -> LoadOutcome:
     """Read every file into the temp table `staging`, whose columns are typed as `Field.duckdb` says.
 
     The table exists when this returns; when it raises, nothing is left behind. The error's `details` are the entries of
     `errors[]` that follow the error itself. With `file_name`, a last column `_FILE_NAME` names each row's file. With
-    `inline`, a few rows come back in the outcome and there is no table.
+    `inline`, a few rows come back in the outcome and there is no table. `check_bytes` refuses too many.
     """
     sources = _resolve(objects, options, uris)
+    check_bytes(sum(item.size for item in sources))
     job = _Job(conn, objects, options, sources, schema, staging, file_name, inline)
     return job.run()
 
