@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 import structlog
-from tests.sim.virtual_time import VirtualLoop
+from tests.support.virtual_time import VirtualLoop
 
 from bench.windows import PROJECT, WINDOWS, Deployment, ended, in_virtual_time
 from ingestd.model.objects import ObjectRef

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import structlog
-from tests.spark.processes import Cluster, standalone_cluster
+from tests.support.spark.processes import Cluster, standalone_cluster
 
 from bench.spark import Corpus, make, with_ingestd
 from ingestd.prepare.engine import Engine

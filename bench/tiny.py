@@ -58,7 +58,7 @@ def _cold(run: Run) -> Run:
 
 
 def _cluster(module: Any) -> Any:
-    quick = importlib.import_module("tests.spark.processes").QUICK
+    quick = importlib.import_module("tests.support.spark.processes").QUICK
     return _sized(lambda one: one.main(2, 200_000, 1), NUMBERS=1_000_000, EXECUTORS=quick)(module)
 
 

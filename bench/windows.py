@@ -25,10 +25,10 @@ from typing import Any, cast
 
 import orjson
 import structlog
-from tests.sim.memory_store import MemoryStore
-from tests.sim.plain_bigquery import PlainBigQuery
-from tests.sim.scenario import DATASET
-from tests.sim.virtual_time import VirtualClock, VirtualLoop
+from tests.support.memory_store import MemoryStore
+from tests.support.sim.names import DATASET
+from tests.support.sim.plain_bigquery import PlainBigQuery
+from tests.support.virtual_time import VirtualClock, VirtualLoop
 
 from ingestd.app import App, assemble
 from ingestd.gcp.connect import Clients

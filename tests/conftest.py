@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
-from tests.jvm import LITTLE
+from tests.support.jvm import LITTLE
 
 if TYPE_CHECKING:
     from ingestd.localcloud.cloud import LocalCloud
@@ -49,7 +49,7 @@ LONGEST = (
 
 
 def pytest_report_header() -> str:
-    from tests.spark.connector import told
+    from tests.support.spark.connector import told
 
     return told()
 

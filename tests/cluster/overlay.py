@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 _SMALL_EXECUTORS = {
     "spark.executor.instances": "1",
     "spark.executor.cores": "1",

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import yaml
 from tests.cluster.control_plane import NODE, ControlPlane, missing
-from tests.cluster.overlay import ROOT, google_kinds, volumes, write_overlay
+from tests.cluster.overlay import google_kinds, volumes, write_overlay
+from tests.support.places import ROOT
 
 pytestmark = [
     pytest.mark.timeout(3600),

@@ -23,7 +23,7 @@ from google.cloud import bigquery, storage
 from google.pubsub_v1 import PublisherClient, SubscriberClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
-from tests.e2e.cloud_process import Command, cloud_command
+from tests.support.e2e.cloud_process import Command, cloud_command
 
 pytestmark = pytest.mark.xdist_group("cloud-command")
 

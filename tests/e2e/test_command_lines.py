@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.cloud_process import cloud_command
-from tests.e2e.environment import newcomers_environment
+from tests.support.e2e.cloud_process import cloud_command
+from tests.support.e2e.environment import newcomers_environment
 
 pytestmark = [pytest.mark.sdk, pytest.mark.xdist_group("cloud-command")]
 

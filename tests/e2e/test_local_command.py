@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.e2e.environment import newcomers_environment
-from tests.e2e.local_process import BIN, Local, ingestd, local_command
+from tests.support.e2e.environment import newcomers_environment
+from tests.support.e2e.local_process import BIN, Local, ingestd, local_command
+from tests.support.places import ROOT
 
 pytestmark = pytest.mark.xdist_group("local-command")
 
-ROOT = Path(__file__).parents[2]
 # The newcomer's test has Spark prepare the clicks; here a JVM for each daemon would only take time.
 ENVIRON = {**newcomers_environment(), "COLUMNS": "200", "INGESTD_SPARK__START": "never"}
 

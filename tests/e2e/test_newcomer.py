@@ -6,9 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.e2e.environment import newcomers_environment
-
-ROOT = Path(__file__).parents[2]
+from tests.support.e2e.environment import newcomers_environment
+from tests.support.places import ROOT
 
 
 @pytest.mark.newcomer

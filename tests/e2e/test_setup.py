@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
+from tests.support.places import ROOT
 
 # A Python whose `venv` cannot bring pip along, as Debian's without python3-venv. `CRIPPLED` says what else is missing.
 STUB = f"""#!/bin/sh

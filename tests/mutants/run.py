@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.mutants.guards import GUARDS, Guard
+from tests.support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 SOON = 60.0  # seconds of the test's own work; a machine that is busy elsewhere is given more
 HOPELESS = 600.0
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.mutants.guards import GUARDS, Guard
-from tests.mutants.run import ROOT, SOON, run, source_of
+from tests.mutants.run import SOON, run, source_of
+from tests.support.places import ROOT
 
 A_FEW = 3
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.property.shaping_reference import COLUMNS, SCHEMA, sample
-from tests.unit.warehouse.tables import Tables
+from tests.support.tables import Tables
 
 from ingestd.rules.schema import CopyMethod
 from ingestd.warehouse.statements import Publication

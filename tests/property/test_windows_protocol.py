@@ -23,8 +23,8 @@ import structlog
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.sim.memory_store import MemoryStore
-from tests.sim.virtual_time import START, VirtualClock, VirtualLoop
+from tests.support.memory_store import MemoryStore
+from tests.support.virtual_time import START, VirtualClock, VirtualLoop
 
 from ingestd.batch.content import Fate, Progress, SetAside
 from ingestd.batch.journal import Held, Journal, LeaseLost

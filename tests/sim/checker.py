@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from tests.sim.scenario import DATASET, Ending, RulePlan
+from tests.sim.scenario import Ending, RulePlan
+from tests.support.sim.names import DATASET
 
 _FINAL = ("done", "failed", "superseded", "missing", "ignored")
 

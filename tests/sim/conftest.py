@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sim.virtual_time import VirtualLoop, run
-from tests.sim.world import World
+from tests.support.sim.world import World
+from tests.support.virtual_time import VirtualLoop, run
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.sim.plain_bigquery import Job, PlainBigQuery
-from tests.sim.scenario import DATASET, Ending, Features, RulePlan, Scenario, Upload, draw
+from tests.sim.scenario import Ending, Features, RulePlan, Scenario, Upload, draw
 from tests.sim.scheduler import Universe
-from tests.sim.virtual_time import VirtualLoop
+from tests.support.sim.names import DATASET
+from tests.support.sim.plain_bigquery import Job, PlainBigQuery
+from tests.support.virtual_time import VirtualLoop
 
 _GATE = "_HISTORYDONE"
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from tests.sim.changes import Change, draw_changes, draw_patience
 from tests.sim.grouped import draw_groups
+from tests.support.sim.names import DATASET
 
-DATASET = "bqtail"
 _FOLDERS = ("a", "b", "c/d")
 _FILES = (5, 5, 5, 6, 6, 7, 8, 8, 10, 12, 15, 40)  # mostly few: many small runs find more than a few large ones
 _NEEDS_BAD_FILES = ("store.create error", "store.create corrupted", "store.copy corrupted", "store.delete done")

@@ -22,16 +22,17 @@ from tests.sim.checker import Deletions, Evidence, Input, check, finished
 from tests.sim.grouped import TOPIC, GroupWatch
 from tests.sim.junk import Junk
 from tests.sim.operators import Gesture, Operator, Roll
-from tests.sim.plain_bigquery import PlainBigQuery
 from tests.sim.plain_database import PlainDatabase
-from tests.sim.plain_preparer import PlainPreparer
 from tests.sim.queues import QueueWatch
 from tests.sim.real_bigquery import RealBigQuery
-from tests.sim.scenario import DATASET, Crash, Delivery, Pause, Scenario, Upload
+from tests.sim.scenario import Crash, Delivery, Pause, Scenario, Upload
 from tests.sim.sites import READS, site_of
 from tests.sim.surroundings import draw_surroundings
-from tests.sim.virtual_time import START, VirtualClock, VirtualLoop
-from tests.sim.world import Died, NoHttp
+from tests.support.sim.names import DATASET, PROJECT, SCHEMA
+from tests.support.sim.plain_bigquery import PlainBigQuery
+from tests.support.sim.plain_preparer import PlainPreparer
+from tests.support.sim.world import Died, NoHttp
+from tests.support.virtual_time import START, VirtualClock, VirtualLoop
 
 from ingestd.app import App, assemble
 from ingestd.gcp.connect import Clients
@@ -52,8 +53,6 @@ from ingestd.rules.bucket import rule_source
 from ingestd.rules.loading import RuleLoader
 from ingestd.settings import Settings
 
-PROJECT = "sim-project"
-SCHEMA = {"fields": [{"name": "id", "type": "INTEGER"}, {"name": "name", "type": "STRING"}]}
 SETTLES_WITHIN = 1500.0  # seconds after the last fault; clocks are up to 300 s apart and leases are 30 s
 REPLICA: ContextVar[str] = ContextVar("replica", default="-")
 

@@ -19,12 +19,12 @@ from typing import Any
 import structlog
 from prometheus_client import Histogram
 from prometheus_client.values import MutexValue
-from tests.children import end_with_parent
-from tests.sim.plain_bigquery import PlainBigQuery
 from tests.sim.real_bigquery import RealBigQuery
 from tests.sim.scenario import Features, draw
 from tests.sim.scheduler import REPLICA, Trace, simulate
 from tests.sim.sites import HOUSEKEEPING, SITES
+from tests.support.children import end_with_parent
+from tests.support.sim.plain_bigquery import PlainBigQuery
 
 FEATURES = Features(crash_sites=SITES)
 _SHOWN = 20

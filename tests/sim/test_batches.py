@@ -7,7 +7,8 @@ from typing import Any
 import orjson
 import pytest
 from tests.sim.test_individual_loads import modes
-from tests.sim.world import DATASET, OPS, PROJECT, TRIGGER, Fate, World
+from tests.support.sim.names import DATASET, OPS, PROJECT, TRIGGER
+from tests.support.sim.world import Fate, World
 
 from ingestd.batch import journal
 from ingestd.formats.errors import BigQueryError

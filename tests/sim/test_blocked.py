@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from tests.sim.test_individual_loads import LOADED, ROWS, Simulate, modes, rule
 from tests.sim.test_windows import pushed
-from tests.sim.world import DATASET, OPS, PROJECT, SCHEMA, Fate, World
+from tests.support.sim.names import DATASET, OPS, PROJECT, SCHEMA
+from tests.support.sim.world import Fate, World
 
 FILE = "data/case002/dummy1.json"
 QUICK = {"lease": "20s", "sweep_every": "5s", "retry_first": "5s", "retry_longest": "20s", "give_up_after": "10m"}

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.sim.world import OPS, PROJECT, World
+from tests.support.sim.names import OPS, PROJECT
+from tests.support.sim.world import World
 
 from ingestd.intake.drain import Drained, Feed, drain
 from ingestd.localcloud.bindings import CorePublisher, CoreSubscription

@@ -5,7 +5,8 @@ from typing import Any
 
 import orjson
 from tests.sim.test_success import batch, convention, idle, rows
-from tests.sim.world import DATASET, PROJECT, TRIGGER, World
+from tests.support.sim.names import DATASET, PROJECT, TRIGGER
+from tests.support.sim.world import World
 
 from ingestd.ledger.explain import Explanation
 from ingestd.ledger.parts import explainer

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.sim.world import OPS, TRIGGER, Fate, World
+from tests.support.sim.names import OPS, TRIGGER
+from tests.support.sim.world import Fate, World
 
 ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
 LOADED = [("1", "a"), ("2", "b")]

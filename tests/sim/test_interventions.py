@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from tests.sim.test_ledger import replay
 from tests.sim.test_success import batch, convention, idle, rows
-from tests.sim.world import DATASET, TRIGGER, Fate, World
+from tests.support.sim.names import DATASET, TRIGGER
+from tests.support.sim.world import Fate, World
 
 from ingestd.batch.journal import Journal
 from ingestd.batch.record import Record

@@ -8,7 +8,8 @@ import pytest
 from tests.sim import test_batches as batches
 from tests.sim import test_windows as windowed
 from tests.sim.test_individual_loads import LOADED, ROWS, prepared
-from tests.sim.world import DATASET, OPS, PROJECT, TRIGGER, Fate, World
+from tests.support.sim.names import DATASET, OPS, PROJECT, TRIGGER
+from tests.support.sim.world import Fate, World
 
 from ingestd.batch.journal import Journal
 from ingestd.collect.windows.pacing import Pacing

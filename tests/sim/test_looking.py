@@ -9,7 +9,8 @@ from prometheus_client import REGISTRY
 from tests.sim.test_interventions import TABLE, interventions, state
 from tests.sim.test_ledger import replay
 from tests.sim.test_success import batch, convention, idle, rows
-from tests.sim.world import DATASET, OPS, PROJECT, SCHEMA, World
+from tests.support.sim.names import DATASET, OPS, PROJECT, SCHEMA
+from tests.support.sim.world import World
 
 from ingestd.collect.success.queue import Hold, Queues
 from ingestd.ledger.replay import Selection

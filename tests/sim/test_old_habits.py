@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import orjson
 from tests.sim.test_success import batch, convention, idle, rows, waiting
-from tests.sim.world import DATASET, PROJECT, TRIGGER, World
+from tests.support.sim.names import DATASET, PROJECT, TRIGGER
+from tests.support.sim.world import World
 
 from ingestd.localcloud.faults import Fault, FaultKind
 

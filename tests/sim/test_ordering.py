@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.sim.checker import check
 from tests.sim.ordered import OrderedUniverse, ordered_scenario
-from tests.sim.virtual_time import VirtualLoop
+from tests.support.virtual_time import VirtualLoop
 
 from ingestd.collect.success.queue import Entry, OrderedTable, Queues
 

@@ -12,7 +12,8 @@ from tests.sim.seeds import FEATURES, run_seeds
 from tests.sim.test_individual_loads import modes
 from tests.sim.test_ledger import replay
 from tests.sim.test_windows import prepared, upload
-from tests.sim.world import TRIGGER, Fate, World
+from tests.support.sim.names import TRIGGER
+from tests.support.sim.world import Fate, World
 
 from ingestd.ledger.replay import Selection
 

@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 import pytest
 from tests.sim import test_windows as windowed
-from tests.sim.world import OPS, PROJECT, TRIGGER, World
+from tests.support.sim.names import OPS, PROJECT, TRIGGER
+from tests.support.sim.world import World
 
 from ingestd.batch.register import Register
 from ingestd.collect.windows.pacing import Pacing

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sim.plain_bigquery import PlainBigQuery
 from tests.sim.real_bigquery import RealBigQuery
-from tests.sim.scenario import DATASET
-from tests.sim.scheduler import PROJECT, SCHEMA
-from tests.sim.virtual_time import VirtualClock, VirtualLoop
+from tests.support.sim.names import DATASET, PROJECT, SCHEMA
+from tests.support.sim.plain_bigquery import PlainBigQuery
+from tests.support.virtual_time import VirtualClock, VirtualLoop
 
 from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.faults import Hooks

@@ -9,7 +9,8 @@ from tests.sim.test_batches import expected, rule, upload
 from tests.sim.test_individual_loads import modes
 from tests.sim.test_ledger import replay
 from tests.sim.test_publishing import everything, prepare
-from tests.sim.world import OPS, Fate, World
+from tests.support.sim.names import OPS
+from tests.support.sim.world import Fate, World
 
 from ingestd.ledger.replay import Selection
 from ingestd.localcloud.faults import Fault, FaultKind

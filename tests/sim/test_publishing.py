@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 from tests.sim import test_batches as batches
-from tests.sim.plain_bigquery import Job
 from tests.sim.test_batches import PLACES, crash_everywhere, expected, loads, name, tables, upload
 from tests.sim.test_individual_loads import modes
-from tests.sim.world import DATASET, OPS, PROJECT, SCHEMA, TRIGGER, World
+from tests.support.sim.names import DATASET, OPS, PROJECT, SCHEMA, TRIGGER
+from tests.support.sim.plain_bigquery import Job
+from tests.support.sim.world import World
 
 from ingestd.localcloud.faults import Fault, FaultKind
 

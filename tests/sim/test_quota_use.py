@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from tests.sim import test_windows as windowed
-from tests.sim.memory_store import MemoryStore
-from tests.sim.virtual_time import VirtualClock, VirtualLoop, run
-from tests.sim.world import World
+from tests.support.memory_store import MemoryStore
+from tests.support.sim.world import World
+from tests.support.virtual_time import VirtualClock, VirtualLoop, run
 
 from ingestd.collect.windows.quota_use import QuotaUse
 from ingestd.collect.windows.replicas import Replicas

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from tests.sim.test_batches import PLACES, expected, loads, name, rule, upload
 from tests.sim.test_ledger import replay
-from tests.sim.world import DATASET, TRIGGER, World
+from tests.support.sim.names import DATASET, TRIGGER
+from tests.support.sim.world import World
 
 from ingestd.ledger.replay import Selection
 from ingestd.localcloud.bindings import CoreStore

@@ -12,16 +12,16 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.children import end_with_parent
 from tests.sim import seeds
 from tests.sim.real_bigquery import RealBigQuery
 from tests.sim.scenario import draw
 from tests.sim.scheduler import simulate
 from tests.sim.seeds import Report, command, run_seeds
 from tests.sim.sites import BY_COUNT, HOUSEKEEPING, SITES
+from tests.support.children import end_with_parent
+from tests.support.places import ROOT
 
 SEEDS = 1000
-ROOT = Path(__file__).parents[2]
 
 # What stops the hopeless is a limit on the CPU of each seed; how fast the machine is, is not the question.
 pytestmark = [pytest.mark.xdist_group("seeds"), pytest.mark.timeout(0)]

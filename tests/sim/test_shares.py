@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from tests.sim.world import World
+from tests.support.sim.world import World
 
 Simulate = Callable[..., None]
 SLOW = 3000.0

@@ -5,7 +5,8 @@ from typing import Any
 
 from tests.sim import test_batches as batches
 from tests.sim.test_batches import SMALL, expected, loads, tables, upload
-from tests.sim.world import DATASET, OPS, PROJECT, SCHEMA, World
+from tests.support.sim.names import DATASET, OPS, PROJECT, SCHEMA
+from tests.support.sim.world import World
 
 Simulate = Callable[..., None]
 

@@ -9,7 +9,8 @@ import pytest
 from prometheus_client import REGISTRY
 from tests.sim.junk import FOLDERS, Junk, everything
 from tests.sim.test_ledger import replay
-from tests.sim.world import OPS, Daemon, World
+from tests.support.sim.names import OPS
+from tests.support.sim.world import Daemon, World
 
 from ingestd.ledger.replay import Selection
 from ingestd.localcloud.faults import Fault, FaultKind

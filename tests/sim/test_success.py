@@ -7,7 +7,8 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.sim.world import DATASET, OPS, PROJECT, SCHEMA, TRIGGER, Fate, World
+from tests.support.sim.names import DATASET, OPS, PROJECT, SCHEMA, TRIGGER
+from tests.support.sim.world import Fate, World
 
 from ingestd.batch.content import Progress
 from ingestd.localcloud.faults import Fault, FaultKind, Hooks

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import orjson
 import pytest
 from tests.sim.test_individual_loads import LOADED, ROWS, modes, prepared, rule
-from tests.sim.world import OPS, PROJECT, TRIGGER, World
+from tests.support.sim.names import OPS, PROJECT, TRIGGER
+from tests.support.sim.world import World
 
 from ingestd.localcloud.faults import Fault, FaultKind
 from ingestd.localcloud.storage.errors import StorageError

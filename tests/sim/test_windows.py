@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from tests.sim.test_individual_loads import modes
-from tests.sim.world import TRIGGER, Fate, World
+from tests.support.sim.names import TRIGGER
+from tests.support.sim.world import Fate, World
 
 from ingestd.localcloud.faults import Fault, FaultKind
 

@@ -6,11 +6,10 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 
-from tests.children import end_with_parent
+from tests.support.children import end_with_parent
+from tests.support.places import ROOT
 
-PROJECT = Path(__file__).parents[2]
 HOPELESS = 1500.0  # seconds: what takes one on a quiet machine took minutes on a busy one
 
 
@@ -19,7 +18,7 @@ def run_scenario(name: str, *arguments: str, timeout: float = HOPELESS, **enviro
     command = [sys.executable, "-m", f"tests.spark.scenarios.{name}", *arguments]
     with subprocess.Popen(
         command,
-        cwd=PROJECT,
+        cwd=ROOT,
         env=os.environ | environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

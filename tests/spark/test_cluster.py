@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.e2e.daemon.conftest import fork_server, new_world, world
-from tests.e2e.daemon.processes import Daemon, eventually
-from tests.e2e.daemon.world import World
-from tests.e2e.spark.orders import EXPECTED, TABLE, calls, set_up, upload
-from tests.e2e.windows.test_windows import settled
-from tests.spark.connector import connector
 from tests.spark.own_process import run_scenario
-from tests.spark.processes import QUICK, Cluster, children, kill_group, standalone_cluster
+from tests.support.e2e.fixtures import fork_server, new_world, world
+from tests.support.e2e.orders import EXPECTED, TABLE, calls, set_up, upload
+from tests.support.e2e.processes import Daemon
+from tests.support.e2e.world import World
+from tests.support.spark.connector import connector
+from tests.support.spark.processes import QUICK, Cluster, children, kill_group, standalone_cluster
+from tests.support.waiting import eventually
 
 __all__ = ["fork_server", "new_world", "world"]
 
@@ -70,7 +70,7 @@ def test_a_worker_killed_under_a_batch_of_the_daemon_neither_loses_nor_doubles_a
     kill_group(victim)
     assert preparing(daemon), "the batch was over before"
     world.until(lambda: world.rows(TABLE), START)
-    settled(world)
+    world.windows_settled()
     assert world.rows(TABLE) == EXPECTED
     assert len(world.jobs("load")) == 1
     assert world.statuses() == ["done"]

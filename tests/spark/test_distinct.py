@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.spark.batches import Batches, lines
-from tests.unit.localcloud.bigquery.files.support import schema
+from tests.support.loads import schema
 
 from ingestd.formats.options import LoadOptions
 from ingestd.formats.types import Field

@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 from tests.spark.batches import NDJSON, Batches, lines
 from tests.spark.test_readers import EVERYTHING
-from tests.unit.localcloud.bigquery.files.support import schema
+from tests.support.loads import schema
 
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import Branch, Shaping, Unmatched

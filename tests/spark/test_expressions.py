@@ -3,15 +3,15 @@
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import farmhash as reference
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.spark.conformance import FAILING, PARAMETERS, ROWS, SCHEMA, expressions
 from tests.spark.yardstick import LocalBigQuery, local_bigquery, normal, outcome, same, spark_frame
+from tests.support.places import ROOT
+from tests.support.spark.conformance import FAILING, PARAMETERS, ROWS, SCHEMA, expressions
 
 from ingestd.formats.errors import BigQueryError
 from ingestd.googlesql.errors import SqlError
@@ -163,7 +163,7 @@ def test_a_parameter_is_a_value_whatever_it_holds(session: "SparkSession", value
 
 
 def test_the_documented_functions_are_the_ones_there_are() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    page = (ROOT / "docs" / "spark.md").read_text()
     table = page.partition("### Expressions")[2].partition("Also `CASE`")[0]
     assert set(re.findall(r"`([A-Z][A-Z0-9_]+)`", table.partition("| --- |")[2])) == set(REGISTRY)
 

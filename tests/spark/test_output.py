@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 from tests.spark.batches import Batches, lines
-from tests.unit.localcloud.bigquery.files.support import schema
+from tests.support.loads import schema
 
 from ingestd.formats.types import Field, Type
 from ingestd.model.objects import ObjectRef

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.spark.batches import Batches, lines
-from tests.unit.localcloud.bigquery.files.support import schema
+from tests.support.loads import schema
 
 from ingestd.model.errors import BadInput, Fatal, Throttled, Transient
 from ingestd.model.objects import ObjectRef

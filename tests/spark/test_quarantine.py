@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.spark.batches import NDJSON, Batches, lines
-from tests.unit.localcloud.bigquery.files.support import schema
+from tests.support.loads import schema
 
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import ObjectRef

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.spark.reads import direct, read
-from tests.unit.localcloud.bigquery.files.support import schema
+from tests.support.loads import schema
 
 from ingestd.formats.options import LoadOptions
 from ingestd.model.preparation import BadData, Drift

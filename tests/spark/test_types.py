@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.localcloud.bigquery.files.support import schema
+from tests.support.loads import schema
 
 from ingestd.formats.types import Type
 from ingestd.model.errors import BadInput

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.unit.localcloud.bigquery.files.support import schema
+from tests.support.loads import schema
 
 from ingestd.formats.options import LoadOptions
 from ingestd.formats.types import Schema

@@ -5,10 +5,11 @@ import re
 import tomllib
 from pathlib import Path
 
+from tests.support.places import ROOT
+
 from ingestd.batch.phases import Phase, Stage
 from ingestd.collect.windows.pending import WindowState
 
-ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src/ingestd"
 PAGE = (ROOT / "docs/architecture.md").read_text()
 TOGETHER = {"settings_loader": "settings"}  # two files that are one room to a reader

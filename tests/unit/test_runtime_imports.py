@@ -10,8 +10,9 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
-PROJECT = Path(__file__).parents[2]
-PYPROJECT = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+from tests.support.places import ROOT
+
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MODULES = {"pyfarmhash": "farmhash"}
 
 PROGRAM = """
@@ -83,7 +84,7 @@ def test_what_is_imported_late_is_installed_as_well() -> None:
     """Spark's workers, for one, import most of what they need when the first file comes."""
     found = core()
     providers = packages_distributions()
-    package = PROJECT / "src/ingestd"
+    package = ROOT / "src/ingestd"
     missing = {
         f"{file.relative_to(package)}: {name}"
         for file in package.rglob("*.py")

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.sim.memory_store import MemoryStore
+from tests.support.memory_store import MemoryStore
 
 from ingestd.model.clock import ManualClock
 from ingestd.model.errors import NewerVersion, Transient, UnreadableObject, leading

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from tests.conftest import PROJECT
-from tests.e2e.daemon.processes import eventually
-from tests.spark.processes import children
+from tests.support.spark.processes import children
+from tests.support.waiting import eventually
 from typer.testing import CliRunner, Result
 
 from ingestd.cli.acceptance.scenarios import SCENARIOS

@@ -3,13 +3,11 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from bench.__main__ import names
 from bench.tiny import TINY
-
-ROOT = Path(__file__).parents[3]
+from tests.support.places import ROOT
 
 
 def test_every_benchmark_has_a_tiny_form() -> None:

@@ -9,9 +9,6 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Page, expect, sync_playwright
 from tests.e2e.console.browser import LAUNCH, MISSING, chromium
 from tests.e2e.console.populated import Populated, running
-from tests.e2e.daemon.conftest import fork_server, new_world, world
-
-__all__ = ["fork_server", "new_world", "world"]
 
 WINDOWS = 2_000  # the benchmark has 10,000; what the page does with them does not depend on it
 

@@ -5,18 +5,18 @@ import math
 import random
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from urllib.parse import quote
 
 from playwright.async_api import async_playwright
 from tests.e2e.console.browser import LAUNCH, chromium
 from tests.e2e.console.populated import Populated, running
+from tests.support.places import ROOT
 
 from ingestd.batch.content import Chunk, Progress
 from ingestd.batch.phases import Phase
 from ingestd.ops.history import Level, Trouble, TroubleKind
 
-FOLDER = Path(__file__).parents[3] / "docs" / "images"
+FOLDER = ROOT / "docs" / "images"
 PICTURES = {
     "console-overview": ("overview", "light", (1280, 900)),
     "console-overview-dark": ("overview", "dark", (1280, 900)),

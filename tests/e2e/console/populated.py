@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 import orjson
 import structlog
-from tests.sim.memory_store import MemoryStore
-from tests.sim.plain_bigquery import PlainBigQuery
+from tests.support.memory_store import MemoryStore
+from tests.support.sim.plain_bigquery import PlainBigQuery
 
 from ingestd.app import App, assemble
 from ingestd.batch.content import Fate, Load, Progress, SetAside

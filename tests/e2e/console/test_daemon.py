@@ -3,8 +3,9 @@
 from typing import Any
 
 import httpx
-from tests.e2e.daemon.processes import Daemon, eventually
-from tests.e2e.daemon.world import FILE, World, rule
+from tests.support.e2e.processes import Daemon
+from tests.support.e2e.world import FILE, World, rule
+from tests.support.waiting import eventually
 
 SECRET = "slack-s3cret"
 

@@ -14,10 +14,10 @@ from google.api_core.exceptions import GoogleAPICallError
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 from tests.e2e.cookbook.page import Query, Recipe, Shell, read_page
-from tests.e2e.daemon.web import Web, web_server
-from tests.e2e.environment import newcomers_environment
-from tests.e2e.local_process import BIN, Local, local_command
-from tests.e2e.windows.test_windows import early_in_a_window
+from tests.support.e2e.environment import newcomers_environment
+from tests.support.e2e.local_process import BIN, Local, local_command
+from tests.support.e2e.web import Web, web_server
+from tests.support.waiting import early_in_a_window
 
 PATIENCE = 120.0  # since the daemon last said anything: it has nothing left to do
 _AT_ONCE = 4

@@ -6,9 +6,10 @@ that it prints. `sql` blocks are run; a table below one is what it answers. Both
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
-PAGE = Path(__file__).parents[3] / "docs" / "cookbook.md"
+from tests.support.places import ROOT
+
+PAGE = ROOT / "docs" / "cookbook.md"
 _PART = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$|^(?P<table>(?:\|[^\n]*\n)+)", re.MULTILINE | re.DOTALL)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from tests.e2e.daemon.test_loads import modes
-from tests.e2e.daemon.web import Web
-from tests.e2e.daemon.world import FILE, LOADED, SCHEMA, World, rule
+from tests.support.e2e.web import Web
+from tests.support.e2e.world import FILE, LOADED, SCHEMA, World, rule
 
 
 def run(world: World, follow_ups: list[dict[str, Any]], asynchronous: bool = True, **settings: Any) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.e2e.daemon.test_loads import modes
-from tests.e2e.daemon.world import FILE, LOADED, World, rule
+from tests.support.e2e.world import FILE, LOADED, World, rule
 
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
 

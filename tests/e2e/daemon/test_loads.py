@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 from google.cloud import bigquery
-from tests.e2e.daemon.world import FILE, LOADED, ROWS, World, rule
+from tests.support.e2e.world import FILE, LOADED, ROWS, World, rule
 
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
 

@@ -3,7 +3,7 @@
 import base64
 import json
 
-from tests.e2e.daemon.world import FILE, LOADED, World, rule
+from tests.support.e2e.world import FILE, LOADED, World, rule
 
 
 def test_only_finalized_objects_are_loaded_and_the_rest_is_counted(world: World) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import ValidationError
-from tests.e2e.daemon.processes import Daemon, eventually
-from tests.e2e.daemon.world import FILE, LOADED, World, rule
+from tests.support.e2e.processes import Daemon
+from tests.support.e2e.world import FILE, LOADED, World, rule
+from tests.support.waiting import eventually
 
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
 from ingestd.settings import Settings

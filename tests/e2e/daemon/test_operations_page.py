@@ -4,15 +4,14 @@ import re
 import subprocess
 import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
+from tests.support.places import ROOT
 
 from ingestd.model.quantities import format_duration
 from ingestd.settings import Settings
 
-ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "operations.md").read_text()
 
 

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from google.cloud import bigquery
-from tests.e2e.daemon.world import LOADED, SCHEMA, World
+from tests.support.e2e.world import LOADED, SCHEMA, World
 
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
 

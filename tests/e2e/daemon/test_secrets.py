@@ -8,8 +8,8 @@ import json
 from typing import Any
 
 from tests.e2e.daemon.test_routes import load, task
-from tests.e2e.daemon.web import Web
-from tests.e2e.daemon.world import World, rule
+from tests.support.e2e.web import Web
+from tests.support.e2e.world import World, rule
 
 PLANTED = "pl4nted"
 API = ("overview", "windows", "running", "batches", "rules", "errors", "quotas", "settings")

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.e2e.daemon.world import World
+from tests.support.e2e.world import World
 
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
 

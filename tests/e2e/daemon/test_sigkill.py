@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from tests.e2e.daemon.world import FILE, LOADED, World, at_once
+from tests.support.e2e.world import FILE, LOADED, World, at_once
 
 KINDS = {
     "record written": "store.create gs://{ops}/journal/Running/",

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from tests.e2e.daemon.otlp import Receiver, Span, receiving
-from tests.e2e.daemon.processes import eventually
-from tests.e2e.daemon.world import FILE, World, rule
+from tests.support.e2e.world import FILE, World, rule
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.e2e.daemon.test_loads import modes
 from tests.e2e.daemon.test_routes import audit_entry
-from tests.e2e.daemon.world import FILE, LOADED, ROWS, World, rule
+from tests.support.e2e.world import FILE, LOADED, ROWS, World, rule
 
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
 

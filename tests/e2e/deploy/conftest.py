@@ -1,4 +1,4 @@
-"""The same worlds and daemons as for individual files, ingestd as it is installed, and Prometheus' own tools."""
+"""ingestd as it is installed, and Prometheus' own tools."""
 
 import shutil
 import subprocess
@@ -6,10 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.e2e.daemon.conftest import fork_server, new_world, world
 from tests.e2e.deploy.core_install import CoreInstall, core_install
-
-__all__ = ["fork_server", "installed", "new_world", "world"]
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tests.e2e.environment import ROOT, newcomers_environment
+from tests.support.e2e.environment import newcomers_environment
+from tests.support.places import ROOT
 
 from ingestd.prepare.java import find_java
 

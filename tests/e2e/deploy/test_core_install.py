@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 import typer
-from tests.e2e.cloud_process import cloud_command
-from tests.e2e.daemon.processes import Daemon, eventually
 from tests.e2e.deploy.core_install import CoreInstall
-from tests.e2e.environment import ROOT
+from tests.support.e2e.cloud_process import cloud_command
+from tests.support.e2e.processes import Daemon
+from tests.support.places import ROOT
+from tests.support.waiting import eventually
 from tests.unit.test_runtime_imports import extra_modules
 from tests.unit.test_settings_loader import SERVICE_LINKS
 

@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.e2e.cloud_process import cloud_command
-from tests.e2e.daemon.processes import eventually
 from tests.e2e.deploy.standins.gcloud_tables import mistakes, table_file
+from tests.support.e2e.cloud_process import cloud_command
+from tests.support.places import ROOT
+from tests.support.waiting import eventually
 
 from ingestd.cli.acceptance.estate import SINK_FILTER
 
-ROOT = Path(__file__).parents[3]
 STANDINS = Path(__file__).parent / "standins"
 PAGE = (ROOT / "docs/deployment.md").read_text()
 TERRAFORM = "\n".join(file.read_text() for file in sorted((ROOT / "k8s/terraform").glob("*.tf")))

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.places import ROOT
 
 from ingestd.settings import Settings
 
-ROOT = Path(__file__).parents[3]
 CHART = ROOT / "k8s/helm/ingestd"
 
 pytestmark = [

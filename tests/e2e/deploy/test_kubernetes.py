@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 from tests.e2e.deploy.pod_security import refusals
+from tests.support.places import ROOT
 
 from ingestd.prepare.sizes import share_out
 from ingestd.settings import Settings
 
-ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent
 OVERLAYS = sorted(folder.name for folder in (ROOT / "k8s/overlays").iterdir())
 SETTINGS = sorted((ROOT / "k8s").rglob("ingestd.yaml"))

@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 import yaml
-from tests.e2e.daemon.processes import eventually
-from tests.e2e.daemon.world import World, rule
+from tests.support.e2e.world import World, rule
+from tests.support.places import ROOT
+from tests.support.waiting import eventually
 
-ROOT = Path(__file__).parents[3]
 ALERTS = yaml.safe_load((ROOT / "k8s/monitoring/alerts/alerts.yaml").read_text())["spec"]
 DASHBOARDS = ROOT / "k8s/monitoring/dashboards"
 PANELS = {

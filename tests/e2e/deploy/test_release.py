@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.places import ROOT
 
 import ingestd
 
-ROOT = Path(__file__).parents[3]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yaml"))
 
 

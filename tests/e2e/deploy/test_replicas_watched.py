@@ -17,9 +17,9 @@ import httpx
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from tests.e2e.daemon.processes import eventually
-from tests.e2e.daemon.world import World, rule
 from tests.e2e.deploy.test_monitoring import ALERTS, PANELS, answers, unused_port
+from tests.support.e2e.world import World, rule
+from tests.support.waiting import eventually
 
 BEGAN = 1_700_000_100  # a multiple of five minutes: subqueries look at those
 RESTART = 60  # minutes: replica a works until then, and after its restart has nothing to do

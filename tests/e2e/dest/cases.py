@@ -27,7 +27,7 @@ ENGINES = ("bigquery", "spark")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table that is there before: columns as `tests.unit.warehouse.tables.columns` reads them."""
+    """A table that is there before: columns as `tests.support.tables.columns` reads them."""
 
     schema: str
     rows: tuple[Mapping[str, Any], ...] = ()

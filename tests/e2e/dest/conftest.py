@@ -1,22 +1,14 @@
 """One world and one daemon per engine, shared by all of its cases."""
 
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.e2e.daemon.processes import ForkServer, nursery
-from tests.e2e.daemon.world import World
 from tests.e2e.dest.stage import Stage
+from tests.support.e2e.processes import ForkServer
+from tests.support.e2e.world import new_worlds
 
 from ingestd.localcloud.cloud import LocalCloud
-
-
-@pytest.fixture(scope="module")
-def fork_server() -> Iterator[ForkServer]:
-    server = ForkServer()
-    yield server
-    server.close()
 
 
 @pytest.fixture(scope="module")
@@ -30,20 +22,9 @@ def stage(
     subscriber: Any,
 ) -> Iterator[Stage]:
     """The stage of the module's `ENGINE`, with its `SETTINGS`."""
-    folder = tmp_path_factory.mktemp("dest")
-    with nursery(fork_server, folder, cloud.endpoints.environ()) as daemons:
-        world = World(
-            cloud,
-            f"t{uuid.uuid4().hex[:10]}",
-            folder,
-            daemons,
-            storage=storage_client,
-            publisher=publisher,
-            subscriber=subscriber,
-        )
-        world.set_up()
-        yield Stage(world, request.module.ENGINE, _chosen(request), **request.module.SETTINGS)
-    world.tear_down()
+    clients = {"storage": storage_client, "publisher": publisher, "subscriber": subscriber}
+    with new_worlds(fork_server, tmp_path_factory.mktemp("dest"), cloud, **clients) as make:
+        yield Stage(make(), request.module.ENGINE, _chosen(request), **request.module.SETTINGS)
 
 
 def _chosen(request: pytest.FixtureRequest) -> set[str]:

@@ -10,11 +10,10 @@ from typing import Any
 
 from google.api_core.exceptions import NotFound
 from google.cloud import bigquery
-from tests.e2e.daemon.processes import eventually
-from tests.e2e.daemon.world import World
 from tests.e2e.dest.cases import Case, Table, load_cases
-from tests.e2e.windows.test_windows import early_in_a_window
-from tests.unit.warehouse.tables import columns
+from tests.support.e2e.world import World
+from tests.support.tables import columns
+from tests.support.waiting import early_in_a_window, eventually
 
 TEMP = "temp"
 PATIENCE = 40.0  # since the daemon last said anything: it has nothing left to do

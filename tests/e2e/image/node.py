@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.e2e.cloud_process import Command
-from tests.e2e.daemon.processes import eventually
+from tests.support.e2e.cloud_process import Command
+from tests.support.places import ROOT
+from tests.support.waiting import eventually
 
-ROOT = Path(__file__).parents[3]
 ADDRESS = "10.77.0.2"
 _CGROUPS = Path("/sys/fs/cgroup")
 _CLONE_NEWNET = 0x40000000

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.e2e.daemon.processes import eventually
-from tests.e2e.image.node import ROOT, Node, cloud, node
+from tests.e2e.image.node import Node, cloud, node
 from tests.e2e.image.pod import Manifests, Pod, quantity, running
+from tests.support.places import ROOT
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.xdist_group("image"), pytest.mark.timeout(2400)]
 

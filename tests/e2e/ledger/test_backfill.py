@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from tests.e2e.daemon.world import ROWS, World, rule
-from tests.e2e.ledger.commands import Ingestd
-from tests.e2e.ledger.states import ON, told
+from tests.support.e2e.commands import Ingestd
+from tests.support.e2e.load_state import ON, told
+from tests.support.e2e.world import ROWS, World, rule
 
 pytestmark = pytest.mark.usefixtures("emulators")
 

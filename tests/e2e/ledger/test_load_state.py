@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 import pytest
 from google.cloud.bigquery import SchemaField, Table
-from tests.e2e.daemon.world import FILE, LOADED, World, at_once, rule
-from tests.e2e.ledger.states import ON, TABLE, latest, rows, told
-from tests.e2e.success.helpers import batch
-from tests.e2e.success.helpers import settings as convention
+from tests.support.e2e.directories import batch
+from tests.support.e2e.directories import settings as convention
+from tests.support.e2e.load_state import ON, TABLE, latest, rows, told
+from tests.support.e2e.world import FILE, LOADED, World, at_once, rule
 
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from tests.e2e.daemon.world import FILE, LOADED, SCHEMA, World, rule
-from tests.e2e.ledger.commands import Ingestd
-from tests.e2e.ledger.states import ON, rows, told
+from tests.support.e2e.commands import Ingestd
+from tests.support.e2e.load_state import ON, rows, told
+from tests.support.e2e.world import FILE, LOADED, SCHEMA, World, rule
 
 pytestmark = pytest.mark.usefixtures("emulators")
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.unit.ledger.records import START, done, failed, file, record
+from tests.support.records import START, done, failed, file, record
 
 from ingestd.batch.content import Fate, Load, Progress, SetAside
 from ingestd.gcp.connect import connect

@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.e2e.daemon.processes import Daemon, eventually
-from tests.e2e.daemon.world import World
-from tests.e2e.spark.orders import EXPECTED, TABLE, calls, java, set_up, upload
-from tests.e2e.windows.test_windows import settled
+from tests.support.e2e.orders import EXPECTED, TABLE, calls, java, set_up, upload
+from tests.support.e2e.processes import Daemon
+from tests.support.e2e.world import World
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.xdist_group("e2e-spark"), pytest.mark.timeout(1800)]
 
@@ -62,7 +62,7 @@ def test_a_jvm_killed_and_another_hung_under_a_batch_are_replaced_and_its_rows_a
         assert world.rows(TABLE) == []
 
     world.until(lambda: world.rows(TABLE), START)
-    settled(world)
+    world.windows_settled()
     assert world.rows(TABLE) == EXPECTED
     assert len(world.jobs("load")) == 1
     assert world.statuses() == ["done"]

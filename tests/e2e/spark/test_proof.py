@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tests.e2e.daemon.processes import eventually
-from tests.e2e.daemon.world import World
-from tests.e2e.spark.orders import set_up, upload
 from tests.e2e.spark.test_jvm import SPARK, START
+from tests.support.e2e.orders import set_up, upload
+from tests.support.e2e.world import World
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.xdist_group("e2e-spark"), pytest.mark.timeout(1800)]
 

@@ -8,8 +8,8 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 from google.cloud import bigquery
-from tests.e2e.daemon.world import SCHEMA, World, rule
-from tests.e2e.success.helpers import LOADED, batch, put, records, settings
+from tests.support.e2e.directories import LOADED, batch, put, records, settings
+from tests.support.e2e.world import SCHEMA, World, rule
 
 FIELDS = [{"name": "id", "type": "INTEGER"}, {"name": "name", "type": "STRING"}]
 ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]

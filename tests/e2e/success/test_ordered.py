@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.daemon.world import World
-from tests.e2e.success.helpers import batch, put, records, settings
+from tests.support.e2e.directories import batch, put, records, settings
+from tests.support.e2e.world import World
 from typer.testing import CliRunner
 
 from ingestd.cli.main import app

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from tests.e2e.daemon.world import World
-from tests.e2e.success.helpers import CSV, LOADED, batch, put, records, settings
 from tests.e2e.success.test_directories import FIELDS, parquet
+from tests.support.e2e.directories import CSV, LOADED, batch, put, records, settings
+from tests.support.e2e.world import World
 
 EXTERNAL = {"sourceFormat": "CSV", "schema": {"fields": FIELDS}, "sourceUris": ["REPLACEME"]}
 INSERT = "INSERT {dest_dataset}.{dest_table} SELECT * FROM temp_ext"

@@ -6,7 +6,8 @@ import time
 from typing import Any
 
 import pytest
-from tests.e2e.daemon.world import World
+from tests.support.e2e.world import World
+from tests.support.waiting import early_in_a_window
 
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
 
@@ -31,17 +32,6 @@ def expected(count: int) -> list[tuple[int, str]]:
     return [(number, "x") for number in range(count)]
 
 
-def settled(world: World, seconds: float = 150.0) -> None:
-    world.until(lambda: not world.objects("batch/") and world.quiet(), seconds)
-
-
-def early_in_a_window(seconds: int, room: float) -> None:
-    """Wait until a window has begun that leaves this much time."""
-    left = seconds - time.time() % seconds
-    if left < room:
-        time.sleep(left + 0.05)
-
-
 def loads(world: World) -> list[Any]:
     return [job for job in world.jobs("load") if job.error_result is None]
 
@@ -64,7 +54,7 @@ def test_files_of_ten_seconds_load_together(world: World) -> None:
     world.until(lambda: world.backlog(world.notifications) == 0 or world.rows())
     assert world.rows() == [] or time.time() > int(due)
 
-    settled(world)
+    world.windows_settled()
     assert world.rows() == expected(5)
     assert not any(world.exists(name) for name in names)
     (job,) = loads(world)
@@ -92,7 +82,7 @@ def test_two_thousand_files_for_two_tables_load_once_although_a_daemon_is_killed
     world.until(lambda: len([name for name in world.objects("batch/") if name.count("/") == 2]) >= 2)
     first.kill()
     world.end_leases(first)
-    settled(world, 80)
+    world.windows_settled(80)
     rows = sorted(row for table in tables for row in world.rows(table))
     assert rows == expected(count)
     assert all(world.rows(table) for table in tables)
@@ -113,7 +103,7 @@ def test_a_window_survives_a_restart(world: World) -> None:
     assert world.rows() == []
     world.start(**EAGER)
     upload(world, 1)
-    settled(world)
+    world.windows_settled()
     assert world.rows() == expected(2)
     assert len(loads(world)) == 1
 
@@ -127,10 +117,10 @@ def test_a_late_file_loads_in_a_window_of_its_own_and_a_duplicate_in_none(world:
     faults.add(Fault("storage", "notifications.publish", FaultKind.WITHHOLD, resource=f"{world.trigger}/*dummy1*"))
     late_name, late_generation = upload(world, 1)
     world.until(lambda: world.rows() == expected(1))
-    settled(world)
+    world.windows_settled()
     world.announce(late_name, late_generation)
     world.announce(name, generation, times=3)
-    settled(world)
+    world.windows_settled()
     assert world.rows() == expected(2)
     assert len(loads(world)) == 2
     assert not world.exists(late_name)
@@ -146,7 +136,7 @@ def test_a_full_window_does_not_wait_for_its_time(world: World, limit: dict[str,
         for number in range(4):
             upload(world, batch * 4 + number)
         world.until(lambda: len(world.rows()) >= 4 * (batch + 1))  # noqa: B023
-    settled(world)
+    world.windows_settled()
     assert world.rows() == expected(8)
     assert len(loads(world)) >= 2
     assert {line["why"] for line in daemon.said("window.closed")} == {"full"}

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.spark.batches import Batches, lines
-from tests.spark.connector import connector
-from tests.spark.processes import QUICK
 from tests.spark.scenarios.faults import running
-from tests.unit.localcloud.bigquery.files.support import schema
+from tests.support.loads import schema
+from tests.support.spark.connector import connector
+from tests.support.spark.processes import QUICK
 
 from ingestd.localcloud.cloud import LocalCloud
 from ingestd.model.errors import Transient

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
-from tests.spark.processes import children
 from tests.spark.scenarios.faults import gone, lost, settings
+from tests.support.spark.processes import children
 
 from ingestd.prepare import classic, gateway
 from ingestd.prepare.gateway import Jvm

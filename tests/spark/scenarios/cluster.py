@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from tests.spark.processes import QUICK, standalone_cluster
 from tests.spark.scenarios.faults import ROWS, Store, batch, running
+from tests.support.spark.processes import QUICK, standalone_cluster
 
 from ingestd.prepare.session import Spark
 from ingestd.prepare.start import preparer_for, spark_for

@@ -18,10 +18,10 @@ import farmhash
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from tests.spark.batches import NDJSON, Batches, lines
-from tests.spark.connector import connector
-from tests.spark.processes import children, connect_server, free_port, kill_group
 from tests.spark.scenarios.faults import running
-from tests.unit.localcloud.bigquery.files.support import schema
+from tests.support.loads import schema
+from tests.support.spark.connector import connector
+from tests.support.spark.processes import children, connect_server, free_port, kill_group
 
 from ingestd.localcloud.cloud import LocalCloud
 from ingestd.model.clock import SystemClock

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import orjson
 import pytest
-from tests.unit.ledger.records import START, file, record
+from tests.support.records import START, file, record
 
 from ingestd.batch.content import Chunk, Fate, Load, Progress, SetAside
 from ingestd.batch.decide import Command, Observed, decide

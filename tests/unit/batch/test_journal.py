@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.sim.memory_store import MemoryStore
-from tests.unit.ledger.records import record
+from tests.support.memory_store import MemoryStore
+from tests.support.records import record
 
 from ingestd.batch.journal import Held, Journal, LeaseLost
 from ingestd.batch.phases import Phase

@@ -13,8 +13,8 @@ from types import FrameType
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry, Histogram, Summary
-from tests.sim.memory_store import MemoryStore
-from tests.unit.ledger.records import START, done
+from tests.support.memory_store import MemoryStore
+from tests.support.records import START, done
 
 from ingestd.batch.journal import Held, Journal
 from ingestd.batch.news import News

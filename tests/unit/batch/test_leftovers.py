@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from tests.sim.memory_store import MemoryStore
+from tests.support.memory_store import MemoryStore
 
 from ingestd.batch.journal import Journal
 from ingestd.batch.leftovers import Leftovers

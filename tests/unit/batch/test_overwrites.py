@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
-from tests.sim.memory_store import MemoryStore
+from tests.support.memory_store import MemoryStore
 from tests.unit.batch.test_record import record
 from tests.unit.batch.test_sources import T0, batch, info
 

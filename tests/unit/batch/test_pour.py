@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.ledger.records import record
+from tests.support.records import record
 
 from ingestd.batch.pinned import Pinned, Pour
 from ingestd.batch.record import Record

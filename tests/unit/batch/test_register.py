@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.sim.memory_store import MemoryStore
+from tests.support.memory_store import MemoryStore
 
 from ingestd.batch import register as register_module
 from ingestd.batch.register import Register, batch_name

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from tests.unit.ledger.records import done, file
+from tests.support.records import done, file
 
 from ingestd.batch.variables import batch_variables
 from ingestd.rules.catalogue import VARIABLES

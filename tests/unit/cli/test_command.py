@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.places import ROOT
 from typer.testing import CliRunner
 
 import ingestd
@@ -16,7 +17,6 @@ from ingestd.cli.files import show_rows
 from ingestd.cli.main import app
 from ingestd.localcloud.statefolder import Endpoints, Ports
 
-PROJECT = Path(__file__).parents[3]
 COMMANDS = ["demo", "local", "cloud", "faults", "run", "rules", "doctor", "settings", "version"]
 COMMANDS += ["schema", "load", "cp", "query", "publish"]
 
@@ -71,7 +71,7 @@ def test_help_imports_nothing_that_takes_its_time(arguments: list[str]) -> None:
 
 
 def test_checking_rules_imports_no_client_and_no_engine() -> None:
-    loaded = imported("rules", "lint", str(PROJECT / "config/rules"))
+    loaded = imported("rules", "lint", str(ROOT / "config/rules"))
     assert strangers(loaded) <= FOR_HELP | FOR_ARGUMENTS | FOR_RULES
     for room in ("gcp", "localcloud", "batch", "windows", "warehouse", "settings", "app", "cli.local", "cli.load"):
         assert not {name for name in loaded if name.startswith(f"ingestd.{room}")}
@@ -109,7 +109,7 @@ def test_the_version_is_also_an_option(runner: CliRunner) -> None:
 
 @pytest.mark.parametrize("arguments", ["settings", "settings --json", "rules show {rules}", "--help"])
 def test_a_reader_who_has_read_enough_hears_nothing_of_a_broken_pipe(arguments: str) -> None:
-    rules = Path(__file__).parents[3] / "config" / "rules"
+    rules = ROOT / "config" / "rules"
     command = [sys.executable, "-m", "ingestd", *arguments.format(rules=rules).split()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -211,7 +211,7 @@ def test_an_unexpected_failure_says_how_to_look_closer(runner: CliRunner, monkey
 
 
 def test_the_settings_page_is_what_the_command_prints(runner: CliRunner) -> None:
-    page = Path(__file__).parents[3] / "docs" / "settings.md"
+    page = ROOT / "docs" / "settings.md"
     shown = runner.invoke(app, ["settings"])
     assert shown.exit_code == 0
     assert page.read_text() == shown.output, "run: make docs"

@@ -1,6 +1,6 @@
 """The schemas for editors take what the loader takes, and refuse what can be refused without running code.
 
-Beside this, every rule that a test loads (`tests.unit.rules.helpers.spec`) is held against the schema too.
+Beside this, every rule that a test loads (`tests.support.rules.spec`) is held against the schema too.
 """
 
 import json
@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft7Validator
-from tests.unit.rules.helpers import complaints_of
+from tests.support.places import ROOT
+from tests.support.rules import complaints_of
 
 from ingestd.cli.json_schemas import SCHEMAS
 from ingestd.cli.schema import Subject, written
@@ -21,7 +22,6 @@ from ingestd.rules.source import FolderSource
 from ingestd.settings import Settings
 from ingestd.settings_loader import load_settings
 
-ROOT = Path(__file__).parents[3]
 SHIPPED = ROOT / "src/ingestd/schemas"
 SAMPLES = {
     **dict.fromkeys(sorted((ROOT / "config/rules").glob("*.yaml")), "rules"),

@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support.places import ROOT
 from typer.testing import CliRunner, Result
 
 from ingestd.cli.main import app
 from ingestd.cli.terminal import output
-
-ROOT = Path(__file__).parents[3]
 
 RULES = {
     "orders.yaml": """

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
-from tests.sim.virtual_time import VirtualClock, VirtualLoop, run
+from tests.support.virtual_time import VirtualClock, VirtualLoop, run
 
 from ingestd.intake.puller import PULL_ERRORS, Puller, PullLimits
 from ingestd.intake.receipts import Receipt

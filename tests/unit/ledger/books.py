@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
-from tests.sim.memory_store import MemoryStore
-from tests.unit.ledger.records import record
+from tests.support.memory_store import MemoryStore
+from tests.support.records import record
 
 from ingestd.batch.journal import Held, Journal
 from ingestd.batch.marks import WindowMark

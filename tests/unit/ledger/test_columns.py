@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from tests.unit.ledger.records import START, done, failed, file, record
+from tests.support.records import START, done, failed, file, record
 
 from ingestd.batch.marks import SuccessMark
 from ingestd.batch.phases import Phase

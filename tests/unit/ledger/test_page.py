@@ -1,11 +1,11 @@
 """The documented columns are the columns."""
 
-from pathlib import Path
+from tests.support.places import ROOT
 
 from ingestd.ledger.columns import COLUMNS
 
 
 def test_the_page_lists_every_column_with_its_meaning() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "ledger.md").read_text()
+    page = (ROOT / "docs" / "ledger.md").read_text()
     listed = page.partition("<!-- columns -->")[2].partition("<!-- /columns -->")[0].strip().splitlines()
     assert listed[2:] == [f"| `{column.name}` | {column.meaning} |" for column in COLUMNS]

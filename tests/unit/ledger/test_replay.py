@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import orjson
 import pytest
-from tests.sim.memory_store import MemoryStore
-from tests.unit.ledger.records import record
+from tests.support.memory_store import MemoryStore
+from tests.support.records import record
 
 from ingestd.batch.content import Fate, Progress, SetAside
 from ingestd.batch.journal import Journal

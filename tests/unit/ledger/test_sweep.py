@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from tests.sim.memory_store import MemoryStore
+from tests.support.memory_store import MemoryStore
 
 from ingestd.intake.notifications import parse_notification
 from ingestd.ledger.announcing import InProcess, Publishing, Told, message_of

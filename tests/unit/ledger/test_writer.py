@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import orjson
-from tests.sim.memory_store import MemoryStore
-from tests.unit.ledger.records import done, file, record
+from tests.support.memory_store import MemoryStore
+from tests.support.records import done, file, record
 
 from ingestd.batch.content import Progress
 from ingestd.batch.journal import LeaseLost

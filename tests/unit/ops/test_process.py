@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from prometheus_client import REGISTRY
-from tests.e2e.daemon.processes import eventually
+from tests.support.waiting import eventually
 
 from ingestd import __version__
 from ingestd.ops import process

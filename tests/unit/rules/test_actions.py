@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.rules.helpers import refused, spec
+from tests.support.rules import refused, spec
 
 from ingestd.rules.actions import (
     ACTIONS,

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.unit.rules.helpers import rule, spec
+from tests.support.rules import rule, spec
 
 from ingestd.model.objects import FileVersion, Generation, ObjectRef
 from ingestd.model.tables import TableName

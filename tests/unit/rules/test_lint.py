@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from tests.spark.conformance import FAILING, expressions
+from tests.support.spark.conformance import FAILING, expressions
 
 from ingestd.documents import Problem, Severity
 from ingestd.prepare.checker import unsupported

@@ -4,7 +4,7 @@ import random
 import time
 
 import pytest
-from tests.unit.rules.helpers import rule
+from tests.support.rules import rule
 
 from ingestd.rules import fields
 from ingestd.rules.fields import PatternSet

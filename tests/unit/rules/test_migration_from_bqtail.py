@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.support.places import ROOT
 from tests.unit.rules import bqtail
 from tests.unit.rules.bqtail_proofs import PROOFS
 from typer.testing import CliRunner
@@ -34,7 +35,6 @@ from ingestd.rules.parsing import ParsedFile, parse_file
 from ingestd.settings import Settings
 from ingestd.settings_loader import load_settings
 
-ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "migration-from-bqtail.md").read_text()
 STATES = ("same", "better", "no effect", "refused")
 HONOURED = ("same", "better")

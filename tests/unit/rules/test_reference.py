@@ -1,10 +1,10 @@
 """The rule reference tells the truth: its tables are those of the code, and its examples load."""
 
 import re
-from pathlib import Path
 
 import pytest
-from tests.unit.rules.helpers import spec
+from tests.support.places import ROOT
+from tests.support.rules import spec
 
 from ingestd.documents import Document, read_documents
 from ingestd.rules import actions, schema
@@ -15,7 +15,6 @@ from ingestd.rules.lint import lint_path
 from ingestd.rules.load_options import LoadOptions
 from ingestd.rules.routes import RoutesFile
 
-ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs" / "rules.md"
 MIGRATION = ROOT / "docs" / "migration-from-bqtail.md"
 TEXT = REFERENCE.read_text()

@@ -4,7 +4,7 @@ import json
 from datetime import timedelta
 
 import pytest
-from tests.unit.rules.helpers import refused, spec
+from tests.support.rules import refused, spec
 
 from ingestd.model.preparation import Drift, FileLayout
 from ingestd.rules.rule import Rule, content_hash

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.rules.helpers import spec
+from tests.support.rules import spec
 
 from ingestd.actions.plan import parse_action
 from ingestd.documents import DocumentError

@@ -1,7 +1,7 @@
 """What a rule asks for becomes one `Shaping`, and a value never becomes SQL."""
 
 import pytest
-from tests.unit.rules.helpers import spec
+from tests.support.rules import spec
 
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import Branch, Drift, Shaping, SideInput, Unmatched

@@ -3,12 +3,11 @@
 from typing import Any
 
 import pytest
+from tests.support.rules import rule
 
 from ingestd.rules.rule import Rule, plain, stored_spec
 from ingestd.rules.schema import SplitMatch
 from ingestd.rules.shaping import shaping_of
-
-from .helpers import rule
 
 _MAPPING = [{"When": "id > 0", "Then": "d.positive"}, {"When": "id > 10", "Then": "d.large"}]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.unit.warehouse.tables import Tables
+from tests.support.tables import Tables
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sim.virtual_time import VirtualClock, VirtualLoop, run
+from tests.support.virtual_time import VirtualClock, VirtualLoop, run
 
 from ingestd.model.errors import Throttled
 from ingestd.model.tables import parse_table

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.unit.rules.helpers import spec
-from tests.unit.warehouse.tables import Tables, columns
+from tests.support.rules import spec
+from tests.support.tables import Tables, columns
 
 from ingestd.model.errors import BadInput
 from ingestd.warehouse.columns import converted, type_sql

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.warehouse.tables import JobFailed, Tables, columns
+from tests.support.tables import JobFailed, Tables, columns
 
 from ingestd.model.errors import BadInput
 from ingestd.model.jobs import JobKind

@@ -7,9 +7,9 @@ names the tests that hold a row's claim; rows that are missing there are execute
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
-ROOT = Path(__file__).parents[4]
+from tests.support.places import ROOT
+
 PAGE = ROOT / "docs" / "migration-from-gcs_ocn_bq_ingest.md"
 VERDICTS = ("same", "better", "refused")
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.sim.memory_store import MemoryStore
+from tests.support.memory_store import MemoryStore
 
 from ingestd.collect.success.configuration import LARGEST, BadConfig, configured
 from ingestd.collect.success.lookup import ConfigLookup

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import typer
-from tests.unit.collect.success.migration_page import PAGE, PROVEN, ROOT, SURFACE, VERDICTS, Row, read_page
+from tests.support.places import ROOT
+from tests.unit.collect.success.migration_page import PAGE, PROVEN, SURFACE, VERDICTS, Row, read_page
 from tests.unit.collect.success.test_configuration import made
 from tests.unit.collect.success.test_listing import listed, names
 from tests.unit.collect.success.test_planning import planned

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from tests.unit.rules.helpers import rule
+from tests.support.rules import rule
 
 from ingestd.collect.windows.model import window_of
 from ingestd.model.objects import FileVersion, Generation, ObjectRef

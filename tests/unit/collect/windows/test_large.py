@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
-from tests.sim.memory_store import MemoryStore
-from tests.unit.ledger.records import record
+from tests.support.memory_store import MemoryStore
+from tests.support.records import record
 
 from ingestd.batch import journal as journals
 from ingestd.batch.journal import Journal

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
-from tests.sim.memory_store import MemoryStore
+from tests.support.memory_store import MemoryStore
 
 from ingestd.collect.windows.groups import Groups
 from ingestd.collect.windows.model import WindowId, WindowKey

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.unit.localcloud.bigquery.files.support import Loads
+from tests.support.loads import Loads
 
 
 @pytest.fixture

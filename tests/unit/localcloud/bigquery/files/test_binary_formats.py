@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
-from tests.unit.localcloud.bigquery.files.support import Loads, schema
+from tests.support.loads import Loads, schema
 from tests.unit.localcloud.bigquery.files.test_autodetect import shape
 
 from ingestd.formats.avrofile import Container

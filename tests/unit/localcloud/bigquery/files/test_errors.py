@@ -1,7 +1,7 @@
 import gzip
 
 import pytest
-from tests.unit.localcloud.bigquery.files.support import Loads, schema
+from tests.support.loads import Loads, schema
 
 from ingestd.formats.errors import BigQueryError, ErrorProto
 from ingestd.formats.problems import MAX_FILES

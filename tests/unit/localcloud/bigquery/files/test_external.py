@@ -2,7 +2,7 @@ import gzip
 from typing import Any
 
 import pytest
-from tests.unit.localcloud.bigquery.files.support import Loads, schema
+from tests.support.loads import Loads, schema
 
 from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.bigquery.files.external import attach_external

@@ -7,7 +7,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.unit.localcloud.bigquery.files.support import Loads, schema
+from tests.support.loads import Loads, schema
 
 from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.bigquery.files.extract import ExtractOutcome, extract

@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from tests.unit.localcloud.bigquery.files.support import Loads, schema
+from tests.support.loads import Loads, schema
 
 from ingestd.formats.errors import BigQueryError
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.localcloud.bigquery.files.support import Loads
+from tests.support.loads import Loads
 
 from ingestd.formats.options import LoadOptions
 from ingestd.formats.temporal import Interval

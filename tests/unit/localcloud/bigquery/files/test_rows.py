@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.localcloud.bigquery.files.support import Loads, schema
+from tests.support.loads import Loads, schema
 
 from ingestd.formats.errors import ErrorProto
 from ingestd.localcloud.bigquery.files.rows import insert_rows

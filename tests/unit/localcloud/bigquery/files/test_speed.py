@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable
 
-from tests.unit.localcloud.bigquery.files.support import Loads, schema
+from tests.support.loads import Loads, schema
 
 COLUMNS = schema("id INT64", "name STRING", "at TIMESTAMP", "tags STRING REPEATED")
 JSON = {"sourceFormat": "NEWLINE_DELIMITED_JSON"}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ingestd.formats.errors import BigQueryError
 
 if TYPE_CHECKING:
-    from tests.sim.plain_bigquery import Job, PlainBigQuery
+    from tests.support.sim.plain_bigquery import Job, PlainBigQuery
 
 _TABLE = re.compile(r"FROM `[^`]*?([^.`]+)[.]([^.`]+)`")
 _INTO = re.compile(r"^(INSERT|MERGE) INTO `[^`]*?([^.`]+)[.]([^.`]+)`")

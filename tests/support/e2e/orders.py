@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from tests.e2e.daemon.processes import Daemon, eventually
-from tests.e2e.daemon.world import World
-from tests.e2e.windows.test_windows import early_in_a_window
-from tests.spark.processes import children
+from tests.support.e2e.processes import Daemon
+from tests.support.e2e.world import World
+from tests.support.spark.processes import children
+from tests.support.waiting import early_in_a_window, eventually
 
 TABLE = "bqtail.orders"
 FILES = 3

@@ -3,7 +3,7 @@
 from typing import Any
 
 from google.api_core.exceptions import NotFound
-from tests.e2e.daemon.world import World
+from tests.support.e2e.world import World
 
 TABLE = "bigquery_loads.serverless_bq_loads"
 ON: dict[str, Any] = {"load_state": {"enabled": True, "flush_every": "100ms"}}

@@ -5,6 +5,7 @@ looking costs nothing and disturbs nothing (a query of ours would be one more co
 """
 
 import json
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,7 +17,8 @@ from google.api_core.exceptions import DeadlineExceeded, NotFound
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 from google.cloud.storage.notification import BucketNotification
-from tests.e2e.daemon.processes import Daemon, Nursery, eventually
+from tests.support.e2e.processes import Daemon, ForkServer, Nursery, nursery
+from tests.support.waiting import eventually
 
 from ingestd.localcloud.cloud import LocalCloud
 
@@ -238,6 +240,10 @@ class World:
         """Wait until nothing is pending anywhere: no record, no task, no message."""
         self.until(self.quiet, seconds)
 
+    def windows_settled(self, seconds: float = 150.0) -> None:
+        """The same, and that no window is open."""
+        self.until(lambda: not self.objects("batch/") and self.quiet(), seconds)
+
     def quiet(self) -> bool:
         pending = self.objects("journal/Running/") or self.objects("tasks/")
         return not pending and not self.backlog(self.notifications) and not self.backlog(self.completions)
@@ -259,6 +265,25 @@ class World:
             "backlog": [self.backlog(self.notifications), self.backlog(self.completions)],
             "rows": self.rows(),
         }
+
+
+@contextmanager
+def new_worlds(server: ForkServer, folder: Path, cloud: LocalCloud, **clients: Any) -> Iterator[Callable[[], World]]:
+    """What makes worlds, each a project of its own; they and their daemons are gone at the end."""
+    made: list[World] = []
+    with nursery(server, folder, cloud.endpoints.environ()) as daemons:
+
+        def make() -> World:
+            project = f"t{uuid.uuid4().hex[:10]}"
+            (folder / project).mkdir()
+            world = World(cloud, project, folder / project, daemons, **clients)
+            world.set_up()
+            made.append(world)
+            return world
+
+        yield make
+    for world in made:
+        world.tear_down()
 
 
 @contextmanager

@@ -1,9 +1,8 @@
 """The environment of somebody who is not developing ingestd."""
 
 import os
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.support.places import ROOT
 
 # What a developer's shell and this test run have and a newcomer's has not. SPARK_SUBMIT_OPTS stays: how little a JVM
 # compiles changes what its start costs, and nothing else.

@@ -1,14 +1,13 @@
 """A warm driver per session, a world per test."""
 
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.daemon.processes import ForkServer, nursery
-from tests.e2e.daemon.web import Web, web_server
-from tests.e2e.daemon.world import World
+from tests.support.e2e.processes import ForkServer
+from tests.support.e2e.web import Web, web_server
+from tests.support.e2e.world import World, new_worlds
 
 from ingestd.localcloud.cloud import LocalCloud
 
@@ -30,29 +29,9 @@ def new_world(
     subscriber: Any,
 ) -> Iterator[Callable[[], World]]:
     """`new_world()` makes a project of its own; for tests that need several."""
-    made: list[World] = []
-    with nursery(fork_server, tmp_path, cloud.endpoints.environ()) as daemons:
-
-        def make() -> World:
-            project = f"t{uuid.uuid4().hex[:10]}"
-            folder = tmp_path / project
-            folder.mkdir()
-            world = World(
-                cloud,
-                project,
-                folder,
-                daemons,
-                storage=storage_client,
-                publisher=publisher,
-                subscriber=subscriber,
-            )
-            world.set_up()
-            made.append(world)
-            return world
-
+    clients = {"storage": storage_client, "publisher": publisher, "subscriber": subscriber}
+    with new_worlds(fork_server, tmp_path, cloud, **clients) as make:
         yield make
-    for world in made:
-        world.tear_down()
 
 
 @pytest.fixture

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import orjson
-from tests.sim.plain_bigquery import PlainBigQuery
-from tests.sim.plain_preparer import PlainPreparer
-from tests.sim.virtual_time import VirtualClock, VirtualLoop
+from tests.support.sim.names import DATASET, OPS, PROJECT, SCHEMA, TRIGGER
+from tests.support.sim.plain_bigquery import PlainBigQuery
+from tests.support.sim.plain_preparer import PlainPreparer
+from tests.support.virtual_time import VirtualClock, VirtualLoop
 
 from ingestd.app import App, assemble
 from ingestd.gcp.connect import Clients
@@ -34,12 +35,6 @@ from ingestd.localcloud.storage.errors import StorageError
 from ingestd.model.objects import ObjectInfo
 from ingestd.retry import Retrier
 from ingestd.settings import Settings
-
-PROJECT = "sim-project"
-TRIGGER = f"{PROJECT}-trigger"
-OPS = f"{PROJECT}-ops"
-DATASET = "bqtail"
-SCHEMA = {"fields": [{"name": "id", "type": "INTEGER"}, {"name": "name", "type": "STRING"}]}
 
 _READS = frozenset({"stat", "read", "list", "get_job", "table", "dataset_location", "rows", "pull", "request"})
 

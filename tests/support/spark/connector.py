@@ -12,9 +12,11 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.support.places import ROOT
+
 from ingestd.prepare.masters import storage_connector
 
-_DOCKERFILE = Path(__file__).parents[2] / "Dockerfile"
+_DOCKERFILE = ROOT / "Dockerfile"
 _PATIENCE = 180
 
 

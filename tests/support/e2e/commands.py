@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.e2e.daemon.world import World
+from tests.support.e2e.world import World
 from typer.testing import CliRunner
 
 from ingestd.cli import main, terminal

@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.jvm import quick
+from tests.support.jvm import quick
 
 from ingestd.prepare.gateway import spark_home
 from ingestd.prepare.java import find_java, runnable_home

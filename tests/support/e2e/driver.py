@@ -1,6 +1,6 @@
 """Runs the real daemon in processes that start fast and can be told when to die.
 
-`python -m tests.e2e.daemon.driver` imports the daemon once and then forks a child for every line on its standard input
+`python -m tests.support.e2e.driver` imports the daemon once and then forks a child for every line on its standard input
 (an `Order` as JSON), answering each with the child's process id. A child runs `ingestd.app` as `ingestd run` does, with
 its own settings file, environment and log. With `dies_after` its ports are wrapped: right after the n-th effect of that
 description on the outside world the process sends itself SIGKILL, so nothing it holds in memory gets a last word.

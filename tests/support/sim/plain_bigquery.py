@@ -14,8 +14,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import orjson
-from tests.sim import plain_sql
-from tests.sim.scenario import DATASET
+from tests.support.sim import plain_sql
+from tests.support.sim.names import DATASET
 
 from ingestd.formats.errors import BigQueryError, ErrorProto
 from ingestd.localcloud.faults import FaultInjected, Hooks, ResponseLost

@@ -8,9 +8,8 @@ import select
 import signal
 import subprocess
 import sys
-import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,22 +17,11 @@ from threading import Lock
 from typing import Any
 
 import httpx
-from tests.e2e.daemon.driver import STRUCK, Order
+from tests.support.e2e.driver import STRUCK, Order
+from tests.support.places import ROOT
+from tests.support.waiting import eventually
 
-ROOT = Path(__file__).parents[3]
 START_SECONDS = 150.0
-
-
-def eventually(done: Callable[[], Any], what: str | Callable[[], Any], seconds: float = 150.0) -> Any:
-    """Look until it is so, and answer what was found; the deadline is only for what never happens."""
-    deadline = time.monotonic() + seconds
-    pause = 0.02
-    while not (found := done()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not after {seconds:g} s: {what() if callable(what) else what}")
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.2)
-    return found
 
 
 class ForkServer:
@@ -41,7 +29,7 @@ class ForkServer:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.e2e.daemon.driver"],
+            [sys.executable, "-m", "tests.support.e2e.driver"],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from google.api_core.exceptions import NotFound
-from tests.e2e.daemon.world import World
+from tests.support.e2e.world import World
 
 CSV = "1,a\n2,b\n"
 LOADED = [(1, "a"), (2, "b")]
