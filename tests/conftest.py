@@ -1,8 +1,6 @@
 """A local cloud for the whole session, Google's real clients pointed at it, and names of one's own for each test."""
 
-import asyncio
 import os
-import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -10,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+from tests.support import google
+from tests.support.background import Background
+from tests.support.google import PROJECT
 from tests.support.jvm import LITTLE
 
 if TYPE_CHECKING:
     from ingestd.localcloud.cloud import LocalCloud
     from ingestd.localcloud.faults import FaultPlan
-
-PROJECT = "test-project"
 
 # Properties are about results: how long one example takes says more about the machine's other work. A failure prints
 # what repeats it, since the example database of a fresh clone is gone with the clone. The same examples every time, so
@@ -95,24 +94,16 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator["LocalCloud"]:
     from ingestd.localcloud.cloud import LocalCloud
 
     running = LocalCloud(tmp_path_factory.mktemp("cloud"), PROJECT)
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="local-cloud")
-    thread.start()
-
-    def call(coroutine: Any) -> None:
-        asyncio.run_coroutine_threadsafe(coroutine, loop).result(60)
-
+    beside = Background("local-cloud")
     try:
-        call(running.__aenter__())
+        beside.run(running.__aenter__())
         try:
             running.provision()
             yield running
         finally:
-            call(running.__aexit__(None, None, None))
+            beside.run(running.__aexit__(None, None, None))
     finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
-        loop.close()
+        beside.close()
 
 
 @pytest.fixture
@@ -131,28 +122,14 @@ def emulators(cloud: "LocalCloud", monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def storage_client(cloud: "LocalCloud") -> Iterator[Any]:
-    from google.auth.credentials import AnonymousCredentials
-    from google.cloud import storage
-
-    client = storage.Client(
-        project=PROJECT,
-        credentials=AnonymousCredentials(),
-        client_options={"api_endpoint": cloud.endpoints.storage},
-    )
+    client = google.storage_client(cloud.endpoints.storage)
     yield client
     client.close()
 
 
 @pytest.fixture(scope="session")
 def bigquery_client(cloud: "LocalCloud") -> Iterator[Any]:
-    from google.auth.credentials import AnonymousCredentials
-    from google.cloud import bigquery
-
-    client = bigquery.Client(
-        project=PROJECT,
-        credentials=AnonymousCredentials(),
-        client_options={"api_endpoint": cloud.endpoints.bigquery},
-    )
+    client = google.bigquery_client(cloud.endpoints.bigquery)
     yield client
     client.close()
 

@@ -18,12 +18,12 @@ import grpc
 import httpx
 import pytest
 from google.api_core.exceptions import GoogleAPIError
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import bigquery, storage
+from google.cloud import bigquery
 from google.pubsub_v1 import PublisherClient, SubscriberClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 from tests.support.e2e.cloud_process import Command, cloud_command
+from tests.support.google import bigquery_client, storage_client
 
 pytestmark = pytest.mark.xdist_group("cloud-command")
 
@@ -36,14 +36,10 @@ class Clients:
     stack: ExitStack = field(default_factory=ExitStack)
 
     def __post_init__(self) -> None:
-        project, anonymous = self.endpoints["project"], AnonymousCredentials()
-        self.storage = storage.Client(
-            project, credentials=anonymous, client_options={"api_endpoint": self.endpoints["storage"]}
-        )
+        project = self.endpoints["project"]
+        self.storage = storage_client(self.endpoints["storage"], project)
         self.stack.callback(self.storage.close)
-        self.bigquery = bigquery.Client(
-            project, credentials=anonymous, client_options={"api_endpoint": self.endpoints["bigquery"]}
-        )
+        self.bigquery = bigquery_client(self.endpoints["bigquery"], project)
         self.stack.callback(self.bigquery.close)
         channel = self.stack.enter_context(grpc.insecure_channel(self.endpoints["pubsub"]))
         self.publisher = PublisherClient(transport=PublisherGrpcTransport(channel=channel))

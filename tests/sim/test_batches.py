@@ -2,121 +2,28 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import orjson
 import pytest
-from tests.sim.test_individual_loads import modes
+from tests.support.rule_documents import modes, together
 from tests.support.sim.names import DATASET, OPS, PROJECT, TRIGGER
-from tests.support.sim.world import Fate, World
+from tests.support.sim.stories import (
+    OLD_ROW,
+    PLACES,
+    SMALL,
+    Simulate,
+    crash_everywhere,
+    expected,
+    fill,
+    name,
+    upload_all,
+)
+from tests.support.sim.world import World
 
 from ingestd.batch import journal
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.problems import Tally
 from ingestd.localcloud.faults import Fault, FaultKind
-
-Simulate = Callable[..., None]
-FOLDER = "data/case003"
-PLACES = {"CorruptedFileURL": f"gs://{OPS}/corrupted", "InvalidSchemaURL": f"gs://{OPS}/invalid"}
-OLD_ROW = ("99", "old")
-
-
-def rule(asynchronous: bool, **more: Any) -> dict[str, Any]:
-    return {
-        "When": {"Prefix": f"/{FOLDER}", "Suffix": ".json"},
-        "Async": asynchronous,
-        "Dest": {"Table": "bqtail.dummy", **more.pop("Dest", {})},
-        "Batch": {"Window": {"DurationInSec": 10}},
-        "OnSuccess": [{"Action": "delete"}],
-        **more,
-    }
-
-
-def prepared(world: World, asynchronous: bool, **more: Any) -> None:
-    world.create_table("dummy")
-    world.rule("rule.json", rule(asynchronous, **more))
-
-
-def name(number: int) -> str:
-    return f"{FOLDER}/f{number}.json"
-
-
-def upload(world: World, good: int, corrupted: tuple[int, ...] = (), invalid: tuple[int, ...] = ()) -> None:
-    for number in range(good + len(corrupted) + len(invalid)):
-        if number in corrupted:
-            world.storage.write(TRIGGER, name(number), b'{"id": 1, "na', "application/json")
-        elif number in invalid:
-            world.upload(name(number), {"id": number, "name": "x"}, {"id": "surprise", "name": "x"})
-        else:
-            world.upload(name(number), {"id": number, "name": "x"})
-
-
-def expected(*numbers: int) -> list[tuple[str, str]]:
-    return sorted((str(number), "x") for number in numbers)
-
-
-def loads(world: World, kind: str = "load") -> list[dict[str, Any]]:
-    """The jobs of a kind, newest first."""
-    if world.plain:
-        jobs = [job.rest() for job in reversed(world.plain.known.values())]
-    else:
-        jobs = world.bigquery.jobs.list_jobs(PROJECT, {"projection": "full", "maxResults": "1000"}, []).get("jobs", [])
-    return [job for job in jobs if kind in job["configuration"]]
-
-
-def tables(world: World) -> list[str]:
-    if world.plain:
-        return [one.removeprefix(f"{DATASET}.") for one in world.plain.tables]
-    found = world.bigquery.metadata.list_tables(PROJECT, DATASET, {})["tables"]
-    return [one["tableReference"]["tableId"] for one in found]
-
-
-def crash_everywhere(
-    simulate: Simulate,
-    prepare: Callable[[World], None],
-    check: Callable[[World], None],
-    *,
-    names_bad_files: bool = True,
-    **settings: Any,
-) -> int:
-    """Run the story with a daemon that dies after the batch's first effect, after its second, …, and one that lives.
-
-    What comes before the batch has a record belongs to its window.
-    """
-    effects = first = _effects_before_the_record(simulate, prepare, names_bad_files, settings)
-    while True:
-        fate = Fate(dies_after=effects)
-
-        async def story(world: World, fate: Fate = fate) -> None:
-            prepare(world)
-            with world.daemon(fate, **settings) as first:
-                await world.until(lambda: not first.alive or world.quiet())
-            with world.daemon(**settings):
-                await world.settled(limit=3600)
-            try:
-                check(world)
-            except AssertionError as error:
-                error.add_note(f"after {fate.effects} effects: {fate.log[-3:]}")
-                raise
-
-        simulate(story, plain=True, names_bad_files=names_bad_files)
-        if not fate.struck:
-            return effects - first
-        effects += 1
-
-
-def _effects_before_the_record(
-    simulate: Simulate, prepare: Callable[[World], None], names_bad_files: bool, settings: dict[str, Any]
-) -> int:
-    fate = Fate()
-
-    async def story(world: World) -> None:
-        prepare(world)
-        with world.daemon(fate, **settings):
-            await world.settled()
-
-    simulate(story, plain=True, names_bad_files=names_bad_files)
-    return next(number for number, one in enumerate(fate.log) if "journal/Running/" in one)
 
 
 @pytest.fixture
@@ -136,9 +43,9 @@ def nameless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @modes
 def test_exactly_the_bad_files_are_quarantined_with_their_reasons(simulate: Simulate, asynchronous: bool) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous, **PLACES)
+        world.prepared(together(asynchronous, **PLACES))
         with world.daemon():
-            upload(world, 4, corrupted=(1,), invalid=(4,))
+            upload_all(world, 4, corrupted=(1,), invalid=(4,))
             await world.settled()
         assert world.rows() == expected(0, 2, 3, 5)
         assert world.objects("data/", TRIGGER) == []
@@ -154,12 +61,12 @@ def test_exactly_the_bad_files_are_quarantined_with_their_reasons(simulate: Simu
         assert record["Status"] == "done"
         assert record["Rows"] == 4
         assert {reason["EventID"], reason["Rule"]} == {record["EventID"], record["RuleName"]}
-        assert reason["JobID"] == loads(world)[-1]["jobReference"]["jobId"]
+        assert reason["JobID"] == world.jobs()[-1]["jobReference"]["jobId"]
         assert {index: one["Fate"] for index, one in record["Progress"]["Aside"].items()} == {
             "1": "corrupted",
             "4": "invalid_schema",
         }
-        assert len(loads(world)) == 2
+        assert len(world.jobs()) == 2
 
     simulate(story)
 
@@ -169,8 +76,8 @@ def test_a_crash_after_any_effect_of_a_batch_with_bad_files_changes_nothing(
     simulate: Simulate, asynchronous: bool
 ) -> None:
     def prepare(world: World) -> None:
-        prepared(world, asynchronous, **PLACES)
-        upload(world, 4, corrupted=(1,), invalid=(4,))
+        world.prepared(together(asynchronous, **PLACES))
+        upload_all(world, 4, corrupted=(1,), invalid=(4,))
 
     def check(world: World) -> None:
         assert world.rows() == expected(0, 2, 3, 5)
@@ -178,7 +85,7 @@ def test_a_crash_after_any_effect_of_a_batch_with_bad_files_changes_nothing(
         assert world.objects("corrupted/") == [f"corrupted/{name(1)}", f"corrupted/{name(1)}.reason.json"]
         assert world.objects("invalid/") == [f"invalid/{name(4)}", f"invalid/{name(4)}.reason.json"]
         assert [record["Status"] for record in world.record()] == ["done"]
-        assert len(loads(world)) == 2
+        assert len(world.jobs()) == 2
 
     assert crash_everywhere(simulate, prepare, check) >= 15
 
@@ -186,8 +93,8 @@ def test_a_crash_after_any_effect_of_a_batch_with_bad_files_changes_nothing(
 @modes
 def test_a_crash_after_any_effect_of_a_search_changes_nothing(simulate: Simulate, asynchronous: bool) -> None:
     def prepare(world: World) -> None:
-        prepared(world, asynchronous, CorruptedFileURL=f"gs://{OPS}/corrupted")
-        upload(world, 4, corrupted=(2, 3))
+        world.prepared(together(asynchronous, CorruptedFileURL=f"gs://{OPS}/corrupted"))
+        upload_all(world, 4, corrupted=(2, 3))
 
     def check(world: World) -> None:
         assert world.rows() == expected(0, 1, 4, 5)
@@ -195,7 +102,7 @@ def test_a_crash_after_any_effect_of_a_search_changes_nothing(simulate: Simulate
         moved = [one for one in world.objects("corrupted/") if not one.endswith(".reason.json")]
         assert moved == [f"corrupted/{name(2)}", f"corrupted/{name(3)}"]
         assert [record["Status"] for record in world.record()] == ["done"]
-        assert len(loads(world)) <= 2 * (3 + 1) + 1
+        assert len(world.jobs()) <= 2 * (3 + 1) + 1
 
     assert crash_everywhere(simulate, prepare, check, names_bad_files=False) >= 20
 
@@ -210,20 +117,17 @@ def visible_at_once(world: World, complete: list[tuple[str, str]], before: list[
     return done
 
 
-SMALL = {"jobs": {"poll_every": "30s", "max_files": 2}}
-
-
 @modes
 def test_a_batch_of_several_jobs_appears_at_once(simulate: Simulate, asynchronous: bool) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous)
+        world.prepared(together(asynchronous))
         with world.daemon(**SMALL):
-            upload(world, 6)
+            upload_all(world, 6)
             await world.until(visible_at_once(world, expected(*range(6)), []))
         assert world.rows() == expected(*range(6))
-        assert len(loads(world)) == 3
-        assert len(loads(world, "copy")) == 1
-        assert tables(world) == ["dummy"]
+        assert len(world.jobs()) == 3
+        assert len(world.jobs("copy")) == 1
+        assert world.tables() == ["dummy"]
         (record,) = world.record()
         assert (record["Status"], record["Rows"], record["Staged"]) == ("done", 6, True)
 
@@ -233,40 +137,30 @@ def test_a_batch_of_several_jobs_appears_at_once(simulate: Simulate, asynchronou
 @modes
 def test_a_crash_after_any_effect_of_a_staged_batch_changes_nothing(simulate: Simulate, asynchronous: bool) -> None:
     def prepare(world: World) -> None:
-        prepared(world, asynchronous, **PLACES)
-        upload(world, 5, corrupted=(3,))
+        world.prepared(together(asynchronous, **PLACES))
+        upload_all(world, 5, corrupted=(3,))
 
     def check(world: World) -> None:
         assert world.rows() == expected(0, 1, 2, 4, 5)
         assert world.objects("data/", TRIGGER) == []
-        assert tables(world) == ["dummy"]
-        assert len(loads(world)) == 4
-        assert len(loads(world, "copy")) == 1
+        assert world.tables() == ["dummy"]
+        assert len(world.jobs()) == 4
+        assert len(world.jobs("copy")) == 1
         assert [record["Status"] for record in world.record()] == ["done"]
 
     assert crash_everywhere(simulate, prepare, check, **SMALL) >= 20
 
 
-def fill(world: World) -> None:
-    world.storage.write(OPS, "old.json", b'{"id": 99, "name": "old"}', "application/json")
-    load = {
-        "sourceUris": [f"gs://{OPS}/old.json"],
-        "sourceFormat": "NEWLINE_DELIMITED_JSON",
-        "destinationTable": {"projectId": PROJECT, "datasetId": DATASET, "tableId": "dummy"},
-    }
-    world.bigquery.insert_job(PROJECT, {"jobReference": {"jobId": "before"}, "configuration": {"load": load}})
-
-
 def test_a_crash_after_any_effect_of_a_replacing_batch_changes_nothing(simulate: Simulate) -> None:
     def prepare(world: World) -> None:
-        prepared(world, True, Dest={"Override": True})
+        world.prepared(together(True, Dest={"Override": True}))
         assert world.plain is not None
         world.plain.tables[f"{DATASET}.dummy"].rows[99] += 1
-        upload(world, 6)
+        upload_all(world, 6)
 
     def check(world: World) -> None:
         assert world.rows() == expected(*range(6))
-        assert tables(world) == ["dummy"]
+        assert world.tables() == ["dummy"]
 
     assert crash_everywhere(simulate, prepare, check, **SMALL) >= 15
 
@@ -274,14 +168,14 @@ def test_a_crash_after_any_effect_of_a_replacing_batch_changes_nothing(simulate:
 @modes
 def test_a_search_in_a_replacing_batch_replaces_once(simulate: Simulate, asynchronous: bool, nameless: None) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous, Dest={"Override": True}, **PLACES)
+        world.prepared(together(asynchronous, Dest={"Override": True}, **PLACES))
         fill(world)
         await world.until(lambda: world.rows() == [OLD_ROW])
         with world.daemon():
-            upload(world, 5, corrupted=(4,))
+            upload_all(world, 5, corrupted=(4,))
             await world.until(visible_at_once(world, expected(0, 1, 2, 3, 5), [OLD_ROW]))
         assert world.rows() == expected(0, 1, 2, 3, 5)
-        assert tables(world) == ["dummy"]
+        assert world.tables() == ["dummy"]
         assert len(world.objects("corrupted/")) == 2
 
     simulate(story)
@@ -290,16 +184,16 @@ def test_a_search_in_a_replacing_batch_replaces_once(simulate: Simulate, asynchr
 @modes
 def test_an_incomplete_batch_never_replaces_a_table(simulate: Simulate, asynchronous: bool, nameless: None) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous, Dest={"Override": True}, MaxReload=2, **PLACES)
+        world.prepared(together(asynchronous, Dest={"Override": True}, MaxReload=2, **PLACES))
         fill(world)
         await world.until(lambda: world.rows() == [OLD_ROW])
         with world.daemon():
-            upload(world, 6, corrupted=(1, 5))
+            upload_all(world, 6, corrupted=(1, 5))
             await world.settled()
         assert world.rows() == [OLD_ROW]
         assert len(world.objects("data/", TRIGGER)) == 8
         assert [record["Status"] for record in world.record()] == ["failed"]
-        assert tables(world) == ["dummy"]
+        assert world.tables() == ["dummy"]
 
     simulate(story)
 
@@ -311,9 +205,9 @@ def test_the_rest_fails_when_reloads_run_out_and_the_loaded_part_stands(
     failed = [{"Action": "move", "Request": {"DestURL": f"gs://{OPS}/failed"}}]
 
     async def story(world: World) -> None:
-        prepared(world, asynchronous, MaxReload=2, OnFailure=failed, **PLACES)
+        world.prepared(together(asynchronous, MaxReload=2, OnFailure=failed, **PLACES))
         with world.daemon():
-            upload(world, 7, corrupted=(7,))
+            upload_all(world, 7, corrupted=(7,))
             await world.settled()
         loaded = {number for number, _ in world.rows()}
         moved = world.objects("failed/")
@@ -324,7 +218,7 @@ def test_the_rest_fails_when_reloads_run_out_and_the_loaded_part_stands(
         (record,) = world.record()
         assert record["Status"] == "failed"
         assert record["Rows"] == len(loaded)
-        assert len(loads(world)) == 3
+        assert len(world.jobs()) == 3
         (listing,) = [one for one in world.objects("errors/") if one.endswith(".files.json")]
         assert len(orjson.loads(world.storage.read(OPS, listing))["Files"]) == len(moved)
 
@@ -336,9 +230,9 @@ def test_if_no_file_is_good_on_failure_runs(simulate: Simulate, asynchronous: bo
     failed = [{"Action": "move", "Request": {"DestURL": f"gs://{OPS}/failed"}}]
 
     async def story(world: World) -> None:
-        prepared(world, asynchronous, OnFailure=failed)
+        world.prepared(together(asynchronous, OnFailure=failed))
         with world.daemon():
-            upload(world, 0, corrupted=(0, 1, 2))
+            upload_all(world, 0, corrupted=(0, 1, 2))
             await world.settled()
         assert world.rows() == []
         assert world.objects("failed/") == [f"failed/{name(number)}" for number in range(3)]
@@ -350,9 +244,9 @@ def test_if_no_file_is_good_on_failure_runs(simulate: Simulate, asynchronous: bo
 @modes
 def test_without_a_place_to_go_bad_files_stay_and_are_listed(simulate: Simulate, asynchronous: bool) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous)
+        world.prepared(together(asynchronous))
         with world.daemon():
-            upload(world, 3, corrupted=(1,))
+            upload_all(world, 3, corrupted=(1,))
             await world.settled()
         assert world.rows() == expected(0, 2, 3)
         assert world.objects("data/", TRIGGER) == [name(1)]
@@ -371,11 +265,11 @@ def test_a_wrong_table_blames_no_file(simulate: Simulate, asynchronous: bool) ->
 
     async def story(world: World) -> None:
         world.create_table("dummy", {"fields": []})
-        world.rule("rule.json", rule(asynchronous, **PLACES))
+        world.rule("rule.json", together(asynchronous, **PLACES))
         with world.daemon():
-            upload(world, 4)
+            upload_all(world, 4)
             await world.settled()
-        assert len(loads(world)) == 1
+        assert len(world.jobs()) == 1
         assert len(world.objects("data/", TRIGGER)) == 4
         assert [record["Status"] for record in world.record()] == ["failed"]
 
@@ -385,9 +279,9 @@ def test_a_wrong_table_blames_no_file(simulate: Simulate, asynchronous: bool) ->
 @modes
 def test_files_that_vanish_or_are_overwritten_are_dropped_one_by_one(simulate: Simulate, asynchronous: bool) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous)
+        world.prepared(together(asynchronous))
         with world.daemon():
-            upload(world, 5)
+            upload_all(world, 5)
             await asyncio.sleep(3)
             world.storage.objects.delete(TRIGGER, name(1))
             world.upload(name(3), {"id": 30, "name": "x"})
@@ -407,13 +301,13 @@ def test_files_that_vanish_or_are_overwritten_are_dropped_one_by_one(simulate: S
 @modes
 def test_a_batch_of_which_nothing_is_left_ends_quietly(simulate: Simulate, asynchronous: bool) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous)
-        upload(world, 3)
+        world.prepared(together(asynchronous))
+        upload_all(world, 3)
         for number in range(3):
             world.storage.objects.delete(TRIGGER, name(number))
         with world.daemon():
             await world.settled()
-        assert loads(world) == []
+        assert world.jobs() == []
         assert [record["Status"] for record in world.record()] == ["missing"]
 
     simulate(story)
@@ -422,33 +316,33 @@ def test_a_batch_of_which_nothing_is_left_ends_quietly(simulate: Simulate, async
 @modes
 def test_one_part_that_fails_for_a_moment_is_repeated_alone(simulate: Simulate, asynchronous: bool) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous)
+        world.prepared(together(asynchronous))
         world.faults.add(Fault("bigquery", "job.load", FaultKind.FAIL, reason="backendError", times=1))
         world.faults.add(Fault("bigquery", "job.copy", FaultKind.FAIL, reason="backendError", times=2))
         with world.daemon(**SMALL):
-            upload(world, 6)
+            upload_all(world, 6)
             await world.settled(limit=3600)
         assert world.rows() == expected(*range(6))
-        assert len(loads(world)) == 4
-        assert len(loads(world, "copy")) == 3
-        assert tables(world) == ["dummy"]
+        assert len(world.jobs()) == 4
+        assert len(world.jobs("copy")) == 3
+        assert world.tables() == ["dummy"]
 
     simulate(story)
 
 
 def test_a_staging_table_that_is_lost_is_filled_again(simulate: Simulate) -> None:
     async def story(world: World) -> None:
-        prepared(world, False)
+        world.prepared(together(False))
         world.faults.add(Fault("bigquery", "job.copy", FaultKind.FAIL, reason="backendError", times=1))
         with world.daemon(**SMALL):
-            upload(world, 4)
-            await world.until(lambda: len(loads(world, "copy")) == 1)
-            await world.until(lambda: loads(world, "copy")[0]["status"]["state"] == "DONE")
-            (staged,) = [table for table in tables(world) if table != "dummy"]
+            upload_all(world, 4)
+            await world.until(lambda: len(world.jobs("copy")) == 1)
+            await world.until(lambda: world.jobs("copy")[0]["status"]["state"] == "DONE")
+            (staged,) = [table for table in world.tables() if table != "dummy"]
             world.bigquery.metadata.delete_table(PROJECT, DATASET, staged)
             await world.settled(limit=3600)
         assert world.rows() == expected(*range(4))
-        assert tables(world) == ["dummy"]
+        assert world.tables() == ["dummy"]
 
     simulate(story)
 
@@ -459,8 +353,8 @@ def test_a_long_list_of_files_is_written_once_beside_the_record(
     monkeypatch.setattr(journal, "INLINE", 3)
 
     def prepare(world: World) -> None:
-        prepared(world, False, **PLACES)
-        upload(world, 5, corrupted=(2,))
+        world.prepared(together(False, **PLACES))
+        upload_all(world, 5, corrupted=(2,))
 
     def check(world: World) -> None:
         assert world.rows() == expected(0, 1, 3, 4, 5)
@@ -473,18 +367,17 @@ def test_a_long_list_of_files_is_written_once_beside_the_record(
 
 
 def test_a_burst_of_single_files_keeps_to_the_quotas(simulate: Simulate) -> None:
-    single = {key: value for key, value in rule(False).items() if key != "Batch"}
+    single = {key: value for key, value in together(False).items() if key != "Batch"}
 
     async def story(world: World) -> None:
-        world.create_table("dummy")
-        world.rule("rule.json", single)
+        world.prepared(single)
         with world.daemon() as daemon:
-            upload(world, 60)
+            upload_all(world, 60)
             await world.settled(limit=3600)
             status = daemon.app.governor.status()
         assert world.rows() == expected(*range(60))
-        refused = [job for job in loads(world) if "errorResult" in job["status"]]
+        refused = [job for job in world.jobs() if "errorResult" in job["status"]]
         assert len(refused) <= 3, "jobs that end closer together than they began are all that BigQuery had to refuse"
-        assert status["tables"][0]["used_today"] == len(loads(world))
+        assert status["tables"][0]["used_today"] == len(world.jobs())
 
     simulate(story, enforce_quotas=True)

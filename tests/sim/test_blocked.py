@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.sim.test_individual_loads import LOADED, ROWS, Simulate, modes, rule
-from tests.sim.test_windows import pushed
+from tests.support.rule_documents import ROWS, alone, modes
 from tests.support.sim.names import DATASET, OPS, PROJECT, SCHEMA
+from tests.support.sim.stories import LOADED, Simulate
 from tests.support.sim.world import Fate, World
 
 FILE = "data/case002/dummy1.json"
@@ -15,7 +15,7 @@ QUICK = {"lease": "20s", "sweep_every": "5s", "retry_first": "5s", "retry_longes
 
 def told(world: World) -> list[bytes]:
     """Every message that arrived, by its idempotency key: a repetition under the same one is no second message."""
-    return [data for data, _ in {key: (data, key) for data, key in pushed(world)}.values()]
+    return [data for data, _ in {key: (data, key) for data, key in world.pushed()}.values()]
 
 
 def blocked(world: World, asynchronous: bool, *lists: str, message: str = "cannot load: $Error") -> None:
@@ -25,7 +25,7 @@ def blocked(world: World, asynchronous: bool, *lists: str, message: str = "canno
     more: dict[str, Any] = {"OnFailure": [away, push] if "OnFailure" in lists else [away]}
     if "OnBlocked" in lists:
         more["OnBlocked"] = [push]
-    world.rule("rule.json", rule(asynchronous, **more))
+    world.rule("rule.json", alone(asynchronous, **more))
 
 
 @modes
@@ -115,7 +115,7 @@ def test_a_column_that_the_destination_lacks_is_told_and_waited_for(
         dest = {"Table": f"{DATASET}.dummy", "Transient": transient, **ENGINES[way].get("Dest", {})}
         topic = world.names.topic(world.names.dead_letter_topic)
         push = {"Action": "push", "Request": {"Topic": topic, "Message": "$Error"}}
-        world.rule("rule.json", {**rule(asynchronous, OnFailure=[push]), **ENGINES[way], "Dest": dest})
+        world.rule("rule.json", {**alone(asynchronous, OnFailure=[push]), **ENGINES[way], "Dest": dest})
         with world.daemon(recovery=QUICK):
             world.upload(FILE, {"id": 1, "name": "a", "more": "m"})
             await world.until(lambda: told(world) != [], limit=120)

@@ -1,11 +1,11 @@
 """Only what nobody can read ends on the dead-letter topic, whatever fails for how long; and good messages come back."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.support.sim.names import OPS, PROJECT
+from tests.support.sim.stories import Simulate
 from tests.support.sim.world import World
 
 from ingestd.intake.drain import Drained, Feed, drain
@@ -13,7 +13,6 @@ from ingestd.localcloud.bindings import CorePublisher, CoreSubscription
 from ingestd.localcloud.faults import Fault, FaultKind
 from ingestd.localcloud.pubsub import wire
 
-Simulate = Callable[..., None]
 FILES = 5
 
 

@@ -1,11 +1,11 @@
 """`explain` of success files: a dry run before the upload, and never another answer than what the daemon does."""
 
-from collections.abc import Callable
 from typing import Any
 
 import orjson
-from tests.sim.test_success import batch, convention, idle, rows
+from tests.support.sim.directories import batch, convention, idle, rows
 from tests.support.sim.names import DATASET, PROJECT, TRIGGER
+from tests.support.sim.stories import Simulate
 from tests.support.sim.world import World
 
 from ingestd.ledger.explain import Explanation
@@ -15,7 +15,6 @@ from ingestd.model.objects import ObjectRef
 from ingestd.rules.bucket import rule_source
 from ingestd.rules.loading import RuleLoader
 
-Simulate = Callable[..., None]
 SUCCESS = f"{DATASET}/dummy/b/_SUCCESS"
 
 

@@ -1,40 +1,19 @@
 """One file, one load: exactly once through crashes at every effect, duplicates, and several replicas."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.support.rule_documents import ROWS, alone, modes
 from tests.support.sim.names import OPS, TRIGGER
+from tests.support.sim.stories import LOADED, Simulate, die_everywhere
 from tests.support.sim.world import Fate, World
-
-ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
-LOADED = [("1", "a"), ("2", "b")]
-Simulate = Callable[..., None]
-
-
-def rule(asynchronous: bool, **more: Any) -> dict[str, Any]:
-    return {
-        "When": {"Prefix": "/data/case002", "Suffix": ".json"},
-        "Async": asynchronous,
-        "Dest": {"Table": "bqtail.dummy"},
-        "OnSuccess": [{"Action": "delete"}],
-        **more,
-    }
-
-
-def prepared(world: World, asynchronous: bool, **more: Any) -> None:
-    world.create_table("dummy")
-    world.rule("rule.json", rule(asynchronous, **more))
-
-
-modes = pytest.mark.parametrize("asynchronous", [True, False], ids=["async", "sync"])
 
 
 @modes
 def test_a_file_is_loaded_and_its_source_deleted(simulate: Simulate, asynchronous: bool) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous)
+        world.prepared(alone(asynchronous))
         with world.daemon():
             world.upload("data/case002/dummy1.json", *ROWS)
             await world.settled()
@@ -49,34 +28,26 @@ def test_a_file_is_loaded_and_its_source_deleted(simulate: Simulate, asynchronou
 
 @modes
 def test_a_crash_after_any_effect_neither_loses_nor_doubles(simulate: Simulate, asynchronous: bool) -> None:
-    effects = 0
-    while True:
-        fate = Fate(dies_after=effects)
+    async def story(world: World, fate: Fate) -> None:
+        world.prepared(alone(asynchronous))
+        world.upload("data/case002/dummy1.json", *ROWS)
+        with world.daemon(fate) as first:
+            await world.until(lambda: not first.alive or world.quiet())
+        loaded_before_delete = world.rows() == LOADED
+        assert world.exists("data/case002/dummy1.json") or loaded_before_delete
+        with world.daemon():
+            await world.settled()
+        assert world.rows() == LOADED, fate.log
+        assert not world.exists("data/case002/dummy1.json")
+        assert [record["Status"] for record in world.record()] == ["done"]
 
-        async def story(world: World, fate: Fate = fate) -> None:
-            prepared(world, asynchronous)
-            world.upload("data/case002/dummy1.json", *ROWS)
-            with world.daemon(fate) as first:
-                await world.until(lambda: not first.alive or world.quiet())
-            loaded_before_delete = world.rows() == LOADED
-            assert world.exists("data/case002/dummy1.json") or loaded_before_delete
-            with world.daemon():
-                await world.settled()
-            assert world.rows() == LOADED, fate.log
-            assert not world.exists("data/case002/dummy1.json")
-            assert [record["Status"] for record in world.record()] == ["done"]
-
-        simulate(story)
-        if not fate.struck:
-            break
-        effects += 1
-    assert effects >= 5, "the crash points were not reached"
+    assert die_everywhere(simulate, story) >= 5, "the crash points were not reached"
 
 
 @modes
 def test_fifty_duplicates_load_once(simulate: Simulate, asynchronous: bool) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous, OnSuccess=[])
+        world.prepared(alone(asynchronous, OnSuccess=[]))
         with world.daemon(), world.daemon():
             generation = world.upload("data/case002/dummy1.json", *ROWS)
             world.announce("data/case002/dummy1.json", generation, times=50)
@@ -94,7 +65,7 @@ def test_replicas_that_die_and_interleave_load_each_file_once(
     simulate: Simulate, asynchronous: bool, seed: int
 ) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous)
+        world.prepared(alone(asynchronous))
         for number in range(8):
             name = f"data/case002/dummy{number}.json"
             generation = world.upload(name, {"id": number, "name": "x"})

@@ -1,27 +1,20 @@
 """People who step in: what they are told is true, and nothing they do at a bad moment loses or doubles rows."""
 
 import asyncio
-from collections.abc import Callable
-from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
-from tests.sim.test_ledger import replay
-from tests.sim.test_success import batch, convention, idle, rows
-from tests.support.sim.names import DATASET, TRIGGER
+from tests.support.sim.directories import TABLE, batch, convention, idle, interventions, rows, state
+from tests.support.sim.journal import replay
+from tests.support.sim.stories import Simulate
 from tests.support.sim.world import Fate, World
 
-from ingestd.batch.journal import Journal
 from ingestd.batch.record import Record
-from ingestd.collect.success.interventions import Interventions
-from ingestd.collect.success.queue import OrderedTable, Queues, TableState
+from ingestd.collect.success.queue import TableState
 from ingestd.ledger.replay import Selection
-from ingestd.localcloud.bindings import CoreStore, CoreWarehouse
 from ingestd.localcloud.faults import Fault, FaultKind
 
-Simulate = Callable[..., None]
 ORDERED: dict[str, Any] = convention(order_per_table=True)
-TABLE = OrderedTable(TRIGGER, f"{DATASET}/dummy")
 
 
 class DiesOnceDone(Fate):
@@ -31,19 +24,6 @@ class DiesOnceDone(Fate):
         super().happened(what)
         if "journal/Done/" in what:
             self.die()
-
-
-def interventions(world: World) -> Interventions:
-    store, settings = CoreStore(world.storage, world.clock), world.settings()
-    journal = Journal(store, settings.journal, world.clock, owner="ordered", lease=timedelta(seconds=20))
-    queues = Queues(store, settings.journal / "ordered")
-    warehouse = CoreWarehouse(world.bigquery, world.clock)
-    return Interventions(queues, journal, store, warehouse, world.clock, project=settings.project)
-
-
-async def state(world: World) -> TableState:
-    store = CoreStore(world.storage, world.clock)
-    return (await Queues(store, world.settings().journal / "ordered").state(TABLE))[0]
 
 
 def test_a_batch_whose_rows_are_there_cannot_be_left_out(simulate: Simulate) -> None:

@@ -1,23 +1,20 @@
 """`explain` tells where a file is at every moment, and `replay` gives what is stuck another try."""
 
 import asyncio
-from collections.abc import Callable
-from datetime import timedelta
 
 import pytest
-from tests.sim import test_batches as batches
-from tests.sim import test_windows as windowed
-from tests.sim.test_individual_loads import LOADED, ROWS, prepared
+from tests.support.rule_documents import ROWS, alone, together
+from tests.support.sim.journal import journal, replay
 from tests.support.sim.names import DATASET, OPS, PROJECT, TRIGGER
+from tests.support.sim.stories import LOADED, Simulate, name, upload, upload_all
 from tests.support.sim.world import Fate, World
 
-from ingestd.batch.journal import Journal
 from ingestd.collect.windows.pacing import Pacing
 from ingestd.collect.windows.store import WindowStore
 from ingestd.intake.refusals import Refusals
 from ingestd.ledger.explain import Explainer, Explanation
 from ingestd.ledger.reading import LoadStateReader
-from ingestd.ledger.replay import Asked, Replayed, Replayer, Selection, replays
+from ingestd.ledger.replay import Selection, replays
 from ingestd.ledger.unloaded import Whereabouts
 from ingestd.localcloud.bindings import CoreStore, CoreWarehouse
 from ingestd.model.errors import Transient
@@ -26,19 +23,7 @@ from ingestd.model.tables import parse_table
 from ingestd.rules.bucket import rule_source
 from ingestd.rules.loading import RuleLoader
 
-Simulate = Callable[..., None]
 FILE = "data/case002/dummy1.json"
-
-
-def journal(world: World) -> Journal:
-    store = CoreStore(world.storage, world.clock)
-    return Journal(store, world.settings().journal, world.clock, owner="test", lease=timedelta(seconds=20))
-
-
-async def replay(world: World, selection: Selection, *, dry_run: bool = False) -> list[Replayed]:
-    store = CoreStore(world.storage, world.clock)
-    replayer = Replayer(store, journal(world), world.clock, notes=world.settings().journal / "Replays")
-    return [one async for one in replayer.batches(selection, Asked("ann", "the table is there now", dry_run))]
 
 
 async def explain(world: World, name: str) -> Explanation:
@@ -61,7 +46,7 @@ async def explain(world: World, name: str) -> Explanation:
 
 def test_a_file_is_explained_before_during_and_after_its_load(simulate: Simulate) -> None:
     async def story(world: World) -> None:
-        prepared(world, True)
+        world.prepared(alone(True))
         generation = world.upload(FILE, *ROWS)
         before = await explain(world, FILE)
         assert before.found is not None
@@ -83,9 +68,9 @@ def test_a_file_is_explained_before_during_and_after_its_load(simulate: Simulate
 
 def test_a_file_in_a_window_is_explained(simulate: Simulate) -> None:
     async def story(world: World) -> None:
-        windowed.prepared(world)
+        world.prepared(together())
         with world.daemon(windows={"flush_after": "1s"}):
-            name, _ = windowed.upload(world, 0)
+            name, _ = upload(world, 0)
             await asyncio.sleep(3)
             waiting = await explain(world, name)
             assert any("waits in it" in step for step in waiting.plan), waiting.plan
@@ -98,31 +83,31 @@ def test_a_file_in_a_window_is_explained(simulate: Simulate) -> None:
 def test_a_file_that_was_set_aside_is_not_taken_for_loaded(simulate: Simulate) -> None:
     async def story(world: World) -> None:
         place = f"gs://{OPS}/bad/${{Date}}"
-        batches.prepared(world, True, CorruptedFileURL=place)
+        world.prepared(together(True, CorruptedFileURL=place))
         with world.daemon():
-            batches.upload(world, 2, corrupted=(1,), invalid=(2,))
+            upload_all(world, 2, corrupted=(1,), invalid=(2,))
             await world.settled()
         (record,) = world.record()
         assert (record["Status"], record["Rows"]) == ("done", 2)
 
-        (good,) = (await explain(world, batches.name(0))).history
+        (good,) = (await explain(world, name(0))).history
         assert (good.fate, good.unloaded) == ("loaded", None)
         assert (good.files, good.files_loaded, good.files_set_aside) == (4, 2, 2)
-        (odd,) = (await explain(world, batches.name(2))).history
+        (odd,) = (await explain(world, name(2))).history
         assert odd.fate == "invalid_schema"
         assert odd.unloaded is not None
         assert odd.unloaded.reason.startswith("row 2, column id: ")
-        (moved,) = [name for name in world.objects("bad/") if name.endswith(batches.name(2))]
-        assert moved == f"bad/{world.clock.now():%Y%m%d}/{batches.name(2)}"
+        (moved,) = [name for name in world.objects("bad/") if name.endswith(name(2))]
+        assert moved == f"bad/{world.clock.now():%Y%m%d}/{name(2)}"
         kept = f"gs://{OPS}/{moved}"
         assert (odd.unloaded.kept_url, odd.unloaded.reason_url) == (kept, f"{kept}.reason.json")
-        folder = kept.removesuffix(f"/{batches.name(2)}")
-        source = f"gs://{TRIGGER}/{batches.name(2)}"
+        folder = kept.removesuffix(f"/{name(2)}")
+        source = f"gs://{TRIGGER}/{name(2)}"
         assert f"ingestd replay --quarantine {source} --folder {folder}" in odd.unloaded.remedy
         assert f"upload it again to {source}" in odd.unloaded.remedy
 
         await CoreStore(world.storage, world.clock).delete(ObjectRef(OPS, moved))
-        (gone,) = (await explain(world, batches.name(2))).history
+        (gone,) = (await explain(world, name(2))).history
         assert gone.unloaded is not None
         assert (gone.unloaded.kept_url, gone.unloaded.reason_url) == ("", "")
         assert "--quarantine" not in gone.unloaded.remedy, "there is nothing to bring back"
@@ -178,7 +163,7 @@ def test_a_blocked_batch_is_tried_at_once_when_replayed(simulate: Simulate) -> N
 
 def test_a_failed_batch_is_opened_again_when_replayed(simulate: Simulate) -> None:
     async def story(world: World) -> None:
-        prepared(world, False)
+        world.prepared(alone(False))
         with world.daemon():
             world.upload(FILE, {"id": 1, "name": "a", "more": True})
             await world.settled()
@@ -207,7 +192,7 @@ def test_a_batch_s_end_is_told_whatever_effect_the_daemon_dies_after(simulate: S
 
     def lived(fate: Fate) -> Fate:
         async def story(world: World) -> None:
-            prepared(world, False)
+            world.prepared(alone(False))
             with world.daemon(fate, **on) as first:
                 world.upload(FILE, *ROWS)
                 await world.until(lambda: not first.alive or (world.quiet() and world.record() != []))

@@ -1,22 +1,19 @@
 """What is found by looking, and by whom it is told: sweeps that meet half a state, strangers' objects, wrong clocks."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import orjson
 from prometheus_client import REGISTRY
-from tests.sim.test_interventions import TABLE, interventions, state
-from tests.sim.test_ledger import replay
-from tests.sim.test_success import batch, convention, idle, rows
+from tests.support.sim.directories import TABLE, batch, convention, idle, interventions, rows, state
+from tests.support.sim.journal import replay
 from tests.support.sim.names import DATASET, OPS, PROJECT, SCHEMA
+from tests.support.sim.stories import Simulate
 from tests.support.sim.world import World
 
 from ingestd.collect.success.queue import Hold, Queues
 from ingestd.ledger.replay import Selection
 from ingestd.localcloud.bindings import CoreStore
-
-Simulate = Callable[..., None]
 
 
 def gauge(name: str) -> float:

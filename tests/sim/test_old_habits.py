@@ -1,15 +1,12 @@
 """What users of gcs_ocn_bq_ingest are used to do, and what comes of it here."""
 
-from collections.abc import Callable
-
 import orjson
-from tests.sim.test_success import batch, convention, idle, rows, waiting
+from tests.support.sim.directories import batch, convention, idle, rows, waiting
 from tests.support.sim.names import DATASET, PROJECT, TRIGGER
+from tests.support.sim.stories import Simulate
 from tests.support.sim.world import World
 
 from ingestd.localcloud.faults import Fault, FaultKind
-
-Simulate = Callable[..., None]
 
 
 def test_a_message_with_nothing_but_names_loads_the_directory_as_it_is_now(simulate: Simulate) -> None:

@@ -2,22 +2,19 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from tests.sim.seeds import FEATURES, run_seeds
-from tests.sim.test_individual_loads import modes
-from tests.sim.test_ledger import replay
-from tests.sim.test_windows import prepared, upload
+from tests.support.rule_documents import modes, together
+from tests.support.sim.journal import replay
 from tests.support.sim.names import TRIGGER
+from tests.support.sim.stories import Simulate, die_everywhere, upload
 from tests.support.sim.world import Fate, World
 
 from ingestd.ledger.replay import Selection
-
-Simulate = Callable[..., None]
 
 
 @pytest.mark.parametrize("after", [9.0, 12.3, 13.0, 14.0, 20.0])
@@ -26,7 +23,7 @@ def test_a_file_overwritten_around_the_load_of_its_window_is_counted_once(
     simulate: Simulate, asynchronous: bool, after: float
 ) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous)
+        world.prepared(together(asynchronous))
         with world.daemon(), world.daemon():
             name, _ = upload(world, 1)
             upload(world, 2)
@@ -215,36 +212,29 @@ def test_a_file_deleted_and_uploaded_again_around_its_load_is_counted_once(
 
 def test_that_a_load_read_something_else_is_still_known_after_a_crash_among_its_actions(simulate: Simulate) -> None:
     """The actions take away the sources by which it was seen."""
-    effects = 0
-    while True:
-        fate = Fate(dies_after=effects)
 
-        async def story(world: World, fate: Fate = fate) -> None:
-            producer = given(world, window=True)
-            ruled(world, window=True, actions=[{"Action": "delete"}])
-            with world.daemon():
-                world.upload("data/0.json", {"id": 100, "name": "x"})
-                producer.upload()
-                await submitted(world)
+    async def story(world: World, fate: Fate) -> None:
+        producer = given(world, window=True)
+        ruled(world, window=True, actions=[{"Action": "delete"}])
+        with world.daemon():
+            world.upload("data/0.json", {"id": 100, "name": "x"})
             producer.upload()
-            await asyncio.sleep(40)  # BigQuery reads the second generation
-            producer.delete()
-            producer.upload()
-            with world.daemon(fate) as first:
-                await world.until(lambda: not first.alive or world.quiet())
-            with world.daemon():
-                await world.settled(7200)
-            assert sorted(int(number) for number, _ in world.rows()) == [*producer.ids[1], *producer.ids[2], 100]
-            (early,) = [record for record in world.record() if len(record["Files"]) == 2]
-            place = [file["URL"] for file in early["Files"]].index(f"gs://{TRIGGER}/{NAME}")
-            aside = early["Progress"]["Aside"].get(str(place), {})
-            assert (aside.get("Fate"), bool(aside.get("JobID"))) == ("superseded", True), fate.log
+            await submitted(world)
+        producer.upload()
+        await asyncio.sleep(40)  # BigQuery reads the second generation
+        producer.delete()
+        producer.upload()
+        with world.daemon(fate) as first:
+            await world.until(lambda: not first.alive or world.quiet())
+        with world.daemon():
+            await world.settled(7200)
+        assert sorted(int(number) for number, _ in world.rows()) == [*producer.ids[1], *producer.ids[2], 100]
+        (early,) = [record for record in world.record() if len(record["Files"]) == 2]
+        place = [file["URL"] for file in early["Files"]].index(f"gs://{TRIGGER}/{NAME}")
+        aside = early["Progress"]["Aside"].get(str(place), {})
+        assert (aside.get("Fate"), bool(aside.get("JobID"))) == ("superseded", True), fate.log
 
-        simulate(story, plain=True, job_latency=30.0)
-        if not fate.struck:
-            break
-        effects += 1
-    assert effects >= 8, "the crash points were not reached"
+    assert die_everywhere(simulate, story, plain=True, job_latency=30.0) >= 8, "the crash points were not reached"
 
 
 @pytest.mark.parametrize("after", [1.0, 20.0])
@@ -305,7 +295,7 @@ def test_a_file_that_nobody_overwrites_leaves_no_note(simulate: Simulate) -> Non
 
 def test_names_overwritten_while_their_window_collects_cost_no_write_each(simulate: Simulate) -> None:
     async def story(world: World) -> None:
-        prepared(world)
+        world.prepared(together())
         with world.daemon():
             for number in (*range(40), *range(40)):
                 upload(world, number)

@@ -1,14 +1,14 @@
 """A table whose daily budget runs short gets wider windows; nothing is lost or doubled by the change."""
 
 import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import orjson
 import pytest
-from tests.sim import test_windows as windowed
+from tests.support.rule_documents import together
 from tests.support.sim.names import OPS, PROJECT, TRIGGER
+from tests.support.sim.stories import Simulate, expected, load_jobs, upload
 from tests.support.sim.world import World
 
 from ingestd.batch.register import Register
@@ -20,7 +20,6 @@ from ingestd.rules.rule import Rule
 from ingestd.rules.schema import RuleSpec
 from ingestd.warehouse.governor import QuotaGovernor, QuotaLimits
 
-Simulate = Callable[..., None]
 SHORT = {"table_daily": 200}
 
 
@@ -34,14 +33,14 @@ def test_a_short_budget_widens_windows_and_every_file_still_loads_once(
         world.rule("rule.json", {**rule, "OnSuccess": [{"Action": "delete"}]})
         with world.daemon(quotas=SHORT), world.daemon(quotas=SHORT):
             for number in range(120):
-                name, generation = windowed.upload(world, number)
+                name, generation = upload(world, number)
                 world.announce(name, generation, times=2)
                 await asyncio.sleep(10 if number < 60 else 30)
             await world.settled(limit=4 * 3600)
-        assert world.rows() == windowed.expected(120)
+        assert world.rows() == expected(*range(120))
         assert world.objects("data/", TRIGGER) == []
         assert world.objects("journal/pace/") != []
-        assert windowed.load_jobs(world) < 110, "later files must have been coalesced"
+        assert load_jobs(world) < 110, "later files must have been coalesced"
 
     simulate(story)
 
@@ -75,21 +74,20 @@ def test_a_change_of_pace_applies_to_later_files_only_and_the_same_for_all_repli
 
 
 def windowed_rule() -> Rule:
-    return Rule.of(RuleSpec.model_validate(windowed.rule()), "rule.json")
+    return Rule.of(RuleSpec.model_validate(together()), "rule.json")
 
 
 def test_a_duplicate_of_a_file_around_a_change_of_pace_is_known(simulate: Simulate) -> None:
     """Two windows of different length end in the same second: the lock has the same name, and one of them has it."""
 
     async def story(world: World) -> None:
-        world.create_table("dummy")
-        world.rule("rule.json", {**windowed.rule(Window={"DurationInSec": 60}), "OnSuccess": []})
+        world.prepared(together(Batch={"Window": {"DurationInSec": 60}}, OnSuccess=[]))
         write_pace(world, since=1_704_110_490, pace=120)  # 90 seconds after the world begins, on the hour
         with world.daemon() as daemon:
             await world.until(lambda: daemon.app.pacing.fresh)
             files = []
             for number in range(12):  # the second minute's first half is of a window of its own
-                files.append(windowed.upload(world, number))
+                files.append(upload(world, number))
                 await asyncio.sleep(10)
             await world.settled(limit=3600)
             await asyncio.sleep(120)  # until nobody has the window in memory any more
@@ -98,7 +96,7 @@ def test_a_duplicate_of_a_file_around_a_change_of_pace_is_known(simulate: Simula
                     world.announce(name, generation)
                 await asyncio.sleep(1)
                 await world.settled(limit=3600)
-        assert world.rows() == windowed.expected(12)
+        assert world.rows() == expected(*range(12))
 
     simulate(story)
 
@@ -126,12 +124,11 @@ def test_a_file_loaded_alone_while_paces_could_not_be_read_is_known_to_its_windo
     monkeypatch.setattr(Pacing, "refresh", refreshed)
 
     async def story(world: World) -> None:
-        world.create_table("dummy")
-        world.rule("rule.json", {"When": {"Prefix": "/data/case003"}, "Dest": {"Table": "bqtail.dummy"}})
+        world.prepared({"When": {"Prefix": "/data/case003"}, "Dest": {"Table": "bqtail.dummy"}})
         write_pace(world, since=int(world.clock.now().timestamp()) - 3600, pace=120)
         with world.daemon() as daemon:
-            name, generation = windowed.upload(world, 0)
-            await world.until(lambda: world.rows() == windowed.expected(1))
+            name, generation = upload(world, 0)
+            await world.until(lambda: world.rows() == expected(0))
             assert not daemon.app.pacing.fresh, "it was loaded while the notes could not be read"
             readable.append(True)
             await world.until(lambda: daemon.app.pacing.fresh and world.record() != [])
@@ -140,9 +137,9 @@ def test_a_file_loaded_alone_while_paces_could_not_be_read_is_known_to_its_windo
             await asyncio.sleep(1)
             await world.settled(limit=3600)
         if registered:
-            assert world.rows() == windowed.expected(1)
+            assert world.rows() == expected(0)
         else:
-            assert world.rows() == windowed.expected(1) * 2
+            assert world.rows() == expected(0) * 2
             assert {bool(record["Window"]) for record in world.record()} == {True, False}
 
     simulate(story)

@@ -1,21 +1,18 @@
 """Prepared rows of several tables: one load's trouble never makes another's rows forgotten, and so loaded twice."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 import structlog
-from tests.sim.test_batches import expected, rule, upload
-from tests.sim.test_individual_loads import modes
-from tests.sim.test_ledger import replay
-from tests.sim.test_publishing import everything, prepare
+from tests.support.rule_documents import modes, together
+from tests.support.sim.journal import replay
 from tests.support.sim.names import OPS
+from tests.support.sim.stories import Simulate, expected, upload_all
+from tests.support.sim.ways import everything, prepare
 from tests.support.sim.world import Fate, World
 
 from ingestd.ledger.replay import Selection
 from ingestd.localcloud.faults import Fault, FaultKind
-
-Simulate = Callable[..., None]
 
 JOBS = {"poll_every": "30s", "max_files": 100, "retry_pause": "1s"}
 GONE = "Not found: URI gs://ops/staging/1.json"
@@ -39,7 +36,7 @@ def test_tables_that_got_their_rows_beside_one_that_failed_for_good_are_named_an
         prepare(world, "prepared, split", asynchronous)
         one_of_three_fails(world, "invalid", others=others)
         with world.daemon(jobs=JOBS) as daemon:
-            upload(world, 6)
+            upload_all(world, 6)
             await world.settled()
             (record,) = world.record()
             assert record["Status"] == "failed"
@@ -64,7 +61,7 @@ def test_tables_that_got_their_rows_keep_them_when_prepared_files_of_another_are
         prepare(world, "prepared, split", asynchronous)
         one_of_three_fails(world, "notFound", GONE, others=others)
         with world.daemon(jobs=JOBS):
-            upload(world, 6)
+            upload_all(world, 6)
             await world.settled()
         assert everything(world) == expected(*range(6))
         assert [record["Status"] for record in world.record()] == ["done"]
@@ -80,15 +77,14 @@ def test_a_batch_is_not_given_up_while_a_job_of_it_may_bring_its_rows(
     async def story(world: World) -> None:
         assert world.plain is not None
         if way == "direct":
-            world.create_table("dummy")
-            world.rule("rule.json", rule(asynchronous))
+            world.prepared(together(asynchronous))
         else:
             prepare(world, way, asynchronous)
         plain = world.plain
         slow = "copy" if "copy" in way else "load"
         plain._latency = lambda: 100.0 if list(plain.known.values())[-1].kind == slow else 1.0
         with world.daemon(recovery={"lease": "20s", "sweep_every": "5s", "give_up_after": "60s"}) as daemon:
-            upload(world, 3)
+            upload_all(world, 3)
             await world.until(lambda: any(job.kind == slow for job in plain.known.values()))
             await asyncio.sleep(65)
             world.faults.add(Fault("bigquery", "jobs.get", FaultKind.FAIL, times=60))
@@ -109,8 +105,8 @@ def test_a_failure_that_was_acted_upon_stays_one_whoever_goes_on(simulate: Simul
 
     def begin(world: World) -> None:
         failed = [{"Action": "move", "Request": {"DestURL": f"gs://{OPS}/failed"}}]
-        world.rule("rule.json", rule(False, OnFailure=failed))
-        upload(world, 2)
+        world.rule("rule.json", together(False, OnFailure=failed))
+        upload_all(world, 2)
 
     def run(fate: Fate) -> None:
         async def story(world: World) -> None:
@@ -140,7 +136,7 @@ def test_a_batch_that_meets_a_bug_says_so_and_waits_like_any_other(simulate: Sim
         broken = [True]
         world.mishap = lambda: broken[0] and 1 // 0 > 0
         with world.daemon(jobs=JOBS):
-            upload(world, 3)
+            upload_all(world, 3)
             await world.until(lambda: any(record["RetryAt"] for record in world.record("Running")), limit=60)
             (record,) = world.record("Running")
             assert "ZeroDivisionError" in record["Error"]
@@ -157,10 +153,9 @@ def test_bad_rows_that_could_not_be_kept_are_told(simulate: Simulate) -> None:
     """Somebody emptied the staging folder after the load had begun: the good rows are loaded, the bad ones lost."""
 
     async def story(world: World) -> None:
-        world.create_table("dummy")
-        world.rule("rule.json", rule(False, OnBadData="quarantine rows"))
+        world.prepared(together(False, OnBadData="quarantine rows"))
         with world.daemon(jobs=JOBS):
-            upload(world, 2, invalid=(2,))
+            upload_all(world, 2, invalid=(2,))
             await world.until(
                 lambda: bool(world.record("Running")) and "Prepared" in world.record("Running")[0]["Progress"]
             )

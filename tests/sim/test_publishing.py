@@ -1,71 +1,22 @@
 """Rows on their way into tables: transient, by statements, split, prepared; with a crash after each effect."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.sim import test_batches as batches
-from tests.sim.test_batches import PLACES, crash_everywhere, expected, loads, name, tables, upload
-from tests.sim.test_individual_loads import modes
+from tests.support.rule_documents import modes, together
 from tests.support.sim.names import DATASET, OPS, PROJECT, SCHEMA, TRIGGER
 from tests.support.sim.plain_bigquery import Job
+from tests.support.sim.stories import OLD_ROW, PLACES, Simulate, crash_everywhere, expected, fill, name, upload_all
+from tests.support.sim.ways import ON_BIGQUERY, TEMP, WAYS, everything, prepare
 from tests.support.sim.world import World
 
 from ingestd.localcloud.faults import Fault, FaultKind
 
-Simulate = Callable[..., None]
-
-TEMP = {"Transient": {"Dataset": "temp"}}
-UNIQUE = {"UniqueColumns": ["id"]}
-SPLIT = {
-    "Schema": {
-        "Split": {
-            "Mapping": [
-                {"When": "MOD(id, 3) = 0", "Then": f"{DATASET}.third"},
-                {"When": "MOD(id, 2) = 0", "Then": f"{DATASET}.even"},
-            ],
-            "Match": "first",
-            "Unmatched": "keep",
-        }
-    }
-}
-ON_BIGQUERY = {"Engine": "bigquery"}
 LATE = {"SQL": "SELECT COUNT(*) AS n FROM $TempTable", "Dest": f"{DATASET}.counted"}
 
-# How rows get into tables: what the rule says of its destination, and who does it.
-WAYS: dict[str, dict[str, Any]] = {
-    "transient copy": {"Dest": TEMP},
-    "transient query": {"Dest": {"Transient": {"Dataset": "temp", "CopyMethod": "QUERY"}}},
-    "transient DML": {"Dest": {"Transient": {"Dataset": "temp", "CopyMethod": "DML"}}},
-    "statements": {"Dest": UNIQUE, **ON_BIGQUERY},
-    "statements, transient": {"Dest": {**UNIQUE, **TEMP}, **ON_BIGQUERY},
-    "statements, split": {"Dest": {**SPLIT, **TEMP}, **ON_BIGQUERY},
-    "statements, upsert": {"Dest": {"Merge": {"Keys": ["id"]}}, **ON_BIGQUERY},
-    "prepared": {"Dest": UNIQUE},
-    "prepared, transient": {"Dest": {**UNIQUE, **TEMP}},
-    "prepared, split": {"Dest": SPLIT},
-    "prepared, split, transient": {"Dest": {**SPLIT, **TEMP}},
-    "prepared, upsert": {"Dest": {"Merge": {"Keys": ["id"]}}},
-    "prepared, override": {"Dest": {**UNIQUE, "Override": True}},
-}
 SPLITS = [way for way in WAYS if "split" in way]
 PREPARED = [way for way in WAYS if "prepared" in way]
 FEW = {"jobs": {"poll_every": "30s", "max_files": 2, "retry_pause": "1s"}}
-
-
-def prepare(world: World, way: str, asynchronous: bool, **more: Any) -> None:
-    world.create_table("dummy")
-    if "split" in way:
-        world.create_table("third")
-    world.rule("rule.json", batches.rule(asynchronous, **WAYS[way] | more))
-
-
-def everything(world: World) -> list[tuple[Any, ...]]:
-    """The rows of all tables, of whichever dataset, together; none of them may be there twice."""
-    if world.plain:
-        found = [number for table in world.plain.tables.values() for number in table.rows.elements()]
-        return sorted((str(number), "x") for number in found)
-    return sorted(row for table in tables(world) for row in world.rows(table))
 
 
 def left_behind(world: World) -> list[str]:
@@ -93,7 +44,7 @@ def test_rows_arrive_once_by_every_way_and_nothing_is_left_behind(
     async def story(world: World) -> None:
         prepare(world, way, asynchronous, **PLACES)
         with world.daemon(**FEW):
-            upload(world, 6, corrupted=(4,))
+            upload_all(world, 6, corrupted=(4,))
             await world.settled()
         assert everything(world) == expected(0, 1, 2, 3, 5, 6)
         if "split" in way:
@@ -115,7 +66,7 @@ CRASHES = ("transient query", "statements, split", "prepared, split", "prepared,
 def test_a_crash_after_any_effect_changes_nothing(simulate: Simulate, way: str) -> None:
     def begin(world: World) -> None:
         prepare(world, way, asynchronous="split" in way, **PLACES)
-        upload(world, 4, corrupted=(1,))
+        upload_all(world, 4, corrupted=(1,))
 
     def check(world: World) -> None:
         assert everything(world) == expected(0, 2, 3, 4)
@@ -140,13 +91,13 @@ def test_a_publish_that_fails_keeps_what_was_landed_and_succeeds_later(
         prepare(world, way, asynchronous)
         with world.daemon(**FEW):
             fail_jobs(world, kind, 4)
-            upload(world, 3)
+            upload_all(world, 3)
             await world.settled(limit=3600)
         assert everything(world) == expected(0, 1, 2)
-        assert len(loads(world, kind)) == 5
-        first = loads(world)[-1]["jobReference"]["jobId"]
+        assert len(world.jobs(kind)) == 5
+        first = world.jobs()[-1]["jobReference"]["jobId"]
         assert "_try" not in first
-        assert len([one for one in loads(world) if one["jobReference"]["jobId"] == first]) == 1
+        assert len([one for one in world.jobs() if one["jobReference"]["jobId"] == first]) == 1
         assert left_behind(world) == []
 
     simulate(story, plain=True)
@@ -159,7 +110,7 @@ def test_a_split_that_fails_in_the_middle_says_which_tables_have_their_rows(simu
         prepare(world, "statements, split", True, OnFailure=failed)
         assert world.plain is not None
         with world.daemon(recovery={"lease": "20s", "sweep_every": "5s", "give_up_after": "120s"}):
-            upload(world, 6)
+            upload_all(world, 6)
             await world.until(lambda: bool(world.rows("third")))
             fail_jobs(world, "query", 1000)
             await world.settled(limit=3600)
@@ -180,7 +131,7 @@ def test_a_preparer_that_dies_is_asked_again_elsewhere(simulate: Simulate, way: 
         troubles = iter([True, False, True, False, False, True])
         world.mishap = lambda: next(troubles, False)
         with world.daemon(**FEW):
-            upload(world, 5)
+            upload_all(world, 5)
             await world.settled()
         assert everything(world) == expected(*range(5))
         (record,) = world.record()
@@ -195,7 +146,7 @@ def test_what_a_paused_replica_prepares_too_late_is_never_loaded_and_collected(s
         prepare(world, "prepared", False)
         world.storage.write(OPS, "staging/1234567890123456789/1/0-0.json", b"{}", "application/json")
         with world.daemon(**FEW):
-            upload(world, 3)
+            upload_all(world, 3)
             await world.settled(limit=3600)
         assert everything(world) == expected(0, 1, 2)
         assert left_behind(world) == []
@@ -240,12 +191,12 @@ def test_a_batch_without_a_good_file_replaces_nothing(simulate: Simulate, way: s
     async def story(world: World) -> None:
         dest = {**WAYS[way]["Dest"], "Override": True}
         prepare(world, way, True, Dest=dest, **PLACES)
-        batches.fill(world)
-        await world.until(lambda: world.rows() == [batches.OLD_ROW])
+        fill(world)
+        await world.until(lambda: world.rows() == [OLD_ROW])
         with world.daemon():
-            upload(world, 0, corrupted=(0, 1))
+            upload_all(world, 0, corrupted=(0, 1))
             await world.settled()
-        assert world.rows() == [batches.OLD_ROW]
+        assert world.rows() == [OLD_ROW]
         assert [record["Status"] for record in world.record()] == ["failed"]
         assert left_behind(world) == []
 
@@ -255,13 +206,13 @@ def test_a_batch_without_a_good_file_replaces_nothing(simulate: Simulate, way: s
 def test_a_batch_without_rows_still_replaces_its_table(simulate: Simulate) -> None:
     async def story(world: World) -> None:
         prepare(world, "prepared, override", False)
-        batches.fill(world)
-        await world.until(lambda: world.rows() == [batches.OLD_ROW])
+        fill(world)
+        await world.until(lambda: world.rows() == [OLD_ROW])
         with world.daemon():
             world.storage.write(TRIGGER, name(0), b"", "application/json")
             await world.settled()
         assert world.rows() == []
-        assert tables(world) == ["dummy"]
+        assert world.tables() == ["dummy"]
 
     simulate(story)
 
@@ -283,9 +234,9 @@ def test_a_partition_is_replaced_and_no_other_through_a_transient_table(simulate
             }
             world.bigquery.insert_job(PROJECT, {"jobReference": {"jobId": day}, "configuration": {"load": load}})
         await world.until(lambda: len(world.rows()) == 2)
-        world.rule("rule.json", batches.rule(False, Dest={**TEMP, "Override": True, "Partition": "20240101"}))
+        world.rule("rule.json", together(False, Dest={**TEMP, "Override": True, "Partition": "20240101"}))
         with world.daemon():
-            upload(world, 3)
+            upload_all(world, 3)
             await world.settled()
         assert world.rows() == expected(0, 1, 2, 92)
         assert left_behind(world) == []
@@ -299,7 +250,7 @@ def test_the_transient_table_is_there_for_the_actions_and_expires_by_itself(simu
     async def story(world: World) -> None:
         world.create_table("dummy")
         actions = [{"Action": "query", "Request": query}, {"Action": "delete"}]
-        world.rule("rule.json", batches.rule(True, Dest=TEMP, OnSuccess=actions))
+        world.rule("rule.json", together(True, Dest=TEMP, OnSuccess=actions))
         expirations: list[Any] = []
 
         def landed() -> bool:
@@ -311,7 +262,7 @@ def test_the_transient_table_is_there_for_the_actions_and_expires_by_itself(simu
             return world.quiet()
 
         with world.daemon():
-            upload(world, 3)
+            upload_all(world, 3)
             await world.until(landed)
         assert world.rows("copy") == world.rows() == expected(0, 1, 2)
         assert expirations
@@ -325,11 +276,10 @@ def test_a_transient_table_that_the_load_makes_itself_expires_too(simulate: Simu
     dest = {**TEMP, "Schema": {"Autodetect": True}}
 
     async def story(world: World) -> None:
-        world.create_table("dummy")
-        world.rule("rule.json", batches.rule(False, Dest=dest, OnSuccess=[{"Action": "query", "Request": LATE}]))
+        world.prepared(together(False, Dest=dest, OnSuccess=[{"Action": "query", "Request": LATE}]))
         with world.daemon() as daemon:
-            upload(world, 2)
-            await world.until(lambda: any("query" in one["configuration"] for one in loads(world, "query")))
+            upload_all(world, 2)
+            await world.until(lambda: any("query" in one["configuration"] for one in world.jobs("query")))
             (table,) = left_behind(world)
             assert "expirationTime" in world.bigquery.metadata.get_table(PROJECT, "temp", table)
             assert daemon.alive
@@ -345,7 +295,7 @@ def test_a_daemon_without_spark_says_so_and_keeps_the_batch(simulate: Simulate) 
         prepare(world, "prepared", False)
         with world.daemon() as daemon:
             daemon.app.runner._parts.preparer = None
-            upload(world, 2)
+            upload_all(world, 2)
             await world.until(lambda: any(one["Error"] for one in world.record("Running")))
             (record,) = world.record("Running")
             assert "needs its rows prepared by Spark" in record["Error"]
@@ -366,7 +316,7 @@ def test_load_jobs_in_flight_stay_under_their_limit(simulate: Simulate, asynchro
     async def story(world: World) -> None:
         for table in ("dummy", "other"):
             world.create_table(table)
-            document = batches.rule(asynchronous, When={"Prefix": f"/{table}/"}, Dest={"Table": f"{DATASET}.{table}"})
+            document = together(asynchronous, When={"Prefix": f"/{table}/"}, Dest={"Table": f"{DATASET}.{table}"})
             del document["Batch"]
             world.rule(f"{table}.json", document)
         assert world.plain is not None
@@ -392,12 +342,12 @@ def test_batches_that_wait_for_spark_keep_no_other_waiting(simulate: Simulate) -
     async def story(world: World) -> None:
         prepare(world, "prepared", False)
         world.create_table("other")
-        plain = batches.rule(False, Dest={"Table": f"{DATASET}.other"})
+        plain = together(False, Dest={"Table": f"{DATASET}.other"})
         del plain["Batch"]
         world.rule("other.json", plain | {"When": {"Prefix": "/other/"}})
         world.preparing = 600.0
         with world.daemon(jobs={"max_running": 1, "poll_every": "30s"}):
-            upload(world, 2)
+            upload_all(world, 2)
             await world.until(lambda: bool(world.record("Running")))
             world.upload("other/f.json", {"id": 7, "name": "x"})
             await world.until(lambda: bool(world.rows("other")), limit=60)
@@ -414,11 +364,11 @@ def test_a_table_that_got_other_columns_meanwhile_gets_the_batchs_as_well(simula
     async def story(world: World) -> None:
         world.create_table("dummy")
         drift = {"Schema": {"Drift": "evolve"}}
-        world.rule("rule.json", batches.rule(False, Dest=drift, **ON_BIGQUERY))
+        world.rule("rule.json", together(False, Dest=drift, **ON_BIGQUERY))
         with world.daemon(**FEW):
             for number in range(4):
                 world.upload(name(number), {"id": number, "name": "x", "mine": number})
-            await world.until(lambda: any("__ingestd_" in table for table in tables(world)))
+            await world.until(lambda: any("__ingestd_" in table for table in world.tables()))
             fields = [*SCHEMA["fields"], {"name": "theirs", "type": "INTEGER"}]
             wider = {"schema": {"fields": fields}}
             world.bigquery.metadata.update_table(PROJECT, DATASET, "dummy", wider, patch=True, etag=None)
@@ -435,9 +385,9 @@ def test_a_table_that_is_replaced_by_several_loads_may_lose_columns(simulate: Si
     async def story(world: World) -> None:
         world.create_table("dummy", {"fields": [*SCHEMA["fields"], {"name": "before", "type": "STRING"}]})
         drift = {"Schema": {"Drift": "evolve", "Autodetect": True}, "Override": True}
-        world.rule("rule.json", batches.rule(False, Dest=drift, **ON_BIGQUERY))
+        world.rule("rule.json", together(False, Dest=drift, **ON_BIGQUERY))
         with world.daemon(**FEW):
-            upload(world, 4)
+            upload_all(world, 4)
             await world.settled()
         assert [record["Status"] for record in world.record()] == ["done"]
         assert sorted(world.rows()) == expected(*range(4))

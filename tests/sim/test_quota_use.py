@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.sim import test_windows as windowed
 from tests.support.memory_store import MemoryStore
+from tests.support.sim.stories import upload
 from tests.support.sim.world import World
 from tests.support.virtual_time import VirtualClock, VirtualLoop, run
 
@@ -199,7 +199,7 @@ def test_a_daemon_that_was_killed_counts_on_where_it_was(simulate: Callable[...,
         world.rule("rule.json", rule)
         with world.daemon(quotas={"enabled": True}) as first:
             for number in range(6):
-                name, generation = windowed.upload(world, number)
+                name, generation = upload(world, number)
                 world.announce(name, generation)
             await world.settled()
             await minutes(2)

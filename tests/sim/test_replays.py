@@ -1,17 +1,15 @@
 """A batch that loaded in part, and later the rest: its actions run for both parts."""
 
-from collections.abc import Callable
-
-from tests.sim.test_batches import PLACES, expected, loads, name, rule, upload
-from tests.sim.test_ledger import replay
+from tests.support.rule_documents import together
+from tests.support.sim.journal import replay
 from tests.support.sim.names import DATASET, TRIGGER
+from tests.support.sim.stories import PLACES, Simulate, expected, name, upload_all
 from tests.support.sim.world import World
 
 from ingestd.ledger.replay import Selection
 from ingestd.localcloud.bindings import CoreStore
 from ingestd.model.objects import ObjectRef
 
-Simulate = Callable[..., None]
 COPY = {"Source": f"{DATASET}.dummy", "Dest": f"{DATASET}.copied"}
 
 
@@ -20,12 +18,12 @@ def test_actions_run_again_for_what_a_replay_has_loaded(simulate: Simulate) -> N
         assert world.plain is not None
         world.create_table("dummy")
         world.create_table("copied")
-        world.rule("rule.json", rule(False, MaxReload=2, OnSuccess=[{"Action": "copy", "Request": COPY}]))
+        world.rule("rule.json", together(False, MaxReload=2, OnSuccess=[{"Action": "copy", "Request": COPY}]))
         with world.daemon() as daemon:
-            upload(world, 7, corrupted=(7,))
+            upload_all(world, 7, corrupted=(7,))
             await world.settled()
             (record,) = world.record()
-            assert (record["Status"], len(loads(world, "copy"))) == ("failed", 1)
+            assert (record["Status"], len(world.jobs("copy"))) == ("failed", 1)
             await CoreStore(world.storage, world.clock).delete(ObjectRef(TRIGGER, name(7)))
             await replay(world, Selection(rule=record["RuleName"]))
             await world.settled()
@@ -43,9 +41,9 @@ def test_actions_that_failed_are_made_up_for_though_some_files_were_bad(simulate
     async def story(world: World) -> None:
         world.create_table("dummy")
         copy = {"Action": "copy", "Request": COPY}
-        world.rule("rule.json", rule(False, OnSuccess=[copy, {"Action": "delete"}], **PLACES))
+        world.rule("rule.json", together(False, OnSuccess=[copy, {"Action": "delete"}], **PLACES))
         with world.daemon() as daemon:
-            upload(world, 3, corrupted=(1,))
+            upload_all(world, 3, corrupted=(1,))
             await world.settled()
             (record,) = world.record()
             assert (record["Status"], record["Rows"]) == ("failed", 3)

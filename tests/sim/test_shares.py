@@ -1,11 +1,9 @@
 """A table whose loads are slow keeps its own files waiting, never those of another table."""
 
-from collections.abc import Callable
-
 import pytest
+from tests.support.sim.stories import Simulate
 from tests.support.sim.world import World
 
-Simulate = Callable[..., None]
 SLOW = 3000.0
 
 

@@ -1,14 +1,11 @@
 """What staging has to carry over: partitions, new columns, tables that do not exist yet."""
 
-from collections.abc import Callable
 from typing import Any
 
-from tests.sim import test_batches as batches
-from tests.sim.test_batches import SMALL, expected, loads, tables, upload
+from tests.support.rule_documents import together
 from tests.support.sim.names import DATASET, OPS, PROJECT, SCHEMA
+from tests.support.sim.stories import SMALL, Simulate, expected, name, upload_all
 from tests.support.sim.world import World
-
-Simulate = Callable[..., None]
 
 
 def partitioned(world: World) -> None:
@@ -36,14 +33,14 @@ def test_a_staged_batch_replaces_its_partition_and_no_other(simulate: Simulate) 
         load_into(world, "20240101", 91)
         load_into(world, "20240102", 92)
         await world.until(lambda: len(world.rows()) == 2)
-        world.rule("rule.json", batches.rule(False, Dest={"Override": True, "Partition": "20240101"}))
+        world.rule("rule.json", together(False, Dest={"Override": True, "Partition": "20240101"}))
         with world.daemon(**SMALL):
-            upload(world, 5)
+            upload_all(world, 5)
             await world.settled()
         assert world.rows() == expected(*range(5), 92)
-        (copy,) = loads(world, "copy")
+        (copy,) = world.jobs("copy")
         assert copy["configuration"]["copy"]["destinationTable"]["tableId"] == "dummy$20240101"
-        assert tables(world) == ["dummy"]
+        assert world.tables() == ["dummy"]
 
     simulate(story)
 
@@ -53,14 +50,13 @@ def test_columns_that_loads_may_add_reach_the_table(simulate: Simulate) -> None:
     options: dict[str, Any] = {"SchemaUpdateOptions": ["ALLOW_FIELD_ADDITION"], "schema": schema}
 
     async def story(world: World) -> None:
-        world.create_table("dummy")
-        world.rule("rule.json", batches.rule(True, Dest=options))
+        world.prepared(together(True, Dest=options))
         with world.daemon(**SMALL):
             for number in range(4):
-                world.upload(batches.name(number), {"id": number, "name": "x", "extra": "new"})
+                world.upload(name(number), {"id": number, "name": "x", "extra": "new"})
             await world.settled()
         assert world.rows() == sorted((str(number), "x", "new") for number in range(4))
-        assert tables(world) == ["dummy"]
+        assert world.tables() == ["dummy"]
 
     simulate(story)
 
@@ -68,15 +64,15 @@ def test_columns_that_loads_may_add_reach_the_table(simulate: Simulate) -> None:
 def test_a_staged_batch_creates_the_table_that_its_load_would_have_created(simulate: Simulate) -> None:
     async def story(world: World) -> None:
         options = {"schema": SCHEMA, "TimePartitioning": {"type": "DAY"}}
-        world.rule("rule.json", batches.rule(False, Dest=options))
+        world.rule("rule.json", together(False, Dest=options))
         with world.daemon(**SMALL):
-            upload(world, 5)
+            upload_all(world, 5)
             await world.settled()
         assert world.rows() == expected(*range(5))
         made = world.bigquery.metadata.get_table(PROJECT, DATASET, "dummy")
         assert made["timePartitioning"]["type"] == "DAY"
         assert "expirationTime" not in made
-        assert tables(world) == ["dummy"]
+        assert world.tables() == ["dummy"]
 
     simulate(story)
 
@@ -85,11 +81,10 @@ def test_a_replacing_batch_may_bring_another_schema(simulate: Simulate) -> None:
     schema = {"fields": [{"name": "id", "type": "INTEGER"}, {"name": "title", "type": "STRING"}]}
 
     async def story(world: World) -> None:
-        world.create_table("dummy")
-        world.rule("rule.json", batches.rule(False, Dest={"Override": True, "schema": schema}))
+        world.prepared(together(False, Dest={"Override": True, "schema": schema}))
         with world.daemon(**SMALL):
             for number in range(4):
-                world.upload(batches.name(number), {"id": number, "title": "x"})
+                world.upload(name(number), {"id": number, "title": "x"})
             await world.settled()
         assert world.rows() == expected(*range(4))
 

@@ -1,21 +1,20 @@
 """Whatever lies in the daemon's own folders: it is left alone, counted and told, and stops nothing else."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import orjson
 import pytest
 from prometheus_client import REGISTRY
 from tests.sim.junk import FOLDERS, Junk, everything
-from tests.sim.test_ledger import replay
+from tests.support.sim.journal import replay
 from tests.support.sim.names import OPS
+from tests.support.sim.stories import Simulate
 from tests.support.sim.world import Daemon, World
 
 from ingestd.ledger.replay import Selection
 from ingestd.localcloud.faults import Fault, FaultKind
 
-Simulate = Callable[..., None]
 TABLE = {"Dest": {"Table": "bqtail.dummy"}}
 WINDOW: dict[str, Any] = {"Window": {"DurationInSec": 10}}
 SUCCESS = {"conventions": [{"bucket": "somewhere", "order_per_table": True}]}

@@ -7,37 +7,13 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.support.sim.directories import batch, convention, idle, rows, waiting
 from tests.support.sim.names import DATASET, OPS, PROJECT, SCHEMA, TRIGGER
+from tests.support.sim.stories import Simulate, die_everywhere
 from tests.support.sim.world import Fate, World
 
 from ingestd.batch.content import Progress
 from ingestd.localcloud.faults import Fault, FaultKind, Hooks
-
-Simulate = Callable[..., None]
-
-
-def convention(**more: Any) -> dict[str, Any]:
-    return {
-        "success": {"order_grace": "0s", "conventions": [{"bucket": TRIGGER, **more}]},
-        "load_state": {"enabled": False},
-    }
-
-
-def batch(world: World, folder: str, *numbers: int, success: bool = True) -> int:
-    """A directory of one-row files, and its success file; the generation of that."""
-    for number in numbers:
-        world.upload(f"{DATASET}/{folder}/f{number:03d}.json", {"id": number, "name": "x"})
-    if not success:
-        return 0
-    return int(world.storage.write(TRIGGER, f"{DATASET}/{folder}/_SUCCESS", b"", "text/plain").generation)
-
-
-def rows(world: World, table: str = "dummy") -> list[int]:
-    return sorted(int(row[0]) for row in world.rows(table))
-
-
-def idle(world: World) -> bool:
-    return world.quiet() and not any("/queue/" in name for name in world.objects("journal/ordered/"))
 
 
 def crash_everywhere(
@@ -49,26 +25,17 @@ def crash_everywhere(
     **settings: Any,
 ) -> int:
     """Let a daemon die after its first effect, its second …, and another one finish; how many there are."""
-    effects = 0
-    while True:
-        fate = Fate(dies_after=effects)
 
-        async def story(world: World, fate: Fate = fate, effects: int = effects) -> None:
-            world.create_table("dummy")
-            prepare(world)
-            with world.daemon(fate, **settings) as first:
-                await world.until(lambda: not first.alive or idle(world))
-            with world.daemon(**settings):
-                await world.until(lambda: idle(world), 900)
-            try:
-                check(world)
-            except AssertionError as error:
-                raise AssertionError(f"after {effects} effects, the last {fate.log[-3:]}: {error}") from error
+    async def story(world: World, fate: Fate) -> None:
+        world.create_table("dummy")
+        prepare(world)
+        with world.daemon(fate, **settings) as first:
+            await world.until(lambda: not first.alive or idle(world))
+        with world.daemon(**settings):
+            await world.until(lambda: idle(world), 900)
+        check(world)
 
-        simulate(story, plain=plain)
-        if not fate.struck:
-            return effects
-        effects += 1
+    return die_everywhere(simulate, story, plain=plain)
 
 
 def test_w03_a_crash_after_any_effect_neither_loses_nor_doubles_a_directory(simulate: Simulate) -> None:
@@ -159,10 +126,6 @@ def test_parts_that_the_version_before_submitted_are_adopted_and_not_loaded_agai
 
 def configure(world: World, **load: Any) -> None:
     world.storage.write(TRIGGER, f"{DATASET}/dummy/_config/load.json", orjson.dumps(load), "application/json")
-
-
-def waiting(world: World) -> list[dict[str, Any]]:
-    return [one for one in world.record("Running") if one["RetryAt"]]
 
 
 @pytest.mark.parametrize(

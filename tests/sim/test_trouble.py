@@ -1,19 +1,18 @@
 """What goes wrong around a load, and how each of it settles by itself."""
 
 import asyncio
-from collections.abc import Callable
 
 import orjson
 import pytest
-from tests.sim.test_individual_loads import LOADED, ROWS, modes, prepared, rule
+from tests.support.rule_documents import ROWS, alone, modes
 from tests.support.sim.names import OPS, PROJECT, TRIGGER
+from tests.support.sim.stories import LOADED, Simulate
 from tests.support.sim.world import World
 
 from ingestd.localcloud.faults import Fault, FaultKind
 from ingestd.localcloud.storage.errors import StorageError
 
 FILE = "data/case002/dummy1.json"
-Simulate = Callable[..., None]
 
 WHY_NOT_TOLD = {
     "nowhere.example": {"Action": "call", "Request": {"URL": "https://nowhere.example/x", "Body": "$Error"}},
@@ -29,7 +28,7 @@ def statuses(world: World) -> list[str]:
 @modes
 def test_a_file_overwritten_before_its_load_gives_way_to_the_newer_one(simulate: Simulate, asynchronous: bool) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous)
+        world.prepared(alone(asynchronous))
         world.upload(FILE, {"id": 7, "name": "old"})
         world.upload(FILE, *ROWS)
         with world.daemon():
@@ -51,7 +50,7 @@ def test_a_file_overwritten_around_its_load_is_counted_once(
     """Whenever the second upload comes: its rows are there once, the first one's at most once, and it is deleted."""
 
     async def story(world: World) -> None:
-        prepared(world, asynchronous)
+        world.prepared(alone(asynchronous))
         with world.daemon(), world.daemon():
             world.upload(FILE, {"id": 7, "name": "old"})
             await asyncio.sleep(after)
@@ -68,11 +67,11 @@ def test_a_file_overwritten_around_its_load_is_counted_once(
 @modes
 def test_a_newer_upload_is_never_deleted_by_the_older_ones_actions(simulate: Simulate, asynchronous: bool) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous)
+        world.prepared(alone(asynchronous))
         with world.daemon():
             world.upload(FILE, {"id": 7, "name": "old"})
             await world.until(lambda: world.rows() != [])
-            world.rule("rule.json", {**rule(asynchronous), "Disabled": True})
+            world.rule("rule.json", {**alone(asynchronous), "Disabled": True})
             world.storage.write(TRIGGER, FILE, b'{"id": 8, "name": "newer"}', "application/json")
             await asyncio.sleep(120)
         assert world.exists(FILE) or ("8", "newer") in world.rows()
@@ -83,7 +82,7 @@ def test_a_newer_upload_is_never_deleted_by_the_older_ones_actions(simulate: Sim
 @modes
 def test_a_file_deleted_before_its_load_is_missing_not_stuck(simulate: Simulate, asynchronous: bool) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous)
+        world.prepared(alone(asynchronous))
         world.upload(FILE, *ROWS)
         world.storage.objects.delete(TRIGGER, FILE)
         with world.daemon():
@@ -97,7 +96,7 @@ def test_a_file_deleted_before_its_load_is_missing_not_stuck(simulate: Simulate,
 @modes
 def test_a_missing_table_blocks_its_batch_until_it_is_created(simulate: Simulate, asynchronous: bool) -> None:
     async def story(world: World) -> None:
-        world.rule("rule.json", rule(asynchronous))
+        world.rule("rule.json", alone(asynchronous))
         world.rule("other.json", {"When": {"Prefix": "/other/"}, "Dest": {"Table": "bqtail.other"}})
         world.create_table("other")
         with world.daemon():
@@ -119,7 +118,7 @@ def test_a_bad_file_runs_on_failure_once_and_is_set_aside(simulate: Simulate, as
     moved = [{"Action": "move", "Request": {"DestURL": f"gs://{OPS}/failed"}}]
 
     async def story(world: World) -> None:
-        prepared(world, asynchronous, OnFailure=moved)
+        world.prepared(alone(asynchronous, OnFailure=moved))
         with world.daemon():
             world.upload(FILE, {"id": "not a number", "name": "a"})
             world.upload("data/case002/good.json", *ROWS)
@@ -141,7 +140,7 @@ def test_why_a_batch_failed_is_not_hidden_by_who_could_not_be_told(
     """The notification fails for good, or is tried again until the batch is given up."""
 
     async def story(world: World) -> None:
-        prepared(world, asynchronous, OnFailure=[WHY_NOT_TOLD[reason]])
+        world.prepared(alone(asynchronous, OnFailure=[WHY_NOT_TOLD[reason]]))
         with world.daemon(**GIVEN_UP):
             world.upload(FILE, {"id": "not a number", "name": "a"})
             await world.until(lambda: statuses(world) == ["failed"], limit=7200)
@@ -159,7 +158,7 @@ def test_why_a_batch_failed_is_not_hidden_by_who_could_not_be_told(
 @modes
 def test_a_bad_file_goes_to_the_corrupted_place_when_one_is_named(simulate: Simulate, asynchronous: bool) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous, CorruptedFileURL=f"gs://{OPS}/corrupted")
+        world.prepared(alone(asynchronous, CorruptedFileURL=f"gs://{OPS}/corrupted"))
         with world.daemon():
             world.upload(FILE, {"id": "x", "name": "a"})
             await world.settled()
@@ -177,7 +176,7 @@ def test_a_job_answer_lost_after_acceptance_does_not_load_twice(
     simulate: Simulate, asynchronous: bool, kind: FaultKind
 ) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous)
+        world.prepared(alone(asynchronous))
         world.faults.add(Fault("bigquery", "jobs.insert", kind, times=3))
         with world.daemon():
             world.upload(FILE, *ROWS)
@@ -191,7 +190,7 @@ def test_a_job_answer_lost_after_acceptance_does_not_load_twice(
 @modes
 def test_a_job_that_fails_for_a_moment_is_tried_again_under_a_new_id(simulate: Simulate, asynchronous: bool) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous)
+        world.prepared(alone(asynchronous))
         world.faults.add(Fault("bigquery", "job.load", FaultKind.FAIL, reason="backendError", times=2))
         with world.daemon():
             world.upload(FILE, *ROWS)
@@ -206,7 +205,7 @@ def test_a_job_that_fails_for_a_moment_is_tried_again_under_a_new_id(simulate: S
 @pytest.mark.parametrize("reason", ["rateLimitExceeded", "quotaExceeded"])
 def test_throttling_waits_and_never_fails_the_batch(simulate: Simulate, asynchronous: bool, reason: str) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous)
+        world.prepared(alone(asynchronous))
         world.faults.add(Fault("bigquery", "job.load", FaultKind.FAIL, reason=reason, status=403, times=8))
         with world.daemon():
             world.upload(FILE, *ROWS)
@@ -220,7 +219,7 @@ def test_throttling_waits_and_never_fails_the_batch(simulate: Simulate, asynchro
 @modes
 def test_a_permission_denied_for_a_while_resumes(simulate: Simulate, asynchronous: bool) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous)
+        world.prepared(alone(asynchronous))
         denied = Fault("bigquery", "jobs.insert", FaultKind.FAIL, status=403, reason="accessDenied")
         world.faults.add(denied)
         with world.daemon():
@@ -235,7 +234,7 @@ def test_a_permission_denied_for_a_while_resumes(simulate: Simulate, asynchronou
 
 def test_a_lost_audit_event_is_made_up_for_by_the_poll(simulate: Simulate) -> None:
     async def story(world: World) -> None:
-        prepared(world, True)
+        world.prepared(alone(True))
         completions = world.names.subscription(world.names.completions_subscription)
         world.faults.add(Fault("pubsub", "deliver", FaultKind.WITHHOLD, resource=completions))
         with world.daemon():
@@ -250,7 +249,7 @@ def test_a_lost_audit_event_is_made_up_for_by_the_poll(simulate: Simulate) -> No
 
 def test_duplicate_and_early_audit_events_change_nothing(simulate: Simulate) -> None:
     async def story(world: World) -> None:
-        prepared(world, True)
+        world.prepared(alone(True))
         with world.daemon(), world.daemon():
             world.upload(FILE, *ROWS)
             await world.until(lambda: world.objects("tasks/") != [])
@@ -274,9 +273,9 @@ def test_duplicate_and_early_audit_events_change_nothing(simulate: Simulate) -> 
 
 def test_two_rules_for_one_file_are_an_error_that_names_both(simulate: Simulate) -> None:
     async def story(world: World) -> None:
-        prepared(world, True)
-        world.rule("twin.json", rule(False))
-        world.rule("disabled.json", {**rule(False), "Disabled": True})
+        world.prepared(alone(True))
+        world.rule("twin.json", alone(False))
+        world.rule("disabled.json", {**alone(False), "Disabled": True})
         with world.daemon():
             world.upload(FILE, *ROWS)
             await world.until(lambda: world.objects("errors/unrouted/") != [])
@@ -291,7 +290,7 @@ def test_two_rules_for_one_file_are_an_error_that_names_both(simulate: Simulate)
 
 def test_an_unreadable_message_is_set_aside_with_its_reason(simulate: Simulate) -> None:
     async def story(world: World) -> None:
-        prepared(world, True)
+        world.prepared(alone(True))
         topic = world.names.topic(world.names.notifications_topic)
         world.pubsub.publish(topic, [(b"not json", {}, "")])
         with world.daemon():
@@ -309,7 +308,7 @@ def test_a_move_into_the_watched_prefix_does_not_go_round_in_circles(simulate: S
     done = [{"Action": "move", "Request": {"DestURL": f"gs://{TRIGGER}/data/case002/done"}}]
 
     async def story(world: World) -> None:
-        prepared(world, asynchronous, OnSuccess=done)
+        world.prepared(alone(asynchronous, OnSuccess=done))
         with world.daemon():
             world.upload(FILE, *ROWS)
             await world.settled()
@@ -323,11 +322,11 @@ def test_a_move_into_the_watched_prefix_does_not_go_round_in_circles(simulate: S
 @modes
 def test_an_edited_rule_does_not_change_a_batch_under_way(simulate: Simulate, asynchronous: bool) -> None:
     async def story(world: World) -> None:
-        prepared(world, asynchronous)
+        world.prepared(alone(asynchronous))
         with world.daemon(rules={"url": f"gs://{PROJECT}-config/rules", "check_every": "1s"}):
             world.upload(FILE, *ROWS)
             await world.until(lambda: world.objects("journal/Running/") != [])
-            world.rule("rule.json", {**rule(asynchronous), "OnSuccess": []})
+            world.rule("rule.json", {**alone(asynchronous), "OnSuccess": []})
             await world.settled()
         assert not world.exists(FILE), "the delete of the pinned rule must have run"
 
@@ -336,7 +335,7 @@ def test_an_edited_rule_does_not_change_a_batch_under_way(simulate: Simulate, as
 
 def test_a_sigterm_in_the_middle_hands_the_batch_over(simulate: Simulate) -> None:
     async def story(world: World) -> None:
-        prepared(world, False)
+        world.prepared(alone(False))
         with world.daemon(drain="2s") as first:
             world.upload(FILE, *ROWS)
             await world.until(lambda: world.objects("journal/Running/") != [])
@@ -352,7 +351,7 @@ def test_a_sigterm_in_the_middle_hands_the_batch_over(simulate: Simulate) -> Non
 
 def test_storage_that_is_down_for_a_while_loses_nothing(simulate: Simulate) -> None:
     async def story(world: World) -> None:
-        prepared(world, True)
+        world.prepared(alone(True))
         world.upload(FILE, *ROWS)
         with world.daemon():
             await asyncio.sleep(0.2)

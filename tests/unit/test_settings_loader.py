@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr
+from tests.support.service_links import SERVICE_LINKS
 
 from ingestd.documents import DocumentError
 from ingestd.model.quantities import ByteSize, Duration
@@ -108,24 +109,6 @@ def test_a_missing_file_and_a_list_are_refused(file: Path) -> None:
     assert refused(file, {}) == ["FILE: cannot be read: No such file or directory"]
     file.write_text("- a\n")
     assert refused(file, {}) == ["FILE:1:1: settings must be one mapping of keys to values"]
-
-
-# What a kubelet gives every pod of a namespace with the Services `ingestd` (two ports) and `ingestd-prod` (IPv6).
-SERVICE_LINKS = {
-    "INGESTD_SERVICE_HOST": "10.96.0.17",
-    "INGESTD_SERVICE_PORT": "9090",
-    "INGESTD_SERVICE_PORT_HTTP": "9090",
-    "INGESTD_SERVICE_PORT_SPARK_DRIVER": "7078",
-    "INGESTD_PORT": "tcp://10.96.0.17:9090",
-    "INGESTD_PORT_9090_TCP": "tcp://10.96.0.17:9090",
-    "INGESTD_PORT_9090_TCP_PROTO": "tcp",
-    "INGESTD_PORT_9090_TCP_PORT": "9090",
-    "INGESTD_PORT_9090_TCP_ADDR": "10.96.0.17",
-    "INGESTD_PORT_53_UDP": "udp://10.96.0.17:53",
-    "INGESTD_PROD_SERVICE_HOST": "fd00::17",
-    "INGESTD_PROD_PORT": "tcp://[fd00::17]:9090",
-    "INGESTD_PROD_PORT_9090_TCP_ADDR": "fd00::17",
-}
 
 
 def test_what_kubernetes_injects_for_a_service_is_no_setting() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import PROJECT
+from tests.support.google import PROJECT
 from tests.support.spark.processes import children
 from tests.support.waiting import eventually
 from typer.testing import CliRunner, Result

@@ -1,53 +1,13 @@
 """One browser and one populated daemon for all tests of the page; a daemon of its own for those that change it."""
 
-import asyncio
-import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Page, expect, sync_playwright
 from tests.e2e.console.browser import LAUNCH, MISSING, chromium
-from tests.e2e.console.populated import Populated, running
-
-WINDOWS = 2_000  # the benchmark has 10,000; what the page does with them does not depend on it
-
+from tests.e2e.console.served import WINDOWS, Served
 
 expect.set_options(timeout=30_000)  # for what never happens; a busy machine is slow, not wrong
-
-
-class Served:
-    """A populated daemon on an event loop in a thread, so that the browser's blocking calls leave it alone."""
-
-    def __init__(self, **settings: Any) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="daemon")
-        self._thread.start()
-        self.daemon = self.run(self._make(settings))
-        self._context = running(self.daemon)
-        self.run(self._context.__aenter__())
-
-    async def _make(self, settings: dict[str, Any]) -> Populated:
-        return Populated(**settings)
-
-    def run(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
-
-    def call(self, function: Callable[[], Any]) -> Any:
-        async def called() -> Any:
-            return function()
-
-        return self.run(called())
-
-    @property
-    def url(self) -> str:
-        return self.daemon.url
-
-    def close(self) -> None:
-        self.run(self._context.__aexit__(None, None, None))
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
 
 
 @pytest.fixture(scope="module")

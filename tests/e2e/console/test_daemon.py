@@ -4,7 +4,8 @@ from typing import Any
 
 import httpx
 from tests.support.e2e.processes import Daemon
-from tests.support.e2e.world import FILE, World, rule
+from tests.support.e2e.world import World
+from tests.support.rule_documents import FILE, alone
 from tests.support.waiting import eventually
 
 SECRET = "slack-s3cret"
@@ -23,7 +24,7 @@ def steps(history: dict[str, Any]) -> dict[str, str]:
 
 def test_the_story_of_a_good_and_of_a_bad_file_is_told_and_nothing_secret(world: World) -> None:
     world.table()
-    world.rule(rule(asynchronous=False, OnFailure=[{"Action": "delete"}]), "orders.json")
+    world.rule(alone(asynchronous=False, OnFailure=[{"Action": "delete"}]), "orders.json")
     window = {"When": {"Prefix": "/slow/"}, "Dest": {"Table": "bqtail.dummy"}, "Batch": {"Window": {"Duration": "1h"}}}
     world.rule(window, "slow.json")
     daemon = world.start(http={"token": "open-sesame", "protect_metrics": False}, actions={"slack_token": SECRET})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.e2e.console.conftest import WINDOWS, Served
+from tests.e2e.console.served import WINDOWS, Served
 
 from ingestd.batch.phases import Phase
 from ingestd.ops.history import Trouble, TroubleKind

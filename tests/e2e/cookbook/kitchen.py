@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from google.api_core.exceptions import GoogleAPICallError
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import bigquery
 from tests.e2e.cookbook.page import Query, Recipe, Shell, read_page
 from tests.support.e2e.environment import newcomers_environment
 from tests.support.e2e.local_process import BIN, Local, local_command
 from tests.support.e2e.web import Web, web_server
+from tests.support.google import bigquery_client
 from tests.support.waiting import early_in_a_window
 
 PATIENCE = 120.0  # since the daemon last said anything: it has nothing left to do
@@ -35,11 +34,7 @@ class Kitchen:
     def __init__(self, local: Local, slack: Web, before: Recipe, recipes: list[Recipe]) -> None:
         self.slack = slack
         self._local = local
-        self._bigquery = bigquery.Client(
-            project="local-dev",
-            credentials=AnonymousCredentials(),
-            client_options={"api_endpoint": local.endpoints["bigquery"]},
-        )
+        self._bigquery = bigquery_client(local.endpoints["bigquery"], "local-dev")
         self._pool = ThreadPoolExecutor(_AT_ONCE)
         self._cook(before)
         # Windows take their time by themselves: they go first.

@@ -5,15 +5,15 @@ import json
 from typing import Any
 
 import pytest
-from tests.e2e.daemon.test_loads import modes
 from tests.support.e2e.web import Web
-from tests.support.e2e.world import FILE, LOADED, SCHEMA, World, rule
+from tests.support.e2e.world import LOADED, SCHEMA, World
+from tests.support.rule_documents import FILE, alone, modes
 
 
 def run(world: World, follow_ups: list[dict[str, Any]], asynchronous: bool = True, **settings: Any) -> None:
     """Load one file with these follow-ups, to the end."""
     world.table()
-    world.rule(rule(asynchronous, OnSuccess=follow_ups))
+    world.rule(alone(asynchronous, OnSuccess=follow_ups))
     world.start(**settings)
     world.upload()
     world.until(lambda: world.records())
@@ -45,7 +45,7 @@ def test_a_newer_upload_is_not_touched_by_what_follows_the_older_ones_load(
         else {"Action": "move", "Request": {"DestURL": f"gs://{world.ops}/old"}}
     )
     world.table()
-    world.rule(rule(asynchronous, OnSuccess=[{"Action": "call", "Request": {"URL": f"{web.url}/hook"}}, last]))
+    world.rule(alone(asynchronous, OnSuccess=[{"Action": "call", "Request": {"URL": f"{web.url}/hook"}}, last]))
     daemon = world.start(actions={"allowed_hosts": [web.host]})
     world.upload()
     world.until(lambda: world.statuses() == ["done", "done"])
@@ -253,7 +253,7 @@ def test_an_object_name_cannot_inject_sql(world: World) -> None:
     world.table()
     name = "data/case002/x' FROM bqtail.dummy; DROP TABLE bqtail.dummy; --.json"
     sql = "INSERT INTO bqtail.names (name) VALUES ('$SourceURI')"
-    world.rule(rule(OnSuccess=[{"Action": "query", "Request": {"SQL": sql}}]))
+    world.rule(alone(OnSuccess=[{"Action": "query", "Request": {"SQL": sql}}]))
     world.start()
     world.upload(name)
     world.until(lambda: world.records())
@@ -267,7 +267,7 @@ def test_a_table_an_action_needs_may_come_later(world: World) -> None:
     topic, heard = world.listening()
     world.table()
     world.rule(
-        rule(
+        alone(
             OnSuccess=[
                 {"Action": "push", "Request": {"Topic": topic, "Message": "once"}},
                 {"Action": "copy", "Request": {"Source": "bqtail.later", "Dest": "bqtail.copied"}},

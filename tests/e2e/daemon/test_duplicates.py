@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.e2e.daemon.test_loads import modes
-from tests.support.e2e.world import FILE, LOADED, World, rule
+from tests.support.e2e.world import LOADED, World
+from tests.support.rule_documents import FILE, alone, modes
 
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
 
@@ -16,7 +16,7 @@ from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
 def test_fifty_notifications_of_one_file_load_it_once(world: World, asynchronous: bool) -> None:
     """Google's own message republished (same payload, new message id), before, while and after the file is loaded."""
     world.table()
-    world.rule(rule(asynchronous, OnSuccess=[]))
+    world.rule(alone(asynchronous, OnSuccess=[]))
     witness = f"projects/{world.project}/subscriptions/witness"
     world.subscriber.create_subscription(name=witness, topic=world.topic)
     generation = world.upload()
@@ -36,7 +36,7 @@ def test_fifty_notifications_of_one_file_load_it_once(world: World, asynchronous
 
 def test_a_restarted_daemon_knows_what_was_finished_before(world: World) -> None:
     world.table()
-    world.rule(rule(OnSuccess=[]))
+    world.rule(alone(OnSuccess=[]))
     first = world.start()
     generation = world.upload()
     world.until(lambda: world.statuses() == ["done"])
@@ -52,7 +52,7 @@ def test_a_restarted_daemon_knows_what_was_finished_before(world: World) -> None
 
 def test_the_publish_command_announces_like_storage_does_and_doubles_nothing(world: World) -> None:
     world.table()
-    world.rule(rule(OnSuccess=[]))
+    world.rule(alone(OnSuccess=[]))
     daemon = world.start()
     world.upload()
     world.until(lambda: world.statuses() == ["done"])
@@ -71,7 +71,7 @@ def test_two_daemons_on_one_subscription_load_each_file_once(
 ) -> None:
     """Every message is delivered to both, as Pub/Sub may do."""
     world.table()
-    world.rule(rule(asynchronous))
+    world.rule(alone(asynchronous))
     for subscription in (world.notifications, world.completions):
         faults.add(Fault("pubsub", "deliver", FaultKind.DUPLICATE, resource=subscription))
     daemons = [world.start(intake={"max_messages": 4, "messages_per_pull": 1}) for _ in range(2)]
@@ -96,7 +96,7 @@ def test_a_daemon_that_stops_answering_is_replaced_and_cannot_interfere_when_it_
     topic, heard = world.listening()
     world.table()
     push = {"Action": "push", "Request": {"Topic": topic, "Message": "$EventID"}}
-    world.rule(rule(asynchronous=False, OnSuccess=[push, {"Action": "delete"}]))
+    world.rule(alone(asynchronous=False, OnSuccess=[push, {"Action": "delete"}]))
     faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=1.0, resource=f"{world.project}/*"))
     first = world.start()
     world.upload()

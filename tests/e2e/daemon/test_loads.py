@@ -2,18 +2,16 @@
 
 import gzip
 
-import pytest
 from google.cloud import bigquery
-from tests.support.e2e.world import FILE, LOADED, ROWS, World, rule
+from tests.support.e2e.world import LOADED, World
+from tests.support.rule_documents import FILE, ROWS, alone, modes
 
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
-
-modes = pytest.mark.parametrize("asynchronous", [True, False], ids=["async", "sync"])
 
 
 def test_a_synchronous_load_keeps_its_message_until_everything_is_done(world: World, faults: FaultPlan) -> None:
     world.table()
-    world.rule(rule(asynchronous=False))
+    world.rule(alone(asynchronous=False))
     faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=4.0, resource=f"{world.project}/*"))
     world.start()
     world.upload()
@@ -37,7 +35,7 @@ def test_a_bad_file_runs_on_failure_once_while_its_neighbour_loads(world: World,
         {"Action": "move", "Request": {"DestURL": f"gs://{world.ops}/failed"}},
     ]
     world.table()
-    world.rule(rule(asynchronous, OnFailure=failed))
+    world.rule(alone(asynchronous, OnFailure=failed))
     daemon = world.start()
     generation = world.upload(FILE, {"id": "not a number", "name": "a"})
     world.upload("data/case002/good.json")
@@ -62,7 +60,7 @@ def test_a_job_done_with_an_error_result_is_a_failure_whatever_announced_it(
 ) -> None:
     """`DONE` alone proves nothing: the error of the job decides, and nothing is deleted."""
     world.table()
-    world.rule(rule(asynchronous))
+    world.rule(alone(asynchronous))
     invalid = Fault("bigquery", "job.load", FaultKind.FAIL, reason="invalid", status=400, resource=f"{world.project}/*")
     faults.add(invalid)
     world.start()
@@ -81,7 +79,7 @@ def test_an_attempt_that_failed_for_a_moment_is_followed_by_another(
     world: World, faults: FaultPlan, asynchronous: bool
 ) -> None:
     world.table()
-    world.rule(rule(asynchronous))
+    world.rule(alone(asynchronous))
     faults.add(Fault("bigquery", "job.load", FaultKind.FAIL, times=2, resource=f"{world.project}/*"))
     world.start()
     world.upload()
@@ -99,7 +97,7 @@ def test_an_attempt_that_failed_for_a_moment_is_followed_by_another(
 def test_a_table_is_made_from_the_template_the_rule_names(world: World, asynchronous: bool) -> None:
     world.table("bqtail.template")
     dest = {"Table": "bqtail.dummy_$Date", "Schema": {"Template": "bqtail.template"}}
-    world.rule(rule(asynchronous, Dest=dest))
+    world.rule(alone(asynchronous, Dest=dest))
     world.start()
     world.upload()
     world.until(lambda: world.statuses() == ["done"])
@@ -112,7 +110,7 @@ def test_formats_and_load_options_reach_bigquery(world: World) -> None:
     """CSV and gzip by extension, options passed through, and a schema found by BigQuery itself."""
     world.rule(
         [
-            rule(
+            alone(
                 When={"Prefix": "/csv/", "Suffix": ".csv.gz"},
                 Dest={
                     "Table": "bqtail.csv",
@@ -135,7 +133,7 @@ def test_formats_and_load_options_reach_bigquery(world: World) -> None:
 
 def test_several_buckets_on_one_topic_and_payloads_of_either_kind(world: World) -> None:
     world.table()
-    world.rule(rule())
+    world.rule(alone())
     other = f"{world.project}-other"
     world.storage.create_bucket(other, project=world.project)
     world.notify(other, "NONE")
@@ -154,7 +152,7 @@ def test_a_file_overwritten_between_notification_and_load_gives_way_to_the_newer
     world: World, asynchronous: bool
 ) -> None:
     world.table()
-    world.rule(rule(asynchronous))
+    world.rule(alone(asynchronous))
     world.upload(FILE, {"id": 7, "name": "old"})
     world.upload(FILE, *ROWS)
     world.start()
@@ -169,7 +167,7 @@ def test_a_file_overwritten_while_its_job_runs_is_counted_once_and_the_newer_one
     world: World, faults: FaultPlan, asynchronous: bool
 ) -> None:
     world.table()
-    world.rule(rule(asynchronous))
+    world.rule(alone(asynchronous))
     faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=1.0, times=1, resource=f"{world.project}/*"))
     world.start()
     world.upload(FILE, {"id": 7, "name": "old"})
@@ -186,7 +184,7 @@ def test_a_file_overwritten_while_its_job_runs_is_counted_once_and_the_newer_one
 @modes
 def test_a_file_deleted_before_its_load_is_missing_not_stuck(world: World, asynchronous: bool) -> None:
     world.table()
-    world.rule(rule(asynchronous))
+    world.rule(alone(asynchronous))
     world.upload()
     world.storage.bucket(world.trigger).blob(FILE).delete()
     world.start()
@@ -198,13 +196,13 @@ def test_a_file_deleted_before_its_load_is_missing_not_stuck(world: World, async
 
 def test_an_edited_rule_changes_the_next_file_not_the_one_under_way(world: World, faults: FaultPlan) -> None:
     world.table()
-    world.rule(rule())
+    world.rule(alone())
     faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=3.0, times=1, resource=f"{world.project}/*"))
     daemon = world.start(rules={"check_every": "100ms"})
     world.upload("data/case002/before.json", {"id": 1, "name": "a"})
     world.until(lambda: world.objects("tasks/"))
     (before,) = daemon.status()["rules"]
-    world.rule(rule(OnSuccess=[]))
+    world.rule(alone(OnSuccess=[]))
     world.until(lambda: daemon.status()["rules"] != [before])
     world.upload("data/case002/after.json", {"id": 2, "name": "b"})
     world.until(lambda: world.statuses() == ["done", "done"])

@@ -3,12 +3,13 @@
 import base64
 import json
 
-from tests.support.e2e.world import FILE, LOADED, World, rule
+from tests.support.e2e.world import LOADED, World
+from tests.support.rule_documents import FILE, alone
 
 
 def test_only_finalized_objects_are_loaded_and_the_rest_is_counted(world: World) -> None:
     world.table()
-    world.rule(rule(OnSuccess=[]))
+    world.rule(alone(OnSuccess=[]))
     daemon = world.start()
     generation = world.upload()
     world.upload("unrelated/readme.txt", "hello")
@@ -25,7 +26,7 @@ def test_only_finalized_objects_are_loaded_and_the_rest_is_counted(world: World)
 def test_events_published_by_hand_work_in_the_shapes_people_know(world: World) -> None:
     """Cloud Functions' event, a CloudEvent, and the bare object resource."""
     world.table()
-    world.rule(rule(OnSuccess=[]))
+    world.rule(alone(OnSuccess=[]))
     silent = f"{world.project}-silent"
     world.storage.create_bucket(silent, project=world.project)
     world.start()
@@ -47,7 +48,7 @@ def test_events_published_by_hand_work_in_the_shapes_people_know(world: World) -
 
 def test_unreadable_messages_go_to_the_error_place_with_their_reason_and_do_not_stop_the_stream(world: World) -> None:
     world.table()
-    world.rule(rule())
+    world.rule(alone())
     daemon = world.start()
     odd = [
         {"data": b"not json"},
@@ -95,9 +96,9 @@ def test_an_audit_entry_nobody_can_read_is_a_dead_letter_too(world: World) -> No
 
 def test_two_rules_for_one_file_are_an_error_that_names_both(world: World) -> None:
     world.table()
-    world.rule(rule(), "one.json")
-    world.rule(rule(asynchronous=False), "two.json")
-    world.rule(rule(Disabled=True), "sleeping.json")
+    world.rule(alone(), "one.json")
+    world.rule(alone(asynchronous=False), "two.json")
+    world.rule(alone(Disabled=True), "sleeping.json")
     daemon = world.start()
     world.upload()
     (place,) = world.until(lambda: world.objects("errors/unrouted/"))
@@ -115,7 +116,7 @@ def test_two_rules_for_one_file_are_an_error_that_names_both(world: World) -> No
 
 def test_a_disabled_rule_leaves_the_file_alone(world: World) -> None:
     world.table()
-    world.rule(rule(Disabled=True))
+    world.rule(alone(Disabled=True))
     daemon = world.start()
     world.upload()
     world.until(lambda: daemon.metric("ingestd_events_total", outcome="disabled") == 1)

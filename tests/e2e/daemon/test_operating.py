@@ -12,7 +12,8 @@ import httpx
 import pytest
 from pydantic import ValidationError
 from tests.support.e2e.processes import Daemon
-from tests.support.e2e.world import FILE, LOADED, World, rule
+from tests.support.e2e.world import LOADED, World
+from tests.support.rule_documents import FILE, alone
 from tests.support.waiting import eventually
 
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
@@ -26,7 +27,7 @@ def problems(daemon: Daemon) -> list[str]:
 
 def test_rules_are_reloaded_and_a_broken_edit_keeps_the_last_good_version(world: World) -> None:
     world.table()
-    world.rule(rule())
+    world.rule(alone())
     daemon = world.start(rules={"check_every": "100ms"})
     (good,) = daemon.status()["rules"]
     world.rule('{"When": {"Prefix": "/data/case002"}, "Dest": {"Tabel": "bqtail.dummy"}}')
@@ -40,7 +41,7 @@ def test_rules_are_reloaded_and_a_broken_edit_keeps_the_last_good_version(world:
     world.until(lambda: world.statuses() == ["done"])
     assert world.rows() == LOADED
     assert len(daemon.said("rules.file_broken")) == 1, "said once, however often it is looked at"
-    world.rule(rule(OnSuccess=[]))
+    world.rule(alone(OnSuccess=[]))
     world.until(lambda: not problems(daemon))
     assert daemon.status()["rules"] != [good]
 
@@ -49,7 +50,7 @@ def test_sighup_reloads_rules_at_once(world: World) -> None:
     world.table()
     daemon = world.start(rules={"check_every": "1h"})
     assert daemon.status()["rules"] == []
-    world.rule(rule())
+    world.rule(alone())
     daemon.send(signal.SIGHUP)
     world.until(lambda: daemon.status()["rules"])
     world.upload()
@@ -72,7 +73,7 @@ def test_rules_may_live_in_a_folder(world: World) -> None:
 
 def test_sigterm_finishes_what_is_in_flight_and_exits_0(world: World, faults: FaultPlan) -> None:
     world.table()
-    world.rule(rule(asynchronous=False))
+    world.rule(alone(asynchronous=False))
     faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=4.0, resource=f"{world.project}/*"))
     daemon = world.command(drain="20s")
     world.upload()
@@ -91,7 +92,7 @@ def test_sigterm_finishes_what_is_in_flight_and_exits_0(world: World, faults: Fa
 
 def test_sigterm_hands_over_what_does_not_finish_within_the_grace_period(world: World, faults: FaultPlan) -> None:
     world.table()
-    world.rule(rule(asynchronous=False))
+    world.rule(alone(asynchronous=False))
     faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=15.0, resource=f"{world.project}/*"))
     first = world.start(drain="1s", recovery={"lease": "1h"})
     world.upload()
@@ -117,7 +118,7 @@ def test_an_idle_daemon_stops_at_once(world: World) -> None:
 
 def test_probes_status_and_metrics_tell_how_it_is(world: World) -> None:
     world.table()
-    world.rule(rule())
+    world.rule(alone())
     daemon = world.start()
     assert daemon.get("/healthz").text == "ok\n"
     assert daemon.get("/readyz").text == "ready\n"
@@ -148,7 +149,7 @@ def test_probes_status_and_metrics_tell_how_it_is(world: World) -> None:
 
 def test_logs_are_cloud_loggings_json_with_one_canonical_line_per_batch(world: World) -> None:
     world.table()
-    world.rule(rule())
+    world.rule(alone())
     daemon = world.start()
     for number in range(3):
         world.upload(f"data/case002/dummy{number}.json", {"id": number, "name": "x"})
@@ -199,7 +200,7 @@ def ingestd(world: World, *arguments: str) -> str:
 
 
 def test_an_operator_learns_why_a_file_waits_and_has_it_tried_at_once(world: World) -> None:
-    world.rule(rule())
+    world.rule(alone())
     world.start(recovery={"retry_first": "1h", "retry_longest": "1h"})
     world.upload()
     world.until(lambda: any(record["RetryAt"] for record in world.records("Running")))

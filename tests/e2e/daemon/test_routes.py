@@ -4,7 +4,7 @@ import gzip
 import json
 from typing import Any
 
-from google.cloud import bigquery
+from tests.support.e2e.foreign_jobs import audit_entry, load, query, task
 from tests.support.e2e.world import LOADED, SCHEMA, World
 
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
@@ -24,20 +24,6 @@ def seed_routes(world: World) -> list[dict[str, Any]]:
             "OnSuccess": [{"Action": "copy", "Request": {"Dest": "mydataset.my_table_v4"}}],
         },
     ]
-
-
-def query(world: World, dest: str, sql: str = "SELECT 1 AS id, 'a' AS name") -> bigquery.QueryJob:
-    config = bigquery.QueryJobConfig(destination=f"{world.project}.{dest}", write_disposition="WRITE_TRUNCATE")
-    job = world.bigquery.query(sql, job_config=config)
-    job.result()
-    return job
-
-
-def load(world: World, dest: str, job_id: str | None = None) -> bigquery.LoadJob:
-    world.upload("elsewhere/mine.json")
-    config = bigquery.LoadJobConfig(source_format="NEWLINE_DELIMITED_JSON", schema=SCHEMA)
-    uri = f"gs://{world.trigger}/elsewhere/mine.json"
-    return world.bigquery.load_table_from_uri(uri, f"{world.project}.{dest}", job_config=config, job_id=job_id)
 
 
 def test_routes_export_after_a_query_and_copy_after_a_load(world: World) -> None:
@@ -116,12 +102,6 @@ def test_two_routes_for_one_job_are_an_error_and_neither_runs(world: World) -> N
     assert world.records() == []
 
 
-def task(world: World, job_id: str, **lists: Any) -> None:
-    """A deferred task as the dispatcher's documentation writes it."""
-    document = {"DeferTaskURL": f"gs://{world.ops}/tasks/", "Async": True, "JobID": job_id, **lists}
-    world.storage.bucket(world.ops).blob(f"tasks/{job_id}.json").upload_from_string(json.dumps(document))
-
-
 def test_a_task_written_by_hand_follows_the_users_own_job(world: World) -> None:
     world.upload("elsewhere/extra.json")
     remove = {"Action": "delete", "Request": {"SourceURL": f"gs://{world.trigger}/elsewhere/extra.json"}}
@@ -164,17 +144,3 @@ def test_a_task_nobody_can_read_is_set_aside_and_said(world: World) -> None:
     (line,) = daemon.heard("task.unreadable")
     assert line["job"] == "broken_dispatch"
     assert "not JSON" in line["error"]
-
-
-def audit_entry(project: str, job_id: str, after: str = "DONE") -> bytes:
-    """A completion as a log sink publishes it."""
-    job = {"jobName": f"projects/{project}/jobs/{job_id}", "jobStatus": {"jobState": after}}
-    payload = {
-        "@type": "type.googleapis.com/google.cloud.audit.AuditLog",
-        "metadata": {
-            "@type": "type.googleapis.com/google.cloud.audit.BigQueryAuditMetadata",
-            "jobChange": {"after": after, "job": job},
-        },
-    }
-    labels = {"project_id": project, "location": "US"}
-    return json.dumps({"protoPayload": payload, "resource": {"labels": labels}}).encode()

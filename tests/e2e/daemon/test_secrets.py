@@ -7,9 +7,10 @@ task) is looked at as well as what is left.
 import json
 from typing import Any
 
-from tests.e2e.daemon.test_routes import load, task
+from tests.support.e2e.foreign_jobs import load, task
 from tests.support.e2e.web import Web
-from tests.support.e2e.world import World, rule
+from tests.support.e2e.world import World
+from tests.support.rule_documents import alone
 
 PLANTED = "pl4nted"
 API = ("overview", "windows", "running", "batches", "rules", "errors", "quotas", "settings")
@@ -84,10 +85,10 @@ def test_a_secret_is_in_nothing_the_daemon_writes_says_or_shows(world: World, we
     web.answers[f"/refused?key={secret('query')}"] = [400]
     many = {"Window": {"DurationInSec": 1}, "Group": {"DurationInSec": 1, "OnDone": [call(web, "/group")]}}
     rules = {
-        "sync": rule(False, When=where("sync"), OnSuccess=[{**call(web, "/sync"), "OnSuccess": [notify(), push]}]),
-        "async": rule(True, When=where("async"), OnSuccess=[call(web, "/async")]),
-        "many": rule(True, When=where("many"), OnSuccess=[call(web, "/many")], Batch=many),
-        "bad": rule(True, When=where("bad"), OnSuccess=[call(web, "/refused")], OnFailure=[call(web, "/after")]),
+        "sync": alone(False, When=where("sync"), OnSuccess=[{**call(web, "/sync"), "OnSuccess": [notify(), push]}]),
+        "async": alone(True, When=where("async"), OnSuccess=[call(web, "/async")]),
+        "many": alone(True, When=where("many"), OnSuccess=[call(web, "/many")], Batch=many),
+        "bad": alone(True, When=where("bad"), OnSuccess=[call(web, "/refused")], OnFailure=[call(web, "/after")]),
     }
     for name, document in rules.items():
         world.rule(document, f"{name}.json")
@@ -137,7 +138,7 @@ def test_a_batch_under_way_gets_the_new_token_and_waits_for_an_action_that_is_go
 
     def written(token: str, path: str = "/hook") -> dict[str, Any]:
         headers = {"Authorization": token}
-        return rule(True, OnSuccess=[{"Action": "call", "Request": {"URL": f"{web.url}{path}", "Headers": headers}}])
+        return alone(True, OnSuccess=[{"Action": "call", "Request": {"URL": f"{web.url}{path}", "Headers": headers}}])
 
     settings = watched(world, web, rules={"url": f"gs://{world.config}/rules", "check_every": "200ms"})
     web.answers["/hook"] = [503]
@@ -161,7 +162,7 @@ def test_a_batch_under_way_gets_the_new_token_and_waits_for_an_action_that_is_go
 
 
 def test_a_record_of_an_older_version_keeps_the_secret_it_holds(world: World, web: Web) -> None:
-    world.rule(rule(True, OnSuccess=[call(web, "/hook")]))
+    world.rule(alone(True, OnSuccess=[call(web, "/hook")]))
     settings = watched(world, web)
     web.answers[f"/hook?key={secret('query')}"] = [503]
     first = world.start(**settings)

@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from tests.support.e2e.world import FILE, LOADED, World, at_once
+from tests.support.e2e.world import LOADED, World, at_once
+from tests.support.rule_documents import FILE
 
 KINDS = {
     "record written": "store.create gs://{ops}/journal/Running/",

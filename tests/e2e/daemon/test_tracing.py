@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from tests.e2e.daemon.otlp import Receiver, Span, receiving
-from tests.support.e2e.world import FILE, World, rule
+from tests.support.e2e.world import World
+from tests.support.rule_documents import FILE, alone
 from tests.support.waiting import eventually
 
 
@@ -34,7 +35,7 @@ def test_a_file_is_one_trace_from_its_notification_to_its_actions_and_its_log_li
     world: World, receiver: Receiver
 ) -> None:
     world.table()
-    world.rule(rule(asynchronous=False))
+    world.rule(alone(asynchronous=False))
     daemon = world.start(**traced(receiver))
     world.upload()
     world.loaded()
@@ -58,7 +59,7 @@ def test_a_file_is_one_trace_from_its_notification_to_its_actions_and_its_log_li
 
 
 def test_another_replica_continues_the_trace_of_a_batch(world: World, receiver: Receiver) -> None:
-    world.rule(rule(asynchronous=False))  # its table is missing: the batch waits
+    world.rule(alone(asynchronous=False))  # its table is missing: the batch waits
     first = world.start(**traced(receiver, "first"))
     world.upload()
     eventually(lambda: first.said("batch.blocked"), "nothing is blocked")
@@ -76,7 +77,7 @@ def test_another_replica_continues_the_trace_of_a_batch(world: World, receiver: 
 
 def test_a_window_links_to_the_notifications_it_has_gathered(world: World, receiver: Receiver) -> None:
     world.table()
-    world.rule(rule(asynchronous=False, Batch={"Window": {"DurationInSec": 2}}))
+    world.rule(alone(asynchronous=False, Batch={"Window": {"DurationInSec": 2}}))
     daemon = world.start(**traced(receiver))
     for number in range(3):
         world.upload(f"data/case002/file{number}.json")
@@ -95,7 +96,7 @@ def test_a_window_links_to_the_notifications_it_has_gathered(world: World, recei
 
 def test_without_an_endpoint_nothing_is_traced_and_nothing_is_kept(world: World) -> None:
     world.table()
-    world.rule(rule(asynchronous=False))
+    world.rule(alone(asynchronous=False))
     daemon = world.start()
     world.upload()
     world.loaded()

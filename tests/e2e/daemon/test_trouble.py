@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.e2e.daemon.test_loads import modes
-from tests.e2e.daemon.test_routes import audit_entry
-from tests.support.e2e.world import FILE, LOADED, ROWS, World, rule
+from tests.support.e2e.foreign_jobs import audit_entry
+from tests.support.e2e.world import LOADED, World
+from tests.support.rule_documents import FILE, ROWS, alone, modes
 
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
 
@@ -21,8 +21,8 @@ def test_a_missing_table_holds_up_its_own_files_only_and_they_load_once_it_is_th
     world: World, asynchronous: bool
 ) -> None:
     world.table("bqtail.other")
-    world.rule(rule(asynchronous), "waits.json")
-    world.rule(rule(asynchronous, When={"Prefix": "/other/"}, Dest={"Table": "bqtail.other"}), "fine.json")
+    world.rule(alone(asynchronous), "waits.json")
+    world.rule(alone(asynchronous, When={"Prefix": "/other/"}, Dest={"Table": "bqtail.other"}), "fine.json")
     daemon = world.start()
     world.upload()
     (record,) = world.until(lambda: blocked(world))
@@ -45,7 +45,7 @@ def test_a_permission_denied_for_a_while_resumes_when_it_is_granted(
     world: World, faults: FaultPlan, asynchronous: bool, method: str
 ) -> None:
     world.table()
-    world.rule(rule(asynchronous))
+    world.rule(alone(asynchronous))
     denied = Fault("bigquery", method, FaultKind.FAIL, status=403, reason="accessDenied", resource=f"{world.project}/*")
     faults.add(denied)
     daemon = world.start()
@@ -68,7 +68,7 @@ def test_a_job_whose_submission_failed_or_was_not_answered_runs_once(
 ) -> None:
     """After a lost answer the job exists: submitting again meets 409, and the job is adopted."""
     world.table()
-    world.rule(rule(asynchronous))
+    world.rule(alone(asynchronous))
     faults.add(Fault("bigquery", "jobs.insert", kind, times=2, resource=f"{world.project}/*"))
     world.start()
     world.upload()
@@ -86,7 +86,7 @@ def test_throttling_waits_and_never_fails_the_batch(
     world: World, faults: FaultPlan, asynchronous: bool, reason: str
 ) -> None:
     world.table()
-    world.rule(rule(asynchronous))
+    world.rule(alone(asynchronous))
     faults.add(
         Fault("bigquery", "job.load", FaultKind.FAIL, status=403, reason=reason, times=3, resource=f"{world.project}/*")
     )
@@ -103,7 +103,7 @@ def test_storage_answers_that_get_lost_leave_one_record_and_one_load(
 ) -> None:
     """Each write is done and its answer dropped, once per object: the repetition finds its own work."""
     world.table()
-    world.rule(rule(asynchronous))
+    world.rule(alone(asynchronous))
     for method in ("objects.insert", "objects.delete"):
         for place in ("journal/Running", "journal/Done", "tasks"):
             lost = Fault("storage", method, FaultKind.DROP_RESPONSE, resource=f"{world.ops}/{place}/*", times=1)
@@ -120,7 +120,7 @@ def test_storage_answers_that_get_lost_leave_one_record_and_one_load(
 
 def test_pubsub_that_fails_for_a_while_is_pulled_again(world: World, faults: FaultPlan) -> None:
     world.table()
-    world.rule(rule())
+    world.rule(alone())
     daemon = world.start()
     faults.add(Fault("pubsub", "Pull", FaultKind.FAIL, resource=world.notifications))
     faults.add(Fault("pubsub", "Acknowledge", FaultKind.FAIL, resource=world.notifications))
@@ -134,7 +134,7 @@ def test_pubsub_that_fails_for_a_while_is_pulled_again(world: World, faults: Fau
 
 def test_a_lost_audit_event_is_made_up_for_by_the_poll(world: World, faults: FaultPlan) -> None:
     world.table()
-    world.rule(rule())
+    world.rule(alone())
     faults.add(Fault("pubsub", "deliver", FaultKind.WITHHOLD, resource=world.completions))
     world.start()
     world.upload()
@@ -155,7 +155,7 @@ def test_audit_events_that_are_early_or_repeated_change_nothing(
     topic, heard = world.listening()
     world.table()
     world.rule(
-        rule(
+        alone(
             asynchronous,
             OnSuccess=[
                 {"Action": "push", "Request": {"Topic": topic, "Message": "done"}},
@@ -184,7 +184,7 @@ def test_audit_events_that_are_early_or_repeated_change_nothing(
 def test_a_legacy_audit_entry_completes_a_load_too(world: World, faults: FaultPlan) -> None:
     """The v1 shape, on its own: the new one is withheld, and the next poll is far away."""
     world.table()
-    world.rule(rule())
+    world.rule(alone())
     faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=0.5, resource=f"{world.project}/*"))
     faults.add(Fault("pubsub", "deliver", FaultKind.WITHHOLD, resource=world.completions))
     world.start(jobs={"poll_every": "1h"}, recovery={"lease": "1h"})
@@ -207,7 +207,7 @@ def test_a_legacy_audit_entry_completes_a_load_too(world: World, faults: FaultPl
 def test_a_batch_nobody_mends_is_given_up_in_the_end_and_says_so(world: World, asynchronous: bool) -> None:
     topic, heard = world.listening()
     told = {"Action": "push", "Request": {"Topic": topic, "Message": "$Error"}}
-    world.rule(rule(asynchronous, OnFailure=[told]))
+    world.rule(alone(asynchronous, OnFailure=[told]))
     world.start(recovery={"give_up_after": "1s"})
     world.upload()
     world.until(lambda: world.statuses() == ["failed"])

@@ -18,10 +18,10 @@ import typer
 from tests.e2e.deploy.core_install import CoreInstall
 from tests.support.e2e.cloud_process import cloud_command
 from tests.support.e2e.processes import Daemon
+from tests.support.packages import extra_modules
 from tests.support.places import ROOT
+from tests.support.service_links import SERVICE_LINKS
 from tests.support.waiting import eventually
-from tests.unit.test_runtime_imports import extra_modules
-from tests.unit.test_settings_loader import SERVICE_LINKS
 
 from ingestd.cli.commands import COMMANDS
 from ingestd.cli.main import app

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ import yaml
 from tests.e2e.deploy.standins.gcloud_tables import mistakes, table_file
 from tests.support.e2e.cloud_process import cloud_command
 from tests.support.places import ROOT
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 from ingestd.cli.acceptance.estate import SINK_FILTER
@@ -87,9 +87,7 @@ def environment(desk: Path, tools: Path, endpoints: dict[str, str]) -> dict[str,
     """A terminal of a machine whose Google is the local cloud."""
     from ingestd.localcloud.statefolder import Endpoints
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     here = str(Path(sys.executable).parent)
     usual = {name: value for name, value in os.environ.items() if not name.startswith(("CLOUDSDK_", "INGESTD_"))}
     return {

@@ -7,30 +7,22 @@ the test's own; without apt the tests that need it are skipped.
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 import yaml
-from tests.support.e2e.world import World, rule
+from tests.e2e.deploy.prometheus import ALERTS, DASHBOARDS, PANELS, answers, ask
+from tests.support.e2e.world import World
 from tests.support.places import ROOT
+from tests.support.ports import free_port
+from tests.support.rule_documents import alone
 from tests.support.waiting import eventually
-
-ALERTS = yaml.safe_load((ROOT / "k8s/monitoring/alerts/alerts.yaml").read_text())["spec"]
-DASHBOARDS = ROOT / "k8s/monitoring/dashboards"
-PANELS = {
-    (file.stem, panel["title"], target["refId"]): target["expr"]
-    for file in sorted(DASHBOARDS.glob("*.json"))
-    for panel in json.loads(file.read_text())["panels"]
-    for target in panel.get("targets", [])
-}
 
 
 @pytest.fixture
@@ -95,11 +87,11 @@ def scraped(world: World, tools: Callable[[str], Path], alerts: Path, tmp_path: 
     """A daemon under load: files that load, one that does not, actions, a message that nobody can read."""
     server = tools("prometheus")
     world.table()
-    world.rule({**rule(Async=False), "Info": {"Workflow": "orders"}})
+    world.rule({**alone(Async=False), "Info": {"Workflow": "orders"}})
     windowed = {"When": {"Prefix": "/windowed/"}, "Dest": {"Table": "bqtail.dummy"}}
     world.rule({**windowed, "Batch": {"Window": {"DurationInSec": 3600}}}, "windowed.json")
     daemon = world.start()
-    port, target = unused_port(), daemon.url.removeprefix("http://")
+    port, target = free_port(), daemon.url.removeprefix("http://")
     config = {
         "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "1s"},
         "rule_files": [str(alerts)],
@@ -126,27 +118,6 @@ def scraped(world: World, tools: Callable[[str], Path], alerts: Path, tmp_path: 
     finally:
         process.kill()
         process.wait()
-
-
-def unused_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
-def answers(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/-/ready", trust_env=False).status_code == 200
-    except httpx.TransportError:
-        return False
-
-
-def ask(url: str, query: str) -> list[Any]:
-    answer = httpx.get(f"{url}/api/v1/query", params={"query": query}, trust_env=False).json()
-    assert answer["status"] == "success", (query, answer)
-    found: list[Any] = answer["data"]["result"]
-    return found
 
 
 def test_every_panel_and_every_alert_finds_its_data_in_a_real_prometheus_and_those_fire_that_should(

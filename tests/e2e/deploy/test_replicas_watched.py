@@ -17,8 +17,10 @@ import httpx
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from tests.e2e.deploy.test_monitoring import ALERTS, PANELS, answers, unused_port
-from tests.support.e2e.world import World, rule
+from tests.e2e.deploy.prometheus import ALERTS, PANELS, answers
+from tests.support.e2e.world import World
+from tests.support.ports import free_port
+from tests.support.rule_documents import alone
 from tests.support.waiting import eventually
 
 BEGAN = 1_700_000_100  # a multiple of five minutes: subqueries look at those
@@ -72,7 +74,7 @@ def shape(metrics: str) -> Shape:
 def shapes(world: World) -> tuple[Shape, Shape]:
     """Of a daemon that has worked, and of one that has only just begun."""
     world.table()
-    world.rule(rule(Async=False))
+    world.rule(alone(Async=False))
     daemon = world.start()
     for number in range(3):
         world.upload(f"data/case002/file{number}.json")
@@ -134,7 +136,7 @@ def asked(
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stdout[-2000:] + made.stderr[-2000:]
     (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump({"scrape_configs": []}))
-    port = unused_port()
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     server = [tools("prometheus"), f"--config.file={tmp_path}/prometheus.yaml", f"--storage.tsdb.path={tmp_path}/data"]
     server += [f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=100y"]

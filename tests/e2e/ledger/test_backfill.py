@@ -5,11 +5,12 @@ import json
 import pytest
 from tests.support.e2e.commands import Ingestd
 from tests.support.e2e.load_state import ON, told
-from tests.support.e2e.world import ROWS, World, rule
+from tests.support.e2e.world import World
+from tests.support.rule_documents import ROWS, alone
 
 pytestmark = pytest.mark.usefixtures("emulators")
 
-COLLECTED = rule(asynchronous=False, Batch={"Window": {"DurationInSec": 1}}, OnSuccess=[])
+COLLECTED = alone(asynchronous=False, Batch={"Window": {"DurationInSec": 1}}, OnSuccess=[])
 QUICK_WINDOWS = {"windows": {"grace": "100ms", "flush_after": "200ms", "late_patience": "1s"}}
 
 
@@ -67,7 +68,7 @@ def test_of_5000_objects_the_100_that_are_loaded_are_left_alone(world: World) ->
 
 def test_single_files_are_subtracted_by_their_identity_and_failed_ones_are_left_to_replay(world: World) -> None:
     world.table()
-    world.rule(rule(OnSuccess=[]))
+    world.rule(alone(OnSuccess=[]))
     prefix = archive(world, 0, 15)
     bucket = f"{world.project}-archive"
     world.upload("data/case002/bad.json", '{"id": "no number"}', bucket=bucket)
@@ -87,7 +88,7 @@ def test_single_files_are_subtracted_by_their_identity_and_failed_ones_are_left_
 
 def test_a_refused_file_is_not_called_ingested(world: World) -> None:
     world.table()
-    named = rule(OnSuccess=[])
+    named = alone(OnSuccess=[])
     pattern = r"/data/case002/(.+)\.json"
     named["Dest"] |= {
         "Pattern": pattern,
@@ -108,7 +109,7 @@ def test_a_refused_file_is_not_called_ingested(world: World) -> None:
 
 
 def test_a_backfill_that_cannot_work_says_what_to_do(world: World) -> None:
-    world.rule(rule())
+    world.rule(alone())
     archive(world, 0, 1)
     ingestd = Ingestd(world)
     assert "--mode local" in ingestd("backfill", f"gs://{world.project}-archive/data", code=1)
@@ -117,7 +118,7 @@ def test_a_backfill_that_cannot_work_says_what_to_do(world: World) -> None:
 
 def test_a_lost_notification_is_found_by_the_sweep(world: World) -> None:
     world.table()
-    world.rule(rule(OnSuccess=[]))
+    world.rule(alone(OnSuccess=[]))
     prefix = archive(world, 0, 3)
     sweep = {"prefixes": [prefix], "every": "600ms", "older_than": "0s"}
     replicas = [world.start(sweep=sweep, **ON) for _ in range(2)]

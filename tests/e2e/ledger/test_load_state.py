@@ -8,7 +8,8 @@ from google.cloud.bigquery import SchemaField, Table
 from tests.support.e2e.directories import batch
 from tests.support.e2e.directories import settings as convention
 from tests.support.e2e.load_state import ON, TABLE, latest, rows, told
-from tests.support.e2e.world import FILE, LOADED, World, at_once, rule
+from tests.support.e2e.world import LOADED, World, at_once
+from tests.support.rule_documents import FILE, alone
 
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
 
@@ -20,7 +21,7 @@ def forbidden(world: World, method: str, times: int | None = None) -> Fault:
 
 def test_a_batch_is_told_from_its_files_to_its_rows(world: World) -> None:
     world.table()
-    world.rule(rule())
+    world.rule(alone())
     world.start(**ON)
     generation = world.upload()
     (state,) = told(world)
@@ -58,7 +59,7 @@ def test_a_batch_is_told_from_its_files_to_its_rows(world: World) -> None:
 
 def test_many_batches_are_written_together_and_a_failed_one_says_why(world: World) -> None:
     world.table()
-    world.rule(rule(asynchronous=False))
+    world.rule(alone(asynchronous=False))
     daemon = world.start(mortal=True, load_state={"enabled": True, "flush_every": "1s"})
     for number in range(20):
         world.upload(f"data/case002/good{number:02d}.json")
@@ -86,7 +87,7 @@ def test_the_end_is_told_whenever_the_daemon_dies(new_world: Callable[[], World]
         world = new_world()
         world.table()
         if origin == "rule":
-            world.rule(rule(asynchronous=False))
+            world.rule(alone(asynchronous=False))
         on = {**ON, **convention(world)}
         if boundary == "put away":
             faults.add(forbidden(world, "tabledata.insertAll", times=1))
@@ -114,7 +115,7 @@ def test_the_end_is_told_whenever_the_daemon_dies(new_world: Callable[[], World]
 
 def test_a_table_that_refuses_rows_holds_up_no_batch(world: World, faults: FaultPlan) -> None:
     world.table()
-    world.rule(rule(asynchronous=False, OnSuccess=[]))
+    world.rule(alone(asynchronous=False, OnSuccess=[]))
     for method in ("tabledata.insertAll", "tables.insert"):
         faults.add(forbidden(world, method))
     daemon = world.start(**ON)
@@ -137,7 +138,7 @@ def test_columns_that_an_older_table_lacks_are_added_and_a_dropped_table_is_made
     schema = [SchemaField(name, kind) for name, kind in old]
     world.bigquery.create_table(Table(f"{world.project}.{TABLE}", schema=schema))
     world.table()
-    world.rule(rule())
+    world.rule(alone())
     world.start(**ON)
     world.upload()
     (state,) = told(world)
@@ -151,7 +152,7 @@ def test_columns_that_an_older_table_lacks_are_added_and_a_dropped_table_is_made
 
 def test_it_can_be_switched_off(world: World) -> None:
     world.table()
-    world.rule(rule())
+    world.rule(alone())
     world.start()
     world.upload()
     world.settled()

@@ -6,24 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.e2e.orders import EXPECTED, TABLE, calls, java, set_up, upload
+from tests.support.e2e.orders import EXPECTED, SPARK, START, TABLE, calls, java, set_up, upload
 from tests.support.e2e.processes import Daemon
 from tests.support.e2e.world import World
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.xdist_group("e2e-spark"), pytest.mark.timeout(1800)]
-
-START = 120.0  # for a JVM on a busy machine
-SPARK = {
-    "master": "local[2]",
-    "heap": "1GiB",
-    "warm_up": False,
-    # A short life with small jobs: compiling little costs least.
-    "conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
-    "heartbeat": "500ms",
-    "heartbeat_timeout": "8s",
-    "restart_first": "100ms",
-}
 
 
 def strike(daemon: Daemon, number: signal.Signals) -> int:

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.e2e.spark.test_jvm import SPARK, START
-from tests.support.e2e.orders import set_up, upload
+from tests.support.e2e.orders import SPARK, START, set_up, upload
 from tests.support.e2e.world import World
 from tests.support.waiting import eventually
 

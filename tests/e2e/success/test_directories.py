@@ -5,14 +5,10 @@ import json
 from typing import Any
 
 import fastavro
-import pyarrow as pa
-import pyarrow.parquet as pq
 from google.cloud import bigquery
-from tests.support.e2e.directories import LOADED, batch, put, records, settings
-from tests.support.e2e.world import SCHEMA, World, rule
-
-FIELDS = [{"name": "id", "type": "INTEGER"}, {"name": "name", "type": "STRING"}]
-ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+from tests.support.e2e.directories import FIELDS, LOADED, batch, parquet, put, records, settings
+from tests.support.e2e.world import SCHEMA, World
+from tests.support.rule_documents import ROWS, alone
 
 
 def avro() -> bytes:
@@ -23,12 +19,6 @@ def avro() -> bytes:
     }
     out = io.BytesIO()
     fastavro.writer(out, fastavro.parse_schema(schema), ROWS)
-    return out.getvalue()
-
-
-def parquet(rows: list[dict[str, Any]] = ROWS) -> bytes:
-    out = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows), out)
     return out.getvalue()
 
 
@@ -46,7 +36,7 @@ def test_w01_w11_w20_formats_layouts_regions_and_configuration_of_one_bucket(wor
     for table in ("plain", "plain2", "avro", "json", "odd", "nested", "levels"):
         world.table(f"bqtail.{table}")
     world.table()
-    world.rule(rule())
+    world.rule(alone())
     world.bigquery.create_dataset(_regional(world))
     world.table("berlin.t")
     world.start(**settings(world, function_name="My Function"))

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from tests.e2e.success.test_directories import FIELDS, parquet
-from tests.support.e2e.directories import CSV, LOADED, batch, put, records, settings
+from tests.support.e2e.directories import CSV, FIELDS, LOADED, batch, parquet, put, records, settings
 from tests.support.e2e.world import World
 
 EXTERNAL = {"sourceFormat": "CSV", "schema": {"fields": FIELDS}, "sourceUris": ["REPLACEME"]}

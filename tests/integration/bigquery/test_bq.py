@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.integration.bigquery.conftest import PROJECT, LocalBigQuery
+from tests.integration.bigquery.local import LocalBigQuery
+from tests.support.google import PROJECT
 
 pytestmark = [
     pytest.mark.sdk,

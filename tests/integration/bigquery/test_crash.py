@@ -13,8 +13,7 @@ from typing import Any
 
 import httpx
 import orjson
-
-PROJECT = "test-project"
+from tests.support.google import PROJECT
 
 
 @contextmanager

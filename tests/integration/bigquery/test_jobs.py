@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 from google.cloud import bigquery
-from tests.integration.bigquery.conftest import PROJECT, LocalBigQuery
+from tests.integration.bigquery.local import LocalBigQuery
+from tests.support.google import PROJECT
 
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
 from ingestd.localcloud.faults import Fault, FaultKind

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 from google.cloud import bigquery
-from tests.integration.bigquery.conftest import PROJECT, LocalBigQuery
+from tests.integration.bigquery.local import LocalBigQuery
+from tests.support.google import PROJECT
 
 SCHEMA = [bigquery.SchemaField("id", "INTEGER"), bigquery.SchemaField("name", "STRING")]
 JSON = bigquery.SourceFormat.NEWLINE_DELIMITED_JSON

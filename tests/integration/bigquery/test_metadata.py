@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from google.api_core import exceptions
 from google.cloud import bigquery
-from tests.integration.bigquery.conftest import PROJECT, LocalBigQuery
+from tests.integration.bigquery.local import LocalBigQuery
+from tests.support.google import PROJECT
 
 NAME = bigquery.SchemaField("name", "STRING")
 COUNT = bigquery.SchemaField("count", "INTEGER", mode="REQUIRED")

@@ -8,7 +8,8 @@ import httpx
 import pytest
 from google.api_core import exceptions
 from google.cloud import bigquery
-from tests.integration.bigquery.conftest import PROJECT, LocalBigQuery
+from tests.integration.bigquery.local import LocalBigQuery
+from tests.support.google import PROJECT
 
 ALL_TYPES = [
     bigquery.SchemaField("s", "STRING"),

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from tests.conftest import PROJECT
+from tests.support.google import PROJECT
 
 from ingestd.cli.acceptance import surroundings
 from ingestd.cli.acceptance.estate import SINK_FILTER, Estate, new_run

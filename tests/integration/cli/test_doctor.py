@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from google.cloud.storage.notification import BucketNotification
-from tests.conftest import PROJECT
+from tests.support.google import PROJECT
 from typer.testing import CliRunner, Result
 
 from ingestd.cli.main import app

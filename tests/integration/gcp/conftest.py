@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
+from tests.support.google import PROJECT
 
 from ingestd.gcp.connect import ClientOptions, connect
 from ingestd.localcloud.bindings import CorePublisher, CoreStore, CoreSubscription, CoreWarehouse
@@ -15,7 +16,6 @@ from ingestd.model.clock import SystemClock
 from ingestd.ports import ObjectStore, Publisher, Subscription, Warehouse
 from ingestd.retry import Retrier, RetryPolicy
 
-PROJECT = "test-project"
 PATIENCE = timedelta(milliseconds=300)
 QUICK = RetryPolicy(
     attempts=4,

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.support.google import PROJECT
 
 from ingestd.actions.context import ActionContext, ActionSettings
 from ingestd.actions.executor import ActionFailed, run_actions
@@ -20,7 +21,6 @@ from ingestd.model.tables import TableName
 from ingestd.retry import RetryPolicy
 from ingestd.warehouse.jobs import Completions, JobRunner
 
-PROJECT = "test-project"
 SCHEMA = {"fields": [{"name": "id", "type": "INTEGER"}, {"name": "name", "type": "STRING"}]}
 QUICK = RetryPolicy(attempts=3, first_wait=timedelta(milliseconds=10), longest_wait=timedelta(milliseconds=50))
 

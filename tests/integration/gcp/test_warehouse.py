@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 
 import pytest
+from tests.support.google import PROJECT
 
 from ingestd.localcloud.faults import FaultKind
 from ingestd.model.errors import BadInput, Fatal, NotFound, Throttled, Transient
@@ -13,7 +14,6 @@ from ingestd.model.objects import ObjectRef
 from ingestd.model.tables import TableName
 from ingestd.warehouse.errors import job_failure
 
-PROJECT = "test-project"
 SCHEMA = {"fields": [{"name": "id", "type": "INTEGER"}, {"name": "name", "type": "STRING"}]}
 
 

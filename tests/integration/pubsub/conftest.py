@@ -4,12 +4,9 @@ The conformance tests run against the local Pub/Sub and, where the Cloud SDK is 
 too: what both pass is what the protocol means.
 """
 
-import asyncio
 import os
 import shutil
-import socket
 import subprocess
-import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -23,13 +20,14 @@ import grpc
 import pytest
 from google.cloud import pubsub_v1
 from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient
+from tests.support.background import Background
+from tests.support.google import PROJECT
+from tests.support.ports import free_port
 
 from ingestd.localcloud.faults import Hooks
 from ingestd.localcloud.pubsub.core import PubSubCore
 from ingestd.localcloud.pubsub.server import PubSubServer
 from ingestd.model.clock import SystemClock
-
-PROJECT = "test-project"
 
 # What Google's emulator does otherwise than the service it stands for, by feature.
 GOOGLE_EMULATOR_LACKS = {
@@ -60,22 +58,18 @@ class LocalPubSub:
         self.hooks = Hooks("pubsub")
         self.core = PubSubCore(root, clock=SystemClock(), hooks=self.hooks)
         self.server = PubSubServer(self.core, rest_port=0, poll_seconds=3)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="pubsub-server")
 
     def start(self) -> None:
-        self._thread.start()
+        self._beside = Background("pubsub-server")
         self.run(self.server.start())
 
     def stop(self) -> None:
         self.run(self.server.stop())
         self.core.close()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._beside.close()
 
     def run(self, coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
+        return self._beside.run(coroutine)
 
 
 @dataclass
@@ -177,9 +171,7 @@ def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     jar, java = emulator_jar(), shutil.which("java")
     if jar is None or java is None:
         pytest.skip("Google's Pub/Sub emulator needs the Cloud SDK (with pubsub-emulator) and java")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [java, "-Xmx512m", "-jar", str(jar), "--host=127.0.0.1", f"--port={port}"],
         cwd=tmp_path_factory.mktemp("google-emulator"),

@@ -1,23 +1,20 @@
 """A real local Cloud Storage on loopback, and Google's own client pointed at it."""
 
-import asyncio
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
+from tests.support.background import Background
+from tests.support.google import PROJECT, storage_client
 
 from ingestd.localcloud.faults import Fault, FaultKind, Hooks
 from ingestd.localcloud.http import HttpServer
 from ingestd.localcloud.storage import StorageCore, StorageSettings
 from ingestd.localcloud.storage.server import make_handler
 from ingestd.model.clock import SystemClock
-
-PROJECT = "test-project"
 
 
 @dataclass(slots=True)
@@ -45,17 +42,13 @@ class LocalStorage:
             publish=lambda topic, data, attributes: self.published.append(Published(topic, data, attributes)),
             settings=self.settings,
         )
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="local-storage")
-        self._thread.start()
+        self._beside = Background("local-storage")
         self._server = HttpServer(make_handler(self.core))
-        asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result(60)
+        self._beside.run(self._server.start())
 
     def stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result(60)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
+        self._beside.run(self._server.stop())
+        self._beside.close()
         self.core.close()
 
     @property
@@ -63,9 +56,7 @@ class LocalStorage:
         return f"http://127.0.0.1:{self._server.port}"
 
     def client(self) -> storage.Client:
-        return storage.Client(
-            project=PROJECT, credentials=AnonymousCredentials(), client_options={"api_endpoint": self.url}
-        )
+        return storage_client(self.url)
 
     def fault(self, method: str, kind: FaultKind = FaultKind.FAIL, **fields: object) -> None:
         self.hooks.plan.add(Fault("storage", method, kind, **fields))

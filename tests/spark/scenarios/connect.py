@@ -20,8 +20,9 @@ from pyspark.sql import SparkSession
 from tests.spark.batches import NDJSON, Batches, lines
 from tests.spark.scenarios.faults import running
 from tests.support.loads import schema
+from tests.support.ports import free_port
 from tests.support.spark.connector import connector
-from tests.support.spark.processes import children, connect_server, free_port, kill_group
+from tests.support.spark.processes import children, connect_server, kill_group
 
 from ingestd.localcloud.cloud import LocalCloud
 from ingestd.model.clock import SystemClock

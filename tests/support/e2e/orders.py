@@ -7,6 +7,17 @@ from tests.support.e2e.world import World
 from tests.support.spark.processes import children
 from tests.support.waiting import early_in_a_window, eventually
 
+START = 120.0  # for a JVM on a busy machine
+SPARK = {
+    "master": "local[2]",
+    "heap": "1GiB",
+    "warm_up": False,
+    # A short life with small jobs: compiling little costs least.
+    "conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
+    "heartbeat": "500ms",
+    "heartbeat_timeout": "8s",
+    "restart_first": "100ms",
+}
 TABLE = "bqtail.orders"
 FILES = 3
 KEYS = 200

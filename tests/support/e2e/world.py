@@ -14,29 +14,17 @@ from typing import Any
 
 import yaml
 from google.api_core.exceptions import DeadlineExceeded, NotFound
-from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 from google.cloud.storage.notification import BucketNotification
 from tests.support.e2e.processes import Daemon, ForkServer, Nursery, nursery
+from tests.support.google import bigquery_client
+from tests.support.rule_documents import FILE, ROWS
 from tests.support.waiting import eventually
 
 from ingestd.localcloud.cloud import LocalCloud
 
 SCHEMA = [bigquery.SchemaField("id", "INTEGER"), bigquery.SchemaField("name", "STRING")]
-ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
 LOADED = [(1, "a"), (2, "b")]
-FILE = "data/case002/dummy1.json"
-
-
-def rule(asynchronous: bool = True, **more: Any) -> dict[str, Any]:
-    """The first scenario's rule, in either mode, with whatever else the test is about."""
-    return {
-        "When": {"Prefix": "/data/case002", "Suffix": ".json"},
-        "Async": asynchronous,
-        "Dest": {"Table": "bqtail.dummy"},
-        "OnSuccess": [{"Action": "delete"}],
-        **more,
-    }
 
 
 # Short enough that a test waits for nothing, long enough for a busy machine.
@@ -77,11 +65,7 @@ class World:
         self.notifications = f"projects/{project}/subscriptions/ingestd-notifications"
         self.completions = f"projects/{project}/subscriptions/ingestd-completions"
         self.audit_topic = f"projects/{cloud.project}/topics/bigquery-completions"
-        self.bigquery = bigquery.Client(
-            project=project,
-            credentials=AnonymousCredentials(),
-            client_options={"api_endpoint": cloud.endpoints.bigquery},
-        )
+        self.bigquery = bigquery_client(cloud.endpoints.bigquery, project)
         self._settings = 0
 
     def set_up(self) -> None:

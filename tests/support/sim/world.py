@@ -186,6 +186,11 @@ class World:
         data = orjson.dumps(document)
         self.storage.write(f"{PROJECT}-config", f"rules/{name}", data, "application/json")
 
+    def prepared(self, document: Any) -> None:
+        """The usual table, and one rule."""
+        self.create_table("dummy")
+        self.rule("rule.json", document)
+
     def upload(self, name: str, *rows: dict[str, Any]) -> int:
         """Upload NDJSON; the notification goes out as in the cloud. The generation."""
         data = b"\n".join(orjson.dumps(row) for row in rows)
@@ -219,6 +224,28 @@ class World:
             return sorted((str(number), "x") for number in self.plain.tables[f"{DATASET}.{table}"].rows.elements())
         page = self.bigquery.tabledata.list_rows(PROJECT, DATASET, table, {})
         return sorted(tuple(cell["v"] for cell in row["f"]) for row in page.get("rows", ()))
+
+    def jobs(self, kind: str = "load") -> list[dict[str, Any]]:
+        """The jobs of a kind, newest first."""
+        if self.plain:
+            jobs = [job.rest() for job in reversed(self.plain.known.values())]
+        else:
+            wanted = {"projection": "full", "maxResults": "1000"}
+            jobs = self.bigquery.jobs.list_jobs(PROJECT, wanted, []).get("jobs", [])
+        return [job for job in jobs if kind in job["configuration"]]
+
+    def tables(self) -> list[str]:
+        if self.plain:
+            return [one.removeprefix(f"{DATASET}.") for one in self.plain.tables]
+        found = self.bigquery.metadata.list_tables(PROJECT, DATASET, {})["tables"]
+        return [one["tableReference"]["tableId"] for one in found]
+
+    def pushed(self) -> list[tuple[bytes, str]]:
+        """What actions pushed to the dead-letter topic: content and idempotency key, the same for a repetition."""
+        name = self.names.subscription(self.names.dead_letter_subscription)
+        received = self.pubsub.pull(name, 100)
+        self.pubsub.modify_ack_deadline(name, [one.ack_id for one in received], 0)
+        return [(one.data, one.attributes["ingestd-idempotency-key"]) for one in received]
 
     def record(self, folder: str = "Done") -> list[dict[str, Any]]:
         names = [name for name in self.objects(f"journal/{folder}/") if name.endswith(".run")]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.jvm import quick
+from tests.support.ports import free_port
 
 from ingestd.prepare.gateway import spark_home
 from ingestd.prepare.java import find_java, runnable_home
@@ -66,12 +67,6 @@ def await_port(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None
                 return
         time.sleep(0.1)
     raise AssertionError(f"{process.args} did not answer: {log.read_text()[-3000:]}")
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(frozen=True, slots=True)
