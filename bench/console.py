@@ -17,8 +17,8 @@ import time
 from typing import Any
 
 import httpx
-from tests.e2e.console.browser import LAUNCH, chromium
-from tests.e2e.console.populated import Populated, running
+from tests.support.e2e.browser import LAUNCH, chromium
+from tests.support.e2e.populated import Populated, running
 
 WINDOWS, BATCHES, TABLES = 10_000, 100_000, 20
 ROUNDS = 15

@@ -6,6 +6,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from tests.support.loads import schema
 
 from ingestd.formats.options import LoadOptions
 from ingestd.formats.types import Schema
@@ -15,6 +16,29 @@ from ingestd.model.preparation import BadData, Drift
 from ingestd.prepare.output import EncodeLines
 from ingestd.prepare.readers import ReadPlan
 from ingestd.prepare.reading import REPORT, Reading, Report, Unit, output_schema
+
+EVERYTHING = schema(
+    "i INT64",
+    "f FLOAT64",
+    "n NUMERIC",
+    "b BIGNUMERIC",
+    "o BOOL",
+    "s STRING",
+    "y BYTES",
+    "d DATE",
+    "t TIME",
+    "dt DATETIME",
+    "ts TIMESTAMP",
+    "g GEOGRAPHY",
+    "j JSON",
+    "v INTERVAL",
+    "rd RANGE<DATE>",
+    "rt RANGE<TIMESTAMP>",
+    "l INT64 REPEATED",
+    "lt TIME REPEATED",
+    "r STRUCT(x NUMERIC, y TIMESTAMP REPEATED, z STRUCT(q JSON, w BYTES REPEATED) REPEATED)",
+    "lr STRUCT(x FLOAT64, y BIGNUMERIC) REPEATED",
+)
 
 
 class Read:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from google.cloud import bigquery
-from tests.unit.actions.conftest import MemoryProgress
+from tests.support.progress import MemoryProgress
 
 from ingestd.actions.context import ActionContext, ActionSettings, BatchRows
 from ingestd.actions.executor import ActionFailed, run_actions

@@ -13,7 +13,7 @@ import pyarrow.orc
 import pyarrow.parquet
 import pytest
 from tests.spark.batches import NDJSON, Batches, lines
-from tests.spark.test_readers import EVERYTHING
+from tests.spark.reads import EVERYTHING
 from tests.support.loads import schema
 
 from ingestd.model.errors import BadInput

@@ -21,7 +21,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.spark.reads import direct, read
+from tests.spark.reads import EVERYTHING, direct, read
 from tests.support.loads import schema
 
 from ingestd.formats.options import LoadOptions
@@ -30,28 +30,6 @@ from ingestd.prepare import readers, reading
 
 JSON = {"sourceFormat": "NEWLINE_DELIMITED_JSON"}
 CSV = {"sourceFormat": "CSV"}
-EVERYTHING = schema(
-    "i INT64",
-    "f FLOAT64",
-    "n NUMERIC",
-    "b BIGNUMERIC",
-    "o BOOL",
-    "s STRING",
-    "y BYTES",
-    "d DATE",
-    "t TIME",
-    "dt DATETIME",
-    "ts TIMESTAMP",
-    "g GEOGRAPHY",
-    "j JSON",
-    "v INTERVAL",
-    "rd RANGE<DATE>",
-    "rt RANGE<TIMESTAMP>",
-    "l INT64 REPEATED",
-    "lt TIME REPEATED",
-    "r STRUCT(x NUMERIC, y TIMESTAMP REPEATED, z STRUCT(q JSON, w BYTES REPEATED) REPEATED)",
-    "lr STRUCT(x FLOAT64, y BIGNUMERIC) REPEATED",
-)
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 dates = st.dates().map(dt.date.isoformat)

@@ -51,6 +51,15 @@ def _split(text: str) -> list[str]:
     return parts
 
 
+def shape(found: Schema) -> list[str]:
+    """The other way round: a schema as `schema` reads it, without modes but REPEATED."""
+    out = []
+    for item in found:
+        kind = f"STRUCT({', '.join(shape(item.fields))})" if item.fields else item.type.value
+        out.append(f"{item.name} {kind}{' REPEATED' if item.mode == 'REPEATED' else ''}")
+    return out
+
+
 class Loads:
     """Loads from memory into a private database and reads the rows back."""
 

@@ -7,9 +7,10 @@ from typing import Any
 from ingestd.batch.content import Fate, Load, Progress, SetAside
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Kind, Record
-from ingestd.model.objects import FileVersion, Generation, ObjectRef
+from ingestd.model.objects import FileVersion, Generation, ObjectInfo, ObjectRef
 
 START = datetime(2024, 5, 1, 12, tzinfo=UTC)
+SPLIT = {"Schema": {"Split": {"Mapping": [{"When": "a", "Then": "ds.one"}, {"When": "b", "Then": "ds.two"}]}}}
 
 
 def file(name: str, generation: int = 1, size: int = 10, bucket: str = "b") -> FileVersion:
@@ -49,3 +50,47 @@ def failed(*files: FileVersion, **changes: Any) -> Record:
     aside = {place: SetAside(Fate.CORRUPTED, "bad") for place in range(len(given))}
     more = {"phase": Phase.FAILED, "error": "bad", "progress": Progress(aside=aside, jobs=1), "revision": 3}
     return record(*given, **(more | changes))
+
+
+def files(count: int) -> tuple[FileVersion, ...]:
+    return tuple(
+        FileVersion(
+            ObjectRef("b", f"d/{n}.json"), Generation(1_700_000_000_000_000 + n), n, START, "crc", Generation(n)
+        )
+        for n in range(count)
+    )
+
+
+def batch_of(count: int, **changes: Any) -> Record:
+    """Of so many files, with all that a rule and a table say."""
+    table = {"projectId": "p", "datasetId": "ds", "tableId": "t"}
+    given: dict[str, Any] = {
+        "event_id": "17",
+        "dest": "ds.t",
+        "files": files(count),
+        "rule": {"Dest": {"Table": "ds.t"}},
+        "rule_url": "gs://c/r.json",
+        "location": "US",
+        "load": {"sourceFormat": "CSV", "destinationTable": table},
+        "revision": 0,
+    }
+    return record(**given | changes)
+
+
+def batch(*versions: tuple[str, int]) -> Record:
+    """Of files of these names and generations."""
+    return batch_of(1, files=tuple(FileVersion(ObjectRef("b", name), Generation(one)) for name, one in versions))
+
+
+def ruled(dest: dict[str, Any], count: int = 2, **more: Any) -> Record:
+    """Of so many files, by a rule with such a destination."""
+    table = {"projectId": "p", "datasetId": "ds", "tableId": "t"}
+    load: dict[str, Any] = {"sourceFormat": "NEWLINE_DELIMITED_JSON", "destinationTable": table}
+    if dest.get("Override"):
+        load["writeDisposition"] = "WRITE_TRUNCATE"
+    return batch_of(count, rule={"Dest": {"Table": "ds.t", **dest}, **more}, load=load)
+
+
+def info(name: str, generation: int = 7, size: int = 3, created: datetime = START, **metadata: str) -> ObjectInfo:
+    """What Cloud Storage says of a file now."""
+    return ObjectInfo(ObjectRef("b", name), Generation(generation), size, created, "crc", metadata=metadata)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Page, expect, sync_playwright
-from tests.e2e.console.browser import LAUNCH, MISSING, chromium
 from tests.e2e.console.served import WINDOWS, Served
+from tests.support.e2e.browser import LAUNCH, MISSING, chromium
 
 expect.set_options(timeout=30_000)  # for what never happens; a busy machine is slow, not wrong
 

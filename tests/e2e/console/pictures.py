@@ -8,8 +8,8 @@ from datetime import timedelta
 from urllib.parse import quote
 
 from playwright.async_api import async_playwright
-from tests.e2e.console.browser import LAUNCH, chromium
-from tests.e2e.console.populated import Populated, running
+from tests.support.e2e.browser import LAUNCH, chromium
+from tests.support.e2e.populated import Populated, running
 from tests.support.places import ROOT
 
 from ingestd.batch.content import Chunk, Progress

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.e2e.console.populated import Populated, running
 from tests.support.background import Background
+from tests.support.e2e.populated import Populated, running
 
 WINDOWS = 2_000  # the benchmark has 10,000; what the page does with them does not depend on it
 

@@ -1,12 +1,13 @@
 """Post-actions over the wire: Google's clients, the real job runner, real tables, objects and messages."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from tests.support.google import PROJECT
+from tests.support.progress import MemoryProgress
 
 from ingestd.actions.context import ActionContext, ActionSettings
 from ingestd.actions.executor import ActionFailed, run_actions
@@ -25,20 +26,6 @@ SCHEMA = {"fields": [{"name": "id", "type": "INTEGER"}, {"name": "name", "type":
 QUICK = RetryPolicy(attempts=3, first_wait=timedelta(milliseconds=10), longest_wait=timedelta(milliseconds=50))
 
 
-@dataclass
-class Memory:
-    steps: dict[int, Any] = field(default_factory=dict)
-
-    def finished(self, step: int) -> bool:
-        return step in self.steps
-
-    def response(self, step: int) -> Any:
-        return self.steps[step]
-
-    async def record(self, step: int, outcome: str, response: Any, *, durable: bool) -> None:
-        self.steps[step] = response
-
-
 @pytest.fixture
 async def clients(cloud) -> AsyncIterator[Clients]:
     options = ClientOptions(retry=QUICK, pull_timeout=timedelta(milliseconds=300))
@@ -55,7 +42,7 @@ def ctx(clients, unique, bucket) -> ActionContext:
         publisher=clients.publisher,
         http=clients.http,
         jobs=runner,
-        progress=Memory(),
+        progress=MemoryProgress(),
         settings=ActionSettings(project=PROJECT, timeout=timedelta(seconds=5)),
         event_id=str(int(unique[1:], 16)),
         dest=f"{unique}.orders",
@@ -114,7 +101,7 @@ async def test_running_a_list_again_from_the_start_changes_nothing(ctx, clients,
         {"Action": "insert", "Request": {"Dest": "$Dataset.orders", "Data": [{"id": 2, "name": "b"}]}},
     ]
     await run(ctx, *actions)
-    await run(replace(ctx, progress=Memory()), *actions)
+    await run(replace(ctx, progress=MemoryProgress()), *actions)
     assert await rows_of(clients, "copied", dataset) == "1"
     assert await rows_of(clients, "orders", dataset) == "2"
 
@@ -173,7 +160,7 @@ async def test_a_table_condition_and_a_drop(ctx, clients, orders, dataset):
         {"Action": "drop", "Request": {"Table": "$Dataset.none"}},
     )
     assert await rows_of(clients, "orders", dataset) == "1"
-    await run(replace(ctx, progress=Memory()), {"Action": "drop", "Request": {"Table": "$Dataset.orders"}})
+    await run(replace(ctx, progress=MemoryProgress()), {"Action": "drop", "Request": {"Table": "$Dataset.orders"}})
     assert await rows_of(clients, "orders", dataset) is None
 
 
@@ -224,12 +211,12 @@ async def test_a_call_feeds_the_next_action_and_a_bad_status_fails(ctx, clients,
 
     service.statuses = [404]
     with pytest.raises(ActionFailed) as failed:
-        await run(replace(ctx, progress=Memory()), {"Action": "call", "Request": {"URL": f"{url}/hook"}})
+        await run(replace(ctx, progress=MemoryProgress()), {"Action": "call", "Request": {"URL": f"{url}/hook"}})
     assert isinstance(failed.value.cause, BadInput)
 
     with pytest.raises(ActionFailed) as failed:
         away = {"URL": "http://127.0.0.1:1/", "Retries": 1}
-        await run(replace(ctx, progress=Memory()), {"Action": "call", "Request": away})
+        await run(replace(ctx, progress=MemoryProgress()), {"Action": "call", "Request": away})
     assert isinstance(failed.value.cause, Transient)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.progress import MemoryProgress
 
 from ingestd.actions.context import ActionContext, ActionSettings
 from ingestd.actions.executor import run_actions
@@ -103,28 +104,6 @@ class OneRun:
 
     async def run(self, make: Callable[[int], JobRequest]) -> JobState:
         return await self.warehouse.insert_job(make(1))
-
-
-@dataclass
-class MemoryProgress:
-    """What a record remembers; `crash` forgets what was not made durable."""
-
-    steps: dict[int, tuple[str, Any]] = field(default_factory=dict)
-    durable: dict[int, tuple[str, Any]] = field(default_factory=dict)
-
-    def finished(self, step: int) -> bool:
-        return step in self.steps
-
-    def response(self, step: int) -> Any:
-        return self.steps[step][1]
-
-    async def record(self, step: int, outcome: str, response: Any, *, durable: bool) -> None:
-        self.steps[step] = (outcome, response)
-        if durable:
-            self.durable = dict(self.steps)
-
-    def crash(self) -> None:
-        self.steps = dict(self.durable)
 
 
 @dataclass

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from tests.unit.batch.test_ways import SPLIT, ruled
+from tests.support.records import SPLIT, ruled
 
 from ingestd.batch.expiries import Expiries
 from ingestd.batch.record import Record

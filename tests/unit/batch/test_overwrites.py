@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import pytest
 from tests.support.memory_store import MemoryStore
-from tests.unit.batch.test_record import record
-from tests.unit.batch.test_sources import T0, batch, info
+from tests.support.records import START, batch, batch_of, info
 
 from ingestd.batch.content import Fate, Load, Progress, SetAside
 from ingestd.batch.journal import Journal
@@ -33,7 +32,7 @@ def seconds(number: float) -> timedelta:
 
 def reading(started: float, ended: float, read: int | None, **changes: Any) -> Reading:
     """A job that was meant for generation 5, of three bytes."""
-    facts = Reading("j5", Generation(5), 3, "old", T0 + seconds(started), T0 + seconds(ended), read, 1)
+    facts = Reading("j5", Generation(5), 3, "old", START + seconds(started), START + seconds(ended), read, 1)
     return replace(facts, **changes)
 
 
@@ -90,8 +89,8 @@ def job(started: float = -1, ended: float = 1, size: int = 0) -> JobState:
         "DONE",
         {},
         statistics={"load": {"inputFileBytes": str(size), "outputRows": "2"}},
-        started=T0 + seconds(started),
-        ended=T0 + seconds(ended),
+        started=START + seconds(started),
+        ended=START + seconds(ended),
     )
 
 
@@ -162,7 +161,7 @@ class Surroundings:
         store = cast("Any", self.store)
         self.journal = Journal(store, ObjectRef("ops", "j"), self.clock, owner="a", lease=seconds(60))
         self.trails = Trails(store, self.journal)
-        self.underway = UnderWay(self.journal, self.clock, project=destination(record(1)).project or "")
+        self.underway = UnderWay(self.journal, self.clock, project=destination(batch_of(1)).project or "")
         self.overwrites = Overwrites(self.underway, self.trails, self.journal, self.clock)
         self.gave_up = 0
 
@@ -197,7 +196,7 @@ async def test_an_earlier_generation_under_way_is_waited_for_after_saying_what_i
 @pytest.mark.parametrize("partition", ["", "$20240101"])
 async def test_an_earlier_generation_is_found_however_its_rule_spelled_the_table(spelled: str, partition: str) -> None:
     around = Surroundings()
-    dest = spelled.format(destination(record(1))) + partition
+    dest = spelled.format(destination(batch_of(1))) + partition
     await around.journal.open(replace(batch(("a.json", 5)), event_id="5", dest=dest), claim=True)
     with pytest.raises(Transient, match="batch 5 is still loading"):
         await around.check(asking("a.json"), 0)
@@ -272,31 +271,31 @@ async def test_what_went_is_noted_only_where_the_load_of_an_earlier_generation_m
 async def test_notes_of_many_names_are_found_by_one_listing() -> None:
     around = Surroundings()
     names = [ObjectRef("b", f"{number}.json") for number in range(500)]
-    await around.trails.note(record(1), {names[7]: Trail(readings=(reading(1, 5, 3),))})
+    await around.trails.note(batch_of(1), {names[7]: Trail(readings=(reading(1, 5, 3),))})
     around.store.operations.clear()
-    assert list(await around.trails.of(record(1), names)) == [names[7]]
+    assert list(await around.trails.of(batch_of(1), names)) == [names[7]]
     assert (around.store.class_a, around.store.class_b) == (1, 1)
 
 
 async def test_notes_are_kept_as_first_written_and_added_to_by_several() -> None:
     around = Surroundings()
     first = Trail((Version(Generation(6), 4, "x", Generation(5)),), (reading(1, 5, 3),))
-    await around.trails.note(record(1), {NAME: first})
+    await around.trails.note(batch_of(1), {NAME: first})
     again = Trail((Version(Generation(7), 5, "y", Generation(6)),), (replace(reading(1, 5, 3), read=None),))
-    await around.trails.note(record(1), {NAME: again})
-    (trail,) = (await around.trails.of(record(1), [NAME])).values()
+    await around.trails.note(batch_of(1), {NAME: again})
+    (trail,) = (await around.trails.of(batch_of(1), [NAME])).values()
     assert [one.generation for one in trail.versions] == [6, 7]
     assert [one.read for one in trail.readings] == [3]
 
 
 async def test_a_note_that_cannot_be_read_holds_up_its_own_name_and_says_where_it_is() -> None:
     around = Surroundings()
-    await around.trails.note(record(1), {NAME: Trail(readings=(reading(1, 5, 3),))})
+    await around.trails.note(batch_of(1), {NAME: Trail(readings=(reading(1, 5, 3),))})
     (name,) = around.store.names("ops", "j/Trail/")
     around.store.put(ObjectRef("ops", name), b'{"schema_version": 99}')
     with pytest.raises(Fatal, match=name):
-        await around.trails.of(record(1), [NAME])
-    assert await around.trails.of(record(1), [ObjectRef("b", "other.json")]) == {}
+        await around.trails.of(batch_of(1), [NAME])
+    assert await around.trails.of(batch_of(1), [ObjectRef("b", "other.json")]) == {}
 
 
 async def test_one_listing_answers_everyone_who_asked_before_it_began() -> None:

@@ -1,50 +1,20 @@
 """Records say the same when they are read back, whoever wrote them."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 import pytest
+from tests.support.records import START, batch_of, files
 
 from ingestd.batch.content import Chunk, Fate, Load, Progress, SetAside
 from ingestd.batch.file_list import from_manifest, to_manifest
 from ingestd.batch.marks import SuccessMark
 from ingestd.batch.phases import Phase
-from ingestd.batch.record import Kind, Record
+from ingestd.batch.record import Record
 from ingestd.batch.recovery import JobLimits, begin, repeated
 from ingestd.model.errors import NewerVersion
-from ingestd.model.objects import FileVersion, Generation, ObjectRef
-
-NOW = datetime(2024, 5, 1, 12, tzinfo=UTC)
-
-
-def files(count: int) -> tuple[FileVersion, ...]:
-    return tuple(
-        FileVersion(ObjectRef("b", f"d/{n}.json"), Generation(1_700_000_000_000_000 + n), n, NOW, "crc", Generation(n))
-        for n in range(count)
-    )
-
-
-def record(count: int, **changes: Any) -> Record:
-    return Record(
-        event_id="17",
-        kind=Kind.LOAD,
-        phase=Phase.ACCEPTED,
-        dest="ds.t",
-        files=files(count),
-        rule={"Dest": {"Table": "ds.t"}},
-        rule_url="gs://c/r.json",
-        rule_name="r",
-        rule_hash="h",
-        created=NOW,
-        updated=NOW,
-        project="p",
-        location="US",
-        load={"sourceFormat": "CSV", "destinationTable": {"projectId": "p", "datasetId": "ds", "tableId": "t"}},
-        **changes,
-    )
-
+from ingestd.model.objects import Generation
 
 PROGRESS = Progress(
     chunks=(Chunk(3, (2,), rest=(3,), blame=SetAside(Fate.CORRUPTED, "broken", "j")),),
@@ -57,14 +27,14 @@ PROGRESS = Progress(
 
 @pytest.mark.parametrize("count", [1, 4])
 def test_a_record_says_the_same_when_read_back(count: int) -> None:
-    before = record(count, progress=PROGRESS if count > 1 else Progress(), staged=count > 1)
+    before = batch_of(count, progress=PROGRESS if count > 1 else Progress(), staged=count > 1)
     after = Record.from_json(before.to_json())
     assert replace(after, load=before.load) == before
 
 
 def test_a_single_file_keeps_the_version_that_older_daemons_read() -> None:
-    assert orjson.loads(record(1).to_json())["schema_version"] == 1
-    assert orjson.loads(record(2).to_json())["schema_version"] == 2
+    assert orjson.loads(batch_of(1).to_json())["schema_version"] == 1
+    assert orjson.loads(batch_of(2).to_json())["schema_version"] == 2
 
 
 def split(count: int = 3) -> Progress:
@@ -73,18 +43,18 @@ def split(count: int = 3) -> Progress:
 
 def test_jobs_of_a_split_load_are_named_as_parts_and_their_repetitions_as_tries() -> None:
     progress = repeated(split(), split().chunks[1], failures=1)
-    names = [record(3, progress=progress).load_job(number).job_id for number in range(1, 5)]
+    names = [batch_of(3, progress=progress).load_job(number).job_id for number in range(1, 5)]
     assert names == [f"ds_t--17_00001_load_part{part}--tail" for part in ("1of3", "2of3", "3of3", "2of3_try2")]
     again = begin(replace(progress, chunks=()), [1, 1, 1], JobLimits(files=1))  # the directory was pinned once more
-    names += [record(3, progress=again).load_job(chunk.job).job_id for chunk in again.chunks]
+    names += [batch_of(3, progress=again).load_job(chunk.job).job_id for chunk in again.chunks]
     assert len(set(names)) == len(names), "no id is used twice"
-    assert Record.from_json(record(3, progress=again).to_json()).progress == again
+    assert Record.from_json(batch_of(3, progress=again).to_json()).progress == again
 
 
 def test_the_repetitions_of_one_load_for_all_files_are_tries() -> None:
     progress = begin(Progress(), [1] * 3, JobLimits())
     progress = repeated(progress, progress.chunks[0], failures=1)
-    one = record(3, progress=progress)
+    one = batch_of(3, progress=progress)
     names = [one.load_job(number).job_id for number in (1, 2)]
     assert names == ["ds_t--17_00001_load--tail", "ds_t--17_00001_load_try2--tail"]
     assert orjson.loads(one.to_json())["schema_version"] == 2, "older replicas go on with it"
@@ -92,7 +62,7 @@ def test_the_repetitions_of_one_load_for_all_files_are_tries() -> None:
 
 def test_an_older_daemon_leaves_a_split_load_alone_and_what_it_split_itself_keeps_its_names() -> None:
     """It would look for the parts by other names, and load their files once more."""
-    document = orjson.loads(record(3, progress=split()).to_json())
+    document = orjson.loads(batch_of(3, progress=split()).to_json())
     assert document["schema_version"] == 5
     del document["Progress"]["Parts"]  # as the version before wrote it
     older = Record.from_json(orjson.dumps(document | {"schema_version": 2}))
@@ -112,28 +82,28 @@ def test_job_numbers_that_bigquery_never_heard_of_are_given_again() -> None:
 
 def test_a_directory_is_unresolved_until_its_table_is_known_whatever_older_daemons_called_it() -> None:
     mark = SuccessMark("gs://b/ds/t/_SUCCESS", Generation(7))
-    document = orjson.loads(record(0, success=mark).to_json())
+    document = orjson.loads(batch_of(0, success=mark).to_json())
     assert Record.from_json(orjson.dumps({**document, "DestTable": "ds.t.made_up"})).dest == "unresolved"
-    known = record(1, success=replace(mark, resolved=True))
+    known = batch_of(1, success=replace(mark, resolved=True))
     assert Record.from_json(known.to_json()).dest == "ds.t"
 
 
 def test_the_files_of_a_large_batch_are_not_written_twice() -> None:
-    many = record(3)
+    many = batch_of(3)
     stored = orjson.loads(replace(many, load={**many.load, "sourceUris": many.sources}).to_json())
     assert stored["Load"]["sourceUris"] == []
     assert len(stored["Files"]) == 3
 
 
 def test_a_record_from_the_future_is_refused() -> None:
-    document = orjson.loads(record(1).to_json()) | {"schema_version": 6}
+    document = orjson.loads(batch_of(1).to_json()) | {"schema_version": 6}
     with pytest.raises(NewerVersion, match="schema_version 6"):
         Record.from_json(orjson.dumps(document))
 
 
 def old(**changes: Any) -> Record:
     """A record as it was written before files had a progress each."""
-    document = orjson.loads(record(1).to_json())
+    document = orjson.loads(batch_of(1).to_json())
     for key in ("Progress", "Staged", "FilesURL", "FileCount"):
         del document[key]
     return Record.from_json(orjson.dumps({**document, **changes}))
@@ -175,10 +145,10 @@ def test_a_list_of_files_says_the_same_when_read_back() -> None:
 
 
 def test_a_failed_batch_is_opened_again_for_what_did_not_load() -> None:
-    failed = record(4, progress=replace(PROGRESS, chunks=(), aside={
+    failed = batch_of(4, progress=replace(PROGRESS, chunks=(), aside={
         1: PROGRESS.aside[1], 2: SetAside(Fate.FAILED, "undecided"), 3: SetAside(Fate.MISSING, "gone"),
     }))  # fmt: skip
-    again = replace(failed, phase=Phase.FAILED, rows=10, error="x").reopened(NOW)
+    again = replace(failed, phase=Phase.FAILED, rows=10, error="x").reopened(START)
     assert again.phase is Phase.ACCEPTED
     assert not again.progress.begun
     assert {index: one.fate for index, one in again.progress.aside.items()} == {0: Fate.LOADED, 3: Fate.MISSING}
@@ -187,5 +157,5 @@ def test_a_failed_batch_is_opened_again_for_what_did_not_load() -> None:
 
 
 def test_a_batch_whose_actions_failed_is_opened_again_for_them() -> None:
-    failed = record(1, progress=Progress(loads=(Load(1, (0,), 5, 9),), jobs=1))
-    assert replace(failed, phase=Phase.FAILED, rows=5).reopened(NOW).phase is Phase.LOADED
+    failed = batch_of(1, progress=Progress(loads=(Load(1, (0,), 5, 9),), jobs=1))
+    assert replace(failed, phase=Phase.FAILED, rows=5).reopened(START).phase is Phase.LOADED

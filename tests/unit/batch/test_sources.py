@@ -1,23 +1,15 @@
 """Sources are looked at in few calls, and what is not to be loaded drops out file by file."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from typing import Any
 
-from tests.unit.batch.test_record import record
+from tests.support.records import batch, info
 
 from ingestd.batch.content import Fate
-from ingestd.batch.record import Record
 from ingestd.batch.sources import describe, look
 from ingestd.localcloud.one_by_one import OneByOne
-from ingestd.model.objects import FileVersion, Generation, ObjectInfo, ObjectRef
-
-T0 = datetime(2024, 5, 1, 12, tzinfo=UTC)
-
-
-def info(name: str, generation: int = 7, size: int = 3, created: datetime = T0, **metadata: str) -> ObjectInfo:
-    return ObjectInfo(ObjectRef("b", name), Generation(generation), size, created, "crc", metadata=metadata)
+from ingestd.model.objects import ObjectInfo, ObjectRef
 
 
 @dataclass
@@ -50,11 +42,6 @@ class Store(OneByOne):
 
 def stored(*names: str) -> Store:
     return Store({name: info(name) for name in names})
-
-
-def batch(*files: tuple[str, int]) -> Record:
-    known = tuple(FileVersion(ObjectRef("b", name), Generation(generation)) for name, generation in files)
-    return replace(record(1), files=known)
 
 
 async def test_many_files_of_a_folder_cost_a_few_listings() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from tests.unit.batch.test_record import files, record
+from tests.support.records import SPLIT, batch_of, files, ruled
 
 from ingestd.batch.content import Fate, Load, Progress, SetAside
 from ingestd.batch.landing import landing_table
@@ -37,19 +37,8 @@ def slots(**loads: int) -> JobSlots:
     return cast("JobSlots", Busy(**loads))
 
 
-def ruled(dest: dict[str, Any], count: int = 2, **more: Any) -> Record:
-    load = {
-        "sourceFormat": "NEWLINE_DELIMITED_JSON",
-        "destinationTable": {"projectId": "p", "datasetId": "ds", "tableId": "t"},
-    }
-    if dest.get("Override"):
-        load["writeDisposition"] = "WRITE_TRUNCATE"
-    return replace(record(count), rule={"Dest": {"Table": "ds.t", **dest}, **more}, load=load)
-
-
 UNIQUE = {"UniqueColumns": ["id"]}
 FILES = {"SideInputs": [{"From": "gs://b/shops/*.csv", "Alias": "s", "On": "s.id = t.id"}]}
-SPLIT = {"Schema": {"Split": {"Mapping": [{"When": "a", "Then": "ds.one"}, {"When": "b", "Then": "ds.two"}]}}}
 
 
 @pytest.mark.parametrize(
@@ -162,7 +151,7 @@ def test_a_record_remembers_what_was_prepared_and_published() -> None:
     progress = Progress(
         jobs=5, publishing=2, published=(Published(HOME, "p.ds.t", 5, "job"),), preparing=3, pinned=pinned
     )
-    stored = Record.from_json(record(2, progress=progress).to_json())
+    stored = Record.from_json(batch_of(2, progress=progress).to_json())
     assert stored.progress == progress
 
 

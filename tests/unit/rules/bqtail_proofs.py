@@ -39,7 +39,7 @@ PROOFS: dict[str, tuple[str, ...]] = {
     "`Dest.Transform`": (f"{_DEST}/shaping.yaml::parameters from the path are values, whatever they hold",),
     "`Dest.SideInputs": (f"{_DEST}/shaping.yaml::a left join keeps rows without a partner",),
     "`Dest.AllowFieldAddition`": (f"{_DEST}/plain.yaml::new columns of parquet files are added",),
-    "`Dest.Expiry`": ("unit/rules/test_tables_and_quantities.py::test_bqtails_time_expressions",),
+    "`Dest.Expiry`": ("unit/model/test_tables_and_quantities.py::test_bqtails_time_expressions",),
     "`Dest.Transient.Dataset`": (
         "sim/test_publishing.py::test_the_transient_table_is_there_for_the_actions_and_expires_by_itself",
     ),

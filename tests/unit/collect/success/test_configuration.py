@@ -1,41 +1,19 @@
 """Merging `_config/`: the documented precedence, what each file counts for, and errors that name the file."""
 
-import json
 import time
 from typing import Any
 
 import pytest
+from tests.unit.collect.success.directories import made
 
 from ingestd.collect.success.configuration import (
     BadConfig,
-    ConfigFile,
-    Configured,
-    configured,
-    folders,
     load_options,
     merge,
     read_object,
 )
-from ingestd.model.objects import Generation, ObjectRef
 
 ROOT, DATASET, TABLE, BATCH = "_config/", "ds/_config/", "ds/t/_config/", "ds/t/b/_config/"
-
-
-def made(files: dict[str, Any]) -> Configured:
-    """The configuration of a batch in `ds/t/b/`, from names to contents."""
-    contents = {
-        ConfigFile(ObjectRef("b", name), Generation(1), len(text := _text(value))): text.encode()
-        for name, value in files.items()
-    }
-    levels = [
-        [file for file in contents if file.ref.name.rpartition("/")[0] == f"{folder}_config"]
-        for folder in folders("ds/t/b/_SUCCESS")
-    ]
-    return configured(levels, contents)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def test_the_documentations_worked_example_merges_as_it_prints() -> None:

@@ -1,33 +1,18 @@
 """What of a directory is data, what its SQL may say, and labels BigQuery takes."""
 
-from datetime import UTC, datetime
-from typing import Any
-
 import pytest
+from tests.unit.collect.success.directories import listed, names
 
 from ingestd.collect.success.configuration import BadConfig
 from ingestd.collect.success.conventions import Conventions, Meaning
 from ingestd.collect.success.labels import job_labels
-from ingestd.collect.success.listing import Listed, select
 from ingestd.collect.success.transform import external_definition, filled, hive_prefix, source_uris
 from ingestd.model.errors import BadInput
-from ingestd.model.objects import Generation, ObjectInfo, ObjectRef
+from ingestd.model.objects import ObjectRef
 from ingestd.model.tables import TableName
 from ingestd.settings import Convention
 
-NOW = datetime(2024, 1, 1, tzinfo=UTC)
 FOLDER = ObjectRef("b", "ds/t/x/")
-
-
-def listed(*names: str, empty: tuple[str, ...] = (), **options: Any) -> Listed:
-    objects = [ObjectInfo(ObjectRef("b", name), Generation(1), 5, NOW) for name in names]
-    objects += [ObjectInfo(ObjectRef("b", name), Generation(1), 0, NOW) for name in ("ds/t/x/_SUCCESS", *empty)]
-    objects.sort(key=lambda one: one.ref.name)
-    return select(objects, ObjectRef("b", "ds/t/x/_SUCCESS"), Convention(bucket="b", **options))
-
-
-def names(found: Listed) -> list[str]:
-    return [file.ref.name.removeprefix("ds/t/x/") for file in found.files]
 
 
 def test_w13_only_data_is_listed() -> None:

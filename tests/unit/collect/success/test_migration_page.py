@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 import typer
 from tests.support.places import ROOT
+from tests.unit.collect.success.directories import listed, loaded, made, names, planned
 from tests.unit.collect.success.migration_page import PAGE, PROVEN, SURFACE, VERDICTS, Row, read_page
-from tests.unit.collect.success.test_configuration import made
-from tests.unit.collect.success.test_listing import listed, names
-from tests.unit.collect.success.test_planning import planned
-from tests.unit.collect.success.test_settings import loaded
 from typer.main import get_command
 
 from ingestd.cli.backfill import backfill

@@ -1,33 +1,15 @@
 """From what was found to the record: projects, job ids, formats, and how each way of loading is told."""
 
-from datetime import UTC, datetime
-from typing import Any
-
 import pytest
+from tests.unit.collect.success.directories import SUCCESS, planned
 
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Record
-from ingestd.collect.success.configuration import BadConfig, Configured, Transform
-from ingestd.collect.success.listing import select
-from ingestd.collect.success.planning import Findings, nothing_to_load, resolved, unresolved
+from ingestd.collect.success.configuration import BadConfig, Transform
+from ingestd.collect.success.planning import unresolved
 from ingestd.model.clock import ManualClock
 from ingestd.model.errors import BadInput
-from ingestd.model.objects import FileVersion, Generation, ObjectInfo, ObjectRef
-from ingestd.settings import Convention
-
-NOW = datetime(2024, 1, 1, tzinfo=UTC)
-SUCCESS = ObjectRef("b", "ds/t/$20240101/b1/_SUCCESS")
-
-
-def planned(
-    *names: str, load: dict[str, Any] | None = None, transform: Transform | None = None, name: str = "", **options: Any
-) -> Record:
-    convention = Convention(bucket="b", **options)
-    infos = [ObjectInfo(ObjectRef("b", f"ds/t/$20240101/b1/{one}"), Generation(1), 5, NOW) for one in names]
-    listed = select([*infos, ObjectInfo(SUCCESS, Generation(7), 0, NOW)], SUCCESS, convention)
-    record = unresolved(FileVersion(SUCCESS, Generation(7)), project="home", clock=ManualClock())
-    found = Configured(load or {"writeDisposition": "WRITE_APPEND"}, source_name=name, transform=transform)
-    return nothing_to_load(record, listed) or resolved(record, Findings(convention, found, listed), project="home")
+from ingestd.model.objects import FileVersion, Generation
 
 
 def test_identity_and_place_follow_from_the_success_file_alone() -> None:

@@ -3,16 +3,11 @@
 from pathlib import Path
 
 import pytest
+from tests.unit.collect.success.directories import loaded
 
 from ingestd.documents import DocumentError
 from ingestd.settings import Late, Settings
 from ingestd.settings_loader import load_settings
-
-
-def loaded(text: str, tmp_path: Path, **environ: str) -> Settings:
-    file = tmp_path / "settings.yaml"
-    file.write_text(f"project: p\n{text}")
-    return load_settings(Settings, file, environ)
 
 
 def test_a_convention_says_for_itself_what_the_section_says_for_all(tmp_path: Path) -> None:

@@ -4,37 +4,26 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 from tests.support.memory_store import MemoryStore
 from tests.support.records import record
+from tests.unit.collect.windows.many import DUE, NOW, files, head, window
 
 from ingestd.batch import journal as journals
 from ingestd.batch.journal import Journal
 from ingestd.batch.news import News
 from ingestd.collect.windows import tender
 from ingestd.collect.windows.manager import Windows
-from ingestd.collect.windows.model import WindowId, WindowKey
 from ingestd.collect.windows.pending import OpenWindow, Pending, WindowState
 from ingestd.collect.windows.replicas import Replicas
-from ingestd.collect.windows.store import WindowHead, WindowStore
+from ingestd.collect.windows.store import WindowStore
 from ingestd.collect.windows.sweep import WindowSweep
 from ingestd.collect.windows.tender import Tender, WindowLimits
 from ingestd.model.clock import ManualClock
-from ingestd.model.objects import FileVersion, Generation, ObjectInfo, ObjectRef
-
-NOW = datetime.now(UTC)
-DUE = NOW + timedelta(minutes=5)
-
-
-def window(number: int) -> WindowId:
-    return WindowId(WindowKey("rule", f"ds.table{number}", "gs://b/folder", ".json"), 1_699_999_800, 300)
-
-
-def head(number: int) -> WindowHead:
-    return WindowHead(window(number), "me", DUE, {}, "", "", "", "ds.t", {}, {}, asynchronous=False)
+from ingestd.model.objects import Generation, ObjectInfo, ObjectRef
 
 
 def tender_of(store: WindowStore) -> Tender:
@@ -116,10 +105,6 @@ class Threads:
             return real(*args)
 
         self._monkeypatch.setattr(module, name, watched)
-
-
-def files(count: int) -> list[FileVersion]:
-    return [FileVersion(ObjectRef("b", f"folder/{n:06d}.json"), Generation(n + 1), 10, NOW) for n in range(count)]
 
 
 async def test_the_files_of_a_large_window_are_put_in_order_beside_the_event_loop(

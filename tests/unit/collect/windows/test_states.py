@@ -1,7 +1,7 @@
 """Where a process stands with a window: four states, and no other steps between them than these."""
 
 import pytest
-from tests.unit.collect.windows.test_large import DUE, files, head, window
+from tests.unit.collect.windows.many import DUE, files, head, window
 
 from ingestd.collect.windows.pending import IllegalWindowStep, OpenWindow, Pending, WindowState
 

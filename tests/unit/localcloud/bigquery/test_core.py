@@ -7,7 +7,7 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
-from tests.unit.localcloud.bigquery.conftest import FIELDS, Bench
+from tests.unit.localcloud.bigquery.bench import FIELDS, Bench
 
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.types import Schema

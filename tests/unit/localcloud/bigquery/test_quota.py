@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from tests.unit.localcloud.bigquery.conftest import Bench
+from tests.unit.localcloud.bigquery.bench import Bench
 
 from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.bigquery import quota

@@ -1,18 +1,9 @@
 from typing import Any
 
 import pytest
-from tests.support.loads import Loads, schema
+from tests.support.loads import Loads, schema, shape
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Schema
-
-
-def shape(found: Schema) -> list[str]:
-    out = []
-    for item in found:
-        kind = f"STRUCT({', '.join(shape(item.fields))})" if item.fields else item.type.value
-        out.append(f"{item.name} {kind}{' REPEATED' if item.mode == 'REPEATED' else ''}")
-    return out
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
-from tests.support.loads import Loads, schema
-from tests.unit.localcloud.bigquery.files.test_autodetect import shape
+from tests.support.loads import Loads, schema, shape
 
 from ingestd.formats.avrofile import Container
 from ingestd.formats.errors import BigQueryError, ErrorProto
