@@ -41,8 +41,9 @@ STATEMENTS = {
 
 
 def _core(root: Path) -> Any:
+    from tests.support.memory_objects import MemoryObjects
+
     from ingestd.localcloud.bigquery.core import BigQueryCore
-    from ingestd.localcloud.bigquery.files.objects import MemoryObjects
 
     objects = MemoryObjects({"gs://bench/row.json": b'{"id": 1, "name": "x"}\n'})
     core = BigQueryCore(root, project=PROJECT, objects=objects, on_job_done=lambda _: None)

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ingestd.rules.matching import Match, Routing, RuleIndex, find_naively, path_of
+from tests.support.naive_matching import find_naively
+
+from ingestd.rules.matching import Match, Routing, RuleIndex, path_of
 from ingestd.rules.rule import Rule
 from ingestd.rules.schema import RuleSpec
 

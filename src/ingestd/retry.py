@@ -46,9 +46,6 @@ class RetryPolicy:
         return whole / 2 + whole / 2 * share
 
 
-ONCE = RetryPolicy(attempts=1)
-
-
 def worth_retrying(error: BaseException) -> bool:
     return isinstance(error, Transient) or (isinstance(error, Throttled) and not error.quota)
 

@@ -10,11 +10,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sqlglot.errors import TokenError
 from sqlglot.tokens import TokenType
+from tests.support.naive_matching import find_naively
 
 from ingestd.documents import DocumentError, native, read_documents, validate
 from ingestd.rules.expansion import Scope, expand, unknown_variables
 from ingestd.rules.functions import ExpressionError, parse_expression
-from ingestd.rules.matching import RuleIndex, find_naively, path_of
+from ingestd.rules.matching import RuleIndex, path_of
 from ingestd.rules.rule import Rule
 from ingestd.rules.schema import RuleSpec
 from ingestd.rules.sql import UnsafeValue, expand_sql, literal

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.sim.real_bigquery import RealBigQuery
+from tests.support.manual_clock import ManualClock
 from tests.support.sim.names import DATASET, PROJECT, SCHEMA
 from tests.support.sim.plain_bigquery import PlainBigQuery
 from tests.support.virtual_time import VirtualClock, VirtualLoop
@@ -17,7 +18,6 @@ from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.faults import Hooks
 from ingestd.localcloud.feeds import StoredObjects
 from ingestd.localcloud.storage.core import StorageCore
-from ingestd.model.clock import ManualClock
 from ingestd.warehouse.resources import job_state
 
 FILES = {

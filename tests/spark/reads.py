@@ -7,11 +7,11 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 from tests.support.loads import schema
+from tests.support.memory_objects import MemoryObjects
 
 from ingestd.formats.options import LoadOptions
 from ingestd.formats.types import Schema
 from ingestd.localcloud.bigquery.files.load import load_files
-from ingestd.localcloud.bigquery.files.objects import MemoryObjects
 from ingestd.model.preparation import BadData, Drift
 from ingestd.prepare.output import EncodeLines
 from ingestd.prepare.readers import ReadPlan

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.spark.yardstick import LocalBigQuery, local_bigquery, normal, spark_frame
+from tests.support.tables import publish_statements
 
 from ingestd.model.preparation import Branch, Shaping, Unmatched
 from ingestd.model.tables import TableName
 from ingestd.prepare.shaping import BRANCH, FILE, HOME, LINE, shape
 from ingestd.prepare.sqltypes import from_field
-from ingestd.warehouse.statements import Publication, TableShape, publish_statements
+from ingestd.warehouse.statements import Publication, TableShape
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.manual_clock import ManualClock
 
 from ingestd.gcp.connect import Clients, connect
 from ingestd.localcloud.cloud import LocalCloud
-from ingestd.model.clock import ManualClock
 from ingestd.model.errors import BadInput, NotFound
 from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import Shaping, SideInput

@@ -9,12 +9,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+from tests.support.manual_clock import ManualClock
 
 from ingestd.googlesql.types import SqlType, array_of
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.database import Database
 from ingestd.localcloud.bigquery.sql.engine import QueryParameter, SqlEngine
-from ingestd.model.clock import ManualClock
 from ingestd.prepare.sqltypes import from_field, spark_sql
 from ingestd.warehouse.statements import rest_parameter
 

@@ -4,11 +4,11 @@ import json
 from typing import Any
 
 import duckdb
+from tests.support.memory_objects import MemoryObjects
 
 from ingestd.formats.options import LoadOptions
 from ingestd.formats.types import Field, Schema
 from ingestd.localcloud.bigquery.files.load import LoadOutcome, load_files
-from ingestd.localcloud.bigquery.files.objects import MemoryObjects
 
 
 def connect() -> duckdb.DuckDBPyConnection:

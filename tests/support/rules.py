@@ -1,15 +1,21 @@
 """Shorthands for tests of rules."""
 
+import asyncio
 import textwrap
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft7Validator
 
 from ingestd.cli.json_schemas import SCHEMAS
-from ingestd.documents import DocumentError, native, read_documents, validate
+from ingestd.documents import DocumentError, Problem, native, read_documents, validate
+from ingestd.model.unknown_keys import UnknownKeys
+from ingestd.rules.lint import lint
+from ingestd.rules.lint_dest import ExpressionChecks
 from ingestd.rules.rule import Rule
 from ingestd.rules.schema import RuleSpec
+from ingestd.rules.source import FolderSource
 
 
 def spec(text: str, file: str = "r.yaml") -> RuleSpec:
@@ -43,3 +49,10 @@ def refused(text: str, file: str = "r.yaml") -> list[str]:
 def rule(url: str = "r.yaml", index: int = 0, **fields: Any) -> Rule:
     """A rule from keyword arguments spelled as in files: `When=…, Dest=…`."""
     return Rule.of(RuleSpec.model_validate({"Dest": {"Table": "d.t"}, **fields}), url, index)
+
+
+def lint_path(
+    path: Path, checks: ExpressionChecks | None = None, unknown: UnknownKeys = UnknownKeys.TYPOS
+) -> list[Problem]:
+    """Lint a folder or one file."""
+    return asyncio.run(lint(FolderSource(path), checks, unknown))

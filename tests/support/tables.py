@@ -4,11 +4,20 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tests.support.memory_objects import MemoryObjects
+
 from ingestd.localcloud.bigquery.core import BigQueryCore
-from ingestd.localcloud.bigquery.files.objects import MemoryObjects
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
+from ingestd.model.preparation import Unmatched
 from ingestd.model.tables import parse_table
-from ingestd.warehouse.statements import Publication, Statement, TableShape, publish_statements, unmatched_statement
+from ingestd.warehouse.statements import (
+    HOME,
+    Publication,
+    Statement,
+    TableShape,
+    publish_statement,
+    unmatched_statement,
+)
 
 PROJECT = "p"
 
@@ -36,6 +45,18 @@ def _columns(text: str) -> tuple[tuple[dict[str, Any], ...], str]:
             column["mode"], text = ("REPEATED" if text[0] == "*" else "REQUIRED"), text[1:]
         found.append(column)
     return tuple(found), text
+
+
+def publish_statements(plan: Publication) -> tuple[Statement, ...]:
+    """The jobs that publish the batch, one per target, in no particular order. Raises `BadInput` for what cannot work.
+
+    With a split, the destination itself is written only when unmatched rows are kept. `Unmatched.REFUSE` and
+    `Unmatched.DROP` need the answer of `unmatched_statement` first and besides.
+    """
+    numbers = list(range(len(plan.shaping.branches)))
+    if not numbers or plan.shaping.unmatched is Unmatched.KEEP:
+        numbers.append(HOME)
+    return tuple(publish_statement(plan, number) for number in numbers)
 
 
 class JobFailed(Exception):  # noqa: N818 - reads as the state of the job

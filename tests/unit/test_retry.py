@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 from prometheus_client import REGISTRY
+from tests.support.manual_clock import ManualClock
 
-from ingestd.model.clock import ManualClock
 from ingestd.model.errors import BadInput, Fatal, PreconditionFailed, Throttled, Transient
 from ingestd.retry import Retrier, RetryPolicy
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PIECE_BYTES = 4 << 20
-_BLANK = b" \t\r\n"
 
 
 class Unparsed:

@@ -62,8 +62,6 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("GroupURL", "where the batch group is recorded", (Context.GROUP,)),
 )
 
-FUNCTION_VARIABLES = {"Mod(n)": "hash of the file's URL modulo n: the same file always gets the same number"}
-
 
 def names(*contexts: Context) -> frozenset[str]:
     """Names of the variables known in any of these contexts."""

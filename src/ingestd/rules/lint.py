@@ -1,10 +1,8 @@
 """What will hurt: everything that is refused at load, and warnings about rules that load but surprise."""
 
-import asyncio
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 from ingestd.documents import DocumentError, Place, Problem, Severity, dotted, locate
 from ingestd.model.unknown_keys import UnknownKeys
@@ -16,7 +14,7 @@ from ingestd.rules.lint_dest import ExpressionChecks, dest_errors, dest_warnings
 from ingestd.rules.load_options import LoadOptions, SourceFormat
 from ingestd.rules.parsing import ParsedRule, is_rule_file, parse_file
 from ingestd.rules.rule import Rule, plain
-from ingestd.rules.source import FolderSource, RuleSource
+from ingestd.rules.source import RuleSource
 
 _CSV_ONLY = ("field_delimiter", "quote", "skip_leading_rows", "allow_jagged_rows", "allow_quoted_newlines")
 _DAY_SECONDS = 86_400
@@ -61,13 +59,6 @@ async def lint(
 async def rule_files(source: RuleSource) -> list[str]:
     """The files that may hold rules, going by their names."""
     return sorted(url for url, _ in await source.list() if is_rule_file(url))
-
-
-def lint_path(
-    path: Path, checks: ExpressionChecks | None = None, unknown: UnknownKeys = UnknownKeys.TYPOS
-) -> list[Problem]:
-    """Lint a folder or one file; for callers outside an event loop."""
-    return asyncio.run(lint(FolderSource(path), checks, unknown))
 
 
 def warnings_by_rule(rules: Sequence[ParsedRule]) -> dict[tuple[str, int], list[Problem]]:

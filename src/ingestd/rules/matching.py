@@ -2,7 +2,7 @@
 
 `RuleIndex` answers without looking at every rule: prefixes and suffixes are found by bisection, and many patterns that
 share a prefix and suffix are tried together as one RE2 set. Invariant: it answers exactly what asking every rule in
-turn (`find_naively`) would.
+turn would.
 """
 
 from bisect import bisect_right
@@ -71,11 +71,6 @@ def decide(rules: Sequence[Rule]) -> Routing:
     if enabled:
         return Ambiguous(tuple(sorted(enabled, key=_order)))
     return Disabled(min(rules, key=_order))
-
-
-def find_naively(rules: Iterable[Rule], path: str) -> Routing:
-    """The definition of matching: ask every rule."""
-    return decide([rule for rule in rules if rule.matcher.accepts(path)])
 
 
 def _order(rule: Rule) -> tuple[str, int]:

@@ -98,18 +98,6 @@ class Statement:
         return self.kind is JobKind.QUERY and self.target is not None and "destinationTable" not in self.configuration
 
 
-def publish_statements(plan: Publication) -> tuple[Statement, ...]:
-    """The jobs that publish the batch, one per target, in no particular order. Raises `BadInput` for what cannot work.
-
-    With a split, the destination itself is written only when unmatched rows are kept. `Unmatched.REFUSE` and
-    `Unmatched.DROP` need the answer of `unmatched_statement` first and besides.
-    """
-    numbers = list(range(len(plan.shaping.branches)))
-    if not numbers or plan.shaping.unmatched is Unmatched.KEEP:
-        numbers.append(HOME)
-    return tuple(publish_statement(plan, number) for number in numbers)
-
-
 def publish_statement(plan: Publication, branch: int = HOME) -> Statement:
     """The job for one target alone; nothing has to be known of the others."""
     if len(plan.branches) != len(plan.shaping.branches):

@@ -6,9 +6,9 @@ from typing import Any
 from google.cloud import bigquery
 from tests.support.background import Background
 from tests.support.google import PROJECT, bigquery_client
+from tests.support.memory_objects import MemoryObjects
 
 from ingestd.localcloud.bigquery.core import BigQueryCore
-from ingestd.localcloud.bigquery.files.objects import MemoryObjects
 from ingestd.localcloud.bigquery.server import make_handler
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
 from ingestd.localcloud.faults import Hooks

@@ -10,7 +10,7 @@ from ingestd.gcp.connect import ClientOptions, connect
 from ingestd.model.errors import Fatal, Transient
 from ingestd.model.objects import ObjectRef
 from ingestd.model.tables import TableName
-from ingestd.retry import ONCE
+from ingestd.retry import RetryPolicy
 
 
 async def test_everything_is_closed_at_the_end(cloud, bucket):
@@ -36,7 +36,7 @@ async def test_an_unreachable_service_is_transient():
         "BIGQUERY_EMULATOR_HOST": "127.0.0.1:1",
         "PUBSUB_EMULATOR_HOST": "127.0.0.1:1",
     }
-    async with connect("p", options=ClientOptions(retry=ONCE), environment=nowhere) as clients:
+    async with connect("p", options=ClientOptions(retry=RetryPolicy(attempts=1)), environment=nowhere) as clients:
         with pytest.raises(Transient):
             await clients.store.stat(ObjectRef("bucket", "x"))
         with pytest.raises(Transient):

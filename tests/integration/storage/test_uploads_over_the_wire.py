@@ -9,6 +9,7 @@ import requests
 from google.api_core import exceptions
 from google.cloud import storage
 from google.cloud.storage.exceptions import DataCorruption
+from tests.support.stored_files import stored_file
 
 from ingestd.localcloud.faults import FaultKind
 
@@ -226,7 +227,7 @@ def test_a_corrupted_download_is_noticed_by_the_client(bucket: storage.Bucket, s
     """The hashes sent with a download are those of the object, so the client's own check means something."""
     blob = bucket.blob("n")
     blob.upload_from_string(b"x" * 200_000)
-    path = service.core.open_path(bucket.name, "n")
+    path = stored_file(service.core, bucket.name, "n")
     path.write_bytes(b"y" * 200_000)
     with pytest.raises(DataCorruption):
         blob.download_as_bytes()

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
 from tests.support.records import record
 
 from ingestd.batch.journal import Held, Journal, LeaseLost
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Record
-from ingestd.model.clock import ManualClock
 from ingestd.model.errors import PreconditionFailed
 from ingestd.model.objects import ObjectRef
 

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry, Histogram, Summary
+from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
 from tests.support.records import START, done
 
@@ -25,7 +26,6 @@ from ingestd.batch.rule_metrics import Times
 from ingestd.batch.runner import BatchRunner
 from ingestd.console.feed import Feed
 from ingestd.ledger.writer import LoadStateWriter
-from ingestd.model.clock import ManualClock
 from ingestd.model.objects import FileVersion, Generation, ObjectRef
 from ingestd.ops.history import FILES_REMEMBERED, History
 from ingestd.ops.latencies import observe_all

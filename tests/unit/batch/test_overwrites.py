@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
+from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
 from tests.support.records import START, batch, batch_of, info
 
@@ -18,7 +19,6 @@ from ingestd.batch.record import Record
 from ingestd.batch.sources import Looked
 from ingestd.batch.trails import Reading, Trail, Trails, Version
 from ingestd.batch.underway import UnderWay
-from ingestd.model.clock import ManualClock
 from ingestd.model.errors import Fatal, Transient
 from ingestd.model.jobs import JobKind, JobRef, JobState
 from ingestd.model.objects import ABSENT, FileVersion, Generation, ObjectRef

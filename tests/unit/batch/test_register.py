@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
 
 from ingestd.batch import register as register_module
 from ingestd.batch.register import Register, batch_name
-from ingestd.model.clock import ManualClock
 from ingestd.model.errors import NewerVersion, Transient
 from ingestd.model.objects import ABSENT, FileVersion, Generation, ObjectInfo, ObjectRef
 from ingestd.model.tables import parse_table

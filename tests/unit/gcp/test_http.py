@@ -10,14 +10,14 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.manual_clock import ManualClock
 
 from ingestd.gcp.http import HttpxClient
 from ingestd.gcp.threads import Threads
 from ingestd.localcloud.http import DropConnection, HttpServer, Request, Response
 from ingestd.model.addresses import Address
-from ingestd.model.clock import ManualClock
 from ingestd.model.errors import BadInput, Fatal, Transient
-from ingestd.retry import ONCE, Retrier
+from ingestd.retry import Retrier, RetryPolicy
 
 SECOND = timedelta(seconds=1)
 
@@ -86,7 +86,7 @@ async def client(google: Google) -> AsyncIterator[HttpxClient]:
         yield HttpxClient(
             web,
             threads,
-            Retrier(ONCE),
+            Retrier(RetryPolicy(attempts=1)),
             clock=google.clock,
             fetch_identity=google.identity,
             fetch_access=google.access,

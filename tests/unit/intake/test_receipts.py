@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
+from tests.support.manual_clock import ManualClock
+
 from ingestd.intake.receipts import Desk, Receipt
-from ingestd.model.clock import ManualClock
 from ingestd.ports import Message
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
+from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
 from tests.support.records import record
 
@@ -12,7 +13,6 @@ from ingestd.batch.marks import WindowMark
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Record
 from ingestd.ledger.history import FileRecords, Remembered
-from ingestd.model.clock import ManualClock
 from ingestd.model.objects import FileVersion, Generation, ObjectRef, event_id
 
 

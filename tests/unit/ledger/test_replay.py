@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import orjson
 import pytest
+from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
 from tests.support.records import record
 
@@ -14,7 +15,6 @@ from ingestd.batch.content import Fate, Progress, SetAside
 from ingestd.batch.journal import Journal
 from ingestd.batch.phases import Phase
 from ingestd.ledger.replay import Asked, Replayed, Replayer, Selection
-from ingestd.model.clock import ManualClock
 from ingestd.model.errors import PreconditionFailed, Transient
 from ingestd.model.objects import EPOCH, Generation, ObjectRef
 

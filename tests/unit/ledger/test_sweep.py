@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
+from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
 
 from ingestd.intake.notifications import parse_notification
@@ -12,7 +13,6 @@ from ingestd.ledger.announcing import InProcess, Publishing, Told, message_of
 from ingestd.ledger.backfill import Account, Backfill, Period, by_name, by_rules
 from ingestd.ledger.known import Candidate, KnownFiles, Standing
 from ingestd.ledger.sweep import LostFiles
-from ingestd.model.clock import ManualClock
 from ingestd.model.errors import Transient
 from ingestd.model.objects import ObjectInfo, ObjectRef
 from ingestd.rules.matching import NoMatch

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import orjson
+from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
 from tests.support.records import done, file, record
 
@@ -16,7 +17,6 @@ from ingestd.batch.phases import Phase
 from ingestd.batch.record import Kind
 from ingestd.ledger.table import LoadStateTable
 from ingestd.ledger.writer import LoadStateWriter
-from ingestd.model.clock import ManualClock
 from ingestd.model.errors import Fatal, IngestError, NotFound, Transient
 from ingestd.model.objects import ObjectRef
 

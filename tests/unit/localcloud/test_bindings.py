@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests.support.manual_clock import ManualClock
 
 from ingestd.localcloud.bigquery.core import BigQueryCore
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
@@ -15,12 +16,11 @@ from ingestd.localcloud.feeds import StoredObjects
 from ingestd.localcloud.pubsub import wire
 from ingestd.localcloud.pubsub.core import PubSubCore
 from ingestd.localcloud.storage import StorageCore
-from ingestd.model.clock import ManualClock
 from ingestd.model.errors import Transient
 from ingestd.model.jobs import JobKind, JobRef, JobRequest
 from ingestd.model.objects import ABSENT, ObjectRef
 from ingestd.model.tables import TableName
-from ingestd.retry import ONCE, Retrier
+from ingestd.retry import Retrier, RetryPolicy
 
 SUBSCRIPTION = "projects/proj/subscriptions/reader"
 SCHEMA = {"fields": [{"name": "id", "type": "INTEGER"}]}
@@ -131,7 +131,7 @@ async def test_retries_wait_on_the_clock_and_end(world):
 
 
 async def test_without_retries_a_lost_answer_is_a_failure_though_the_work_is_done(world):
-    store = CoreStore(world.storage, world.clock, Retrier(ONCE, world.clock))
+    store = CoreStore(world.storage, world.clock, Retrier(RetryPolicy(attempts=1), world.clock))
     world.faults.add(Fault("storage", "objects.insert", FaultKind.DROP_RESPONSE, times=1))
     with pytest.raises(Transient):
         await store.create(ObjectRef("inbox", "x"), b"1", if_generation=ABSENT)

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.manual_clock import ManualClock
 
 from ingestd.localcloud.faults import Hooks
 from ingestd.localcloud.provision import Names, ensure_resources
 from ingestd.localcloud.pubsub import wire
 from ingestd.localcloud.pubsub.core import PubSubCore
 from ingestd.localcloud.storage.core import StorageCore
-from ingestd.model.clock import ManualClock
 from ingestd.settings import Subscriptions
 
 NAMES = Names("play")

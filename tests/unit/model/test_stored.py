@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
 
-from ingestd.model.clock import ManualClock
 from ingestd.model.errors import NewerVersion, Transient, UnreadableObject, leading
 from ingestd.model.objects import ObjectRef
 from ingestd.model.stored import document, instant, number, reading

@@ -6,12 +6,13 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from tests.support.rules import lint_path
 from tests.support.spark.conformance import FAILING, expressions
 
 from ingestd.documents import Problem, Severity
 from ingestd.prepare.checker import unsupported
 from ingestd.prepare.expressions import columns_of
-from ingestd.rules.lint import lint_path, report
+from ingestd.rules.lint import report
 from ingestd.rules.lint_dest import ExpressionChecks
 
 QUIET = "OnFailure: [{Action: notify, Request: {Channels: c, Title: '$Error'}}]\n"

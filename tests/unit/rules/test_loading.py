@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
+from tests.support.manual_clock import ManualClock
 
-from ingestd.model.clock import ManualClock
 from ingestd.model.errors import NotFound, Transient
 from ingestd.rules.loading import RuleLoader
 from ingestd.rules.matching import Match, NoMatch

@@ -4,11 +4,12 @@ import random
 import time
 
 import pytest
+from tests.support.naive_matching import find_naively
 from tests.support.rules import rule
 
 from ingestd.rules import fields
 from ingestd.rules.fields import PatternSet
-from ingestd.rules.matching import Ambiguous, Disabled, Match, NoMatch, RuleIndex, find_naively, path_of
+from ingestd.rules.matching import Ambiguous, Disabled, Match, NoMatch, RuleIndex, path_of
 from ingestd.rules.rule import Rule
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 import pytest
 from tests.support.places import ROOT
+from tests.support.rules import lint_path
 from tests.unit.rules import bqtail
 from tests.unit.rules.bqtail_proofs import PROOFS
 from typer.testing import CliRunner
@@ -30,7 +31,6 @@ from ingestd.rules.actions import ACTIONS
 from ingestd.rules.catalogue import VARIABLES
 from ingestd.rules.destination import expand_destination
 from ingestd.rules.functions import FUNCTIONS
-from ingestd.rules.lint import lint_path
 from ingestd.rules.parsing import ParsedFile, parse_file
 from ingestd.settings import Settings
 from ingestd.settings_loader import load_settings

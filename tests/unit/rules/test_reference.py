@@ -4,14 +4,13 @@ import re
 
 import pytest
 from tests.support.places import ROOT
-from tests.support.rules import spec
+from tests.support.rules import lint_path, spec
 
 from ingestd.documents import Document, read_documents
 from ingestd.rules import actions, schema
 from ingestd.rules.actions import ACTIONS
 from ingestd.rules.catalogue import VARIABLES
 from ingestd.rules.functions import FUNCTIONS
-from ingestd.rules.lint import lint_path
 from ingestd.rules.load_options import LoadOptions
 from ingestd.rules.routes import RoutesFile
 

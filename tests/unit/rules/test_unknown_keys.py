@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
+from tests.support.rules import lint_path
 
 from ingestd.documents import DocumentError, Severity
 from ingestd.model.unknown_keys import UnknownKeys
-from ingestd.rules.lint import lint_path
 from ingestd.rules.loading import IGNORED, RuleLoader
 from ingestd.rules.parsing import ParsedFile, parse_file
 from ingestd.rules.source import FolderSource

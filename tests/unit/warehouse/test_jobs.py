@@ -4,7 +4,8 @@ import asyncio
 from datetime import timedelta
 from typing import cast
 
-from ingestd.model.clock import ManualClock
+from tests.support.manual_clock import ManualClock
+
 from ingestd.model.jobs import JobKind, JobRef, JobState
 from ingestd.ports import Warehouse
 from ingestd.warehouse.jobs import Completions, JobRunner

@@ -3,21 +3,14 @@
 from typing import Any
 
 import pytest
-from tests.support.tables import JobFailed, Tables, columns
+from tests.support.tables import JobFailed, Tables, columns, publish_statements
 
 from ingestd.model.errors import BadInput
 from ingestd.model.jobs import JobKind
 from ingestd.model.preparation import Branch, Drift, Shaping, SideInput, Unmatched
 from ingestd.model.tables import TableName, parse_table
 from ingestd.rules.schema import CopyMethod, Upsert, UpsertMode
-from ingestd.warehouse.statements import (
-    Publication,
-    TableShape,
-    UpsertPlan,
-    publish_statements,
-    rest_parameter,
-    unmatched_statement,
-)
+from ingestd.warehouse.statements import Publication, TableShape, UpsertPlan, rest_parameter, unmatched_statement
 
 LANDED = TableShape(TableName("p", "temp", "t_77"), columns("id INTEGER, type_id INTEGER, name STRING"))
 TARGET = TableShape(TableName("p", "d", "t"), columns("id INTEGER, type_id INTEGER, name STRING"))

@@ -75,14 +75,6 @@ class StorageCore:
     def read(self, bucket: str, name: str, generation: int | None = None) -> bytes:
         return self.objects.open(bucket, name, generation).read()
 
-    def open_path(self, bucket: str, name: str, generation: int | None = None) -> Path | None:
-        """The file a large object is stored in, or None for one kept in the database.
-
-        The file goes away when the object does: open it at once.
-        """
-        version = self.objects.get(bucket, name, generation)
-        return None if version.file is None else self._state.payloads.path(version.file)
-
     def write(
         self,
         bucket: str,

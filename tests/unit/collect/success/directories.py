@@ -5,11 +5,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.support.manual_clock import ManualClock
+
 from ingestd.batch.record import Record
 from ingestd.collect.success.configuration import ConfigFile, Configured, Transform, configured, folders
 from ingestd.collect.success.listing import Listed, select
 from ingestd.collect.success.planning import Findings, nothing_to_load, resolved, unresolved
-from ingestd.model.clock import ManualClock
 from ingestd.model.objects import FileVersion, Generation, ObjectInfo, ObjectRef
 from ingestd.settings import Convention, Settings
 from ingestd.settings_loader import load_settings

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
 
 from ingestd.collect.success.configuration import LARGEST, BadConfig, configured
 from ingestd.collect.success.lookup import ConfigLookup
 from ingestd.localcloud.storage.globs import glob_matcher
-from ingestd.model.clock import ManualClock
 from ingestd.model.errors import NotFound, TooWide, Transient
 from ingestd.model.objects import ObjectInfo, ObjectRef
 from ingestd.settings import Convention

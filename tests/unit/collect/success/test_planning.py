@@ -1,13 +1,13 @@
 """From what was found to the record: projects, job ids, formats, and how each way of loading is told."""
 
 import pytest
+from tests.support.manual_clock import ManualClock
 from tests.unit.collect.success.directories import SUCCESS, planned
 
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Record
 from ingestd.collect.success.configuration import BadConfig, Transform
 from ingestd.collect.success.planning import unresolved
-from ingestd.model.clock import ManualClock
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import FileVersion, Generation
 

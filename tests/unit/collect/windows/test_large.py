@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
+from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
 from tests.support.records import record
 from tests.unit.collect.windows.many import DUE, NOW, files, head, window
@@ -22,7 +23,6 @@ from ingestd.collect.windows.replicas import Replicas
 from ingestd.collect.windows.store import WindowStore
 from ingestd.collect.windows.sweep import WindowSweep
 from ingestd.collect.windows.tender import Tender, WindowLimits
-from ingestd.model.clock import ManualClock
 from ingestd.model.objects import Generation, ObjectInfo, ObjectRef
 
 

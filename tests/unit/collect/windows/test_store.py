@@ -4,12 +4,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
+from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
 
 from ingestd.collect.windows.groups import Groups
 from ingestd.collect.windows.model import WindowId, WindowKey
 from ingestd.collect.windows.store import Everything, WindowHead, WindowStore
-from ingestd.model.clock import ManualClock
 from ingestd.model.objects import ObjectRef
 
 

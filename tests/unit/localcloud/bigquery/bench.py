@@ -2,11 +2,12 @@
 
 from typing import Any
 
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_objects import MemoryObjects
+
 from ingestd.localcloud.bigquery.core import BigQueryCore
-from ingestd.localcloud.bigquery.files.objects import MemoryObjects
 from ingestd.localcloud.bigquery.jobs import Job
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
-from ingestd.model.clock import ManualClock
 
 FIELDS = [{"name": "id", "type": "INTEGER"}, {"name": "name", "type": "STRING"}]
 

@@ -7,6 +7,8 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_objects import MemoryObjects
 from tests.unit.localcloud.bigquery.bench import FIELDS, Bench
 
 from ingestd.formats.errors import BigQueryError
@@ -14,14 +16,12 @@ from ingestd.formats.types import Schema
 from ingestd.localcloud.bigquery import execution
 from ingestd.localcloud.bigquery.core import BigQueryCore
 from ingestd.localcloud.bigquery.execution import Run
-from ingestd.localcloud.bigquery.files.objects import MemoryObjects
 from ingestd.localcloud.bigquery.jobs import JobState
 from ingestd.localcloud.bigquery.mirror import Session
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
 from ingestd.localcloud.bigquery.sql.queries import CompiledQuery
 from ingestd.localcloud.bigquery.sql.runner import Runner
 from ingestd.localcloud.faults import Fault, FaultKind
-from ingestd.model.clock import ManualClock
 
 
 def test_nothing_runs_until_told(bench: Bench) -> None:

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_objects import MemoryObjects
 
 from ingestd.formats.errors import BigQueryError
 from ingestd.localcloud.bigquery import pending
 from ingestd.localcloud.bigquery.core import BigQueryCore
-from ingestd.localcloud.bigquery.files.objects import MemoryObjects
 from ingestd.localcloud.bigquery.jobs import JobState
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
-from ingestd.model.clock import ManualClock
 
 
 def reopen(root: Path, clock: ManualClock | None = None) -> BigQueryCore:

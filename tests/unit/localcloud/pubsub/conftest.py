@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.manual_clock import ManualClock
 
 from ingestd.localcloud.faults import Fault, FaultKind, Hooks
 from ingestd.localcloud.pubsub import wire
 from ingestd.localcloud.pubsub.core import PubSubCore, Received, SubscriptionStats
-from ingestd.model.clock import ManualClock
 
 TOPIC = "projects/p/topics/events"
 SUBSCRIPTION = "projects/p/subscriptions/worker"

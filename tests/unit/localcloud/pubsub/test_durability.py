@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.manual_clock import ManualClock
 
 from ingestd.localcloud.faults import Hooks
 from ingestd.localcloud.pubsub.core import PubSubCore
 from ingestd.localcloud.pubsub.errors import PubSubError
 from ingestd.localcloud.pubsub.journal import Journal, RecordKind, encode
-from ingestd.model.clock import ManualClock
 
 TOPIC = "projects/p/topics/events"
 SUBSCRIPTION = "projects/p/subscriptions/worker"

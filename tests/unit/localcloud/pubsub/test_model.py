@@ -11,12 +11,12 @@ from pathlib import Path
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from tests.support.manual_clock import ManualClock
 
 from ingestd.localcloud.faults import Hooks
 from ingestd.localcloud.pubsub import wire
 from ingestd.localcloud.pubsub.core import PubSubCore, Received
 from ingestd.localcloud.pubsub.errors import PubSubError
-from ingestd.model.clock import ManualClock
 
 TOPIC = "projects/p/topics/events"
 SUBSCRIPTION = "projects/p/subscriptions/worker"

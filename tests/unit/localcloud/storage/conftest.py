@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.support.manual_clock import ManualClock
 
 from ingestd.localcloud.faults import Hooks
 from ingestd.localcloud.storage import StorageCore, StorageSettings
-from ingestd.model.clock import ManualClock
 
 
 @dataclass(slots=True)

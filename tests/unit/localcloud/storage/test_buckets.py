@@ -3,11 +3,11 @@
 from datetime import timedelta
 
 import pytest
+from tests.support.manual_clock import ManualClock
 
 from ingestd.localcloud.storage import StorageCore, StorageError
 from ingestd.localcloud.storage.model import Preconditions
 from ingestd.localcloud.storage.resources import bucket_resource
-from ingestd.model.clock import ManualClock
 
 
 def test_a_bucket_is_created_once(core: StorageCore) -> None:

@@ -8,10 +8,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests.support.manual_clock import ManualClock
+from tests.support.stored_files import stored_file
 
 from ingestd.localcloud.storage import StorageCore, StorageError
 from ingestd.localcloud.storage.model import ListQuery, ObjectMetadata
-from ingestd.model.clock import ManualClock
 
 LARGE = 200_000
 
@@ -48,7 +49,7 @@ def test_generations_rise_across_restarts_even_if_the_clock_stepped_back(make_co
 
 def test_files_nobody_refers_to_are_swept_at_start(core: StorageCore, make_core, tmp_path: Path) -> None:
     core.write("bucket", "keep", b"k" * LARGE)
-    kept = core.open_path("bucket", "keep")
+    kept = stored_file(core, "bucket", "keep")
     core.close()
     state = tmp_path / "state"
     orphans = [kept.with_name("0" * 32), state / "staging" / "half", state / "uploads" / "gone"]

@@ -8,10 +8,10 @@ from pathlib import Path
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support.manual_clock import ManualClock
 
 from ingestd.localcloud.storage import StorageCore, StorageError, StorageSettings
 from ingestd.localcloud.storage.model import ListQuery, Preconditions
-from ingestd.model.clock import ManualClock
 
 NAMES = st.sampled_from(["a", "a/", "a/b", "a/b/c", "a/c", "b", "b/é", "z"])
 DATA = st.sampled_from([b"", b"x", b"y" * 40, b"z" * 100])

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import orjson
 import pytest
+from tests.support.manual_clock import ManualClock
 
 from ingestd.localcloud.faults import Fault, FaultKind
 from ingestd.localcloud.storage import StorageCore, StorageError
 from ingestd.localcloud.storage.model import ComposeSource, Preconditions
-from ingestd.model.clock import ManualClock
 
 TOPIC = "//pubsub.googleapis.com/projects/p/topics/t"
 

@@ -4,6 +4,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from tests.support.manual_clock import ManualClock
+from tests.support.stored_files import stored_file
 
 from ingestd.localcloud.faults import Fault, FaultInjected, FaultKind, ResponseLost
 from ingestd.localcloud.storage import StorageCore, StorageError
@@ -14,7 +16,6 @@ from ingestd.localcloud.storage.model import (
     ObjectMetadata,
     Preconditions,
 )
-from ingestd.model.clock import ManualClock
 
 LARGE = 200_000
 
@@ -35,7 +36,7 @@ def test_bytes_come_back_as_written(core: StorageCore, size: int) -> None:
     assert written.size == size
     assert core.read("bucket", "a/b") == data
     assert core.stat("bucket", "a/b") == written
-    path = core.open_path("bucket", "a/b")
+    path = stored_file(core, "bucket", "a/b")
     assert (path is not None) == (size == LARGE)
     assert path is None or path.read_bytes() == data
 
@@ -66,7 +67,7 @@ def test_generations_are_microseconds_and_rise_even_when_time_stands_still(
 
 def test_an_overwrite_replaces_the_bytes_and_frees_the_old_ones(core: StorageCore) -> None:
     old = core.write("bucket", "n", b"o" * LARGE)
-    path = core.open_path("bucket", "n")
+    path = stored_file(core, "bucket", "n")
     new = core.write("bucket", "n", b"new")
     assert core.read("bucket", "n") == b"new"
     assert versions(core, "bucket") == [("n", new.generation, True)]

@@ -5,12 +5,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests.support.manual_clock import ManualClock
 
 from ingestd.localcloud.faults import Fault, FaultInjected, FaultKind
 from ingestd.localcloud.storage import StorageCore, StorageError
 from ingestd.localcloud.storage.model import NO_CHECKSUMS, NO_CONDITIONS, Checksums, ObjectMetadata, Preconditions
 from ingestd.localcloud.storage.upload_ops import GRANULARITY
-from ingestd.model.clock import ManualClock
 
 DATA = bytes(range(256)) * 3000  # 768,000 bytes: two whole granules and a rest
 

@@ -1,4 +1,4 @@
-"""What the readers and writers need from Cloud Storage, and an in-memory implementation of it.
+"""What the readers and writers need from Cloud Storage.
 
 A `*` in a URI stands for any run of characters, slashes included, as in BigQuery's `sourceUris`.
 """
@@ -62,30 +62,3 @@ def check_source_uri(uri: str) -> None:
         raise BigQueryError("invalid", f"Invalid source URI {uri}: wildcards are not allowed in the bucket name.")
     if name.count("*") > 1:
         raise BigQueryError("invalid", f"Invalid source URI {uri}: only one wildcard is supported per URI.")
-
-
-class MemoryObjects:
-    """Objects in a dict: for tests and simulations."""
-
-    def __init__(self, contents: dict[str, bytes] | None = None) -> None:
-        self._objects: dict[str, tuple[int, bytes]] = {}
-        self.content_types: dict[str, str] = {}
-        self._generation = 0
-        for uri, data in (contents or {}).items():
-            self.write(uri, data, "application/octet-stream")
-
-    def match(self, uri: str) -> list[SourceObject]:
-        found = [uri] if uri in self._objects else []
-        if "*" in uri:
-            found = sorted(name for name in self._objects if matches(uri, name))
-        return [SourceObject(name, len(self._objects[name][1]), self._objects[name][0]) for name in found]
-
-    def read(self, uri: str) -> bytes:
-        if uri not in self._objects:
-            raise BigQueryError("notFound", f"Not found: URI {uri}", uri)
-        return self._objects[uri][1]
-
-    def write(self, uri: str, data: bytes, content_type: str) -> None:
-        self._generation += 1
-        self._objects[uri] = (self._generation, data)
-        self.content_types[uri] = content_type

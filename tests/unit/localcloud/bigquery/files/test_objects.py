@@ -1,7 +1,8 @@
 import pytest
+from tests.support.memory_objects import MemoryObjects
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.localcloud.bigquery.files.objects import MemoryObjects, check_source_uri, matches
+from ingestd.localcloud.bigquery.files.objects import check_source_uri, matches
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from typing import Any
 
 import duckdb
 import pytest
+from tests.support.manual_clock import ManualClock
 
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.database import Database
 from ingestd.localcloud.bigquery.sql.engine import ScriptResult, SqlEngine
-from ingestd.model.clock import ManualClock
 
 NOW = datetime(2024, 5, 6, 22, 8, 9, tzinfo=UTC)
 
