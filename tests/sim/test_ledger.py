@@ -97,7 +97,7 @@ def test_a_file_that_was_set_aside_is_not_taken_for_loaded(simulate: Simulate) -
         assert odd.fate == "invalid_schema"
         assert odd.unloaded is not None
         assert odd.unloaded.reason.startswith("row 2, column id: ")
-        (moved,) = [name for name in world.objects("bad/") if name.endswith(name(2))]
+        (moved,) = [one for one in world.objects("bad/") if one.endswith(name(2))]
         assert moved == f"bad/{world.clock.now():%Y%m%d}/{name(2)}"
         kept = f"gs://{OPS}/{moved}"
         assert (odd.unloaded.kept_url, odd.unloaded.reason_url) == (kept, f"{kept}.reason.json")
