@@ -28,6 +28,7 @@ from typing import cast
 
 import structlog
 from prometheus_client import REGISTRY
+from tests.support.bindings import CoreStore
 
 from bench.success import PROJECT, local_cloud
 from ingestd.app import App, assemble
@@ -45,7 +46,6 @@ from ingestd.intake.receipts import Receipt
 from ingestd.ledger.name_index import NameIndex
 from ingestd.ledger.name_keeper import NameKeeper
 from ingestd.ledger.parts import explainer, journal_of
-from ingestd.localcloud.bindings import CoreStore
 from ingestd.localcloud.cloud import LocalCloud
 from ingestd.model.clock import SystemClock
 from ingestd.model.objects import FileVersion, Generation, ObjectRef

@@ -25,6 +25,7 @@ from typing import Any, cast
 
 import orjson
 import structlog
+from tests.support.bindings import CoreWarehouse
 from tests.support.memory_store import MemoryStore
 from tests.support.sim.names import DATASET
 from tests.support.sim.plain_bigquery import PlainBigQuery
@@ -33,7 +34,6 @@ from tests.support.virtual_time import VirtualClock, VirtualLoop
 from ingestd.app import App, assemble
 from ingestd.gcp.connect import Clients
 from ingestd.localcloud.bigquery.files.objects import SourceObject
-from ingestd.localcloud.bindings import CoreWarehouse
 from ingestd.localcloud.faults import Hooks
 from ingestd.model.objects import ObjectInfo, ObjectRef
 from ingestd.ports import Message

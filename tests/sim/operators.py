@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tests.support.bindings import CorePublisher, CoreStore, CoreWarehouse
+from tests.support.one_by_one import OneByOne
+
 from ingestd.batch.journal import Journal
 from ingestd.collect.success.interventions import Interventions
 from ingestd.collect.success.queue import OrderedTable, Queues
@@ -16,8 +19,6 @@ from ingestd.ledger.announcing import Publishing
 from ingestd.ledger.backfill import Backfill
 from ingestd.ledger.parts import known_files, wanted
 from ingestd.ledger.replay import Asked, Replayer, Selection
-from ingestd.localcloud.bindings import CorePublisher, CoreStore, CoreWarehouse
-from ingestd.localcloud.one_by_one import OneByOne
 from ingestd.model.clock import Clock
 from ingestd.model.errors import IngestError
 from ingestd.model.objects import EPOCH, ObjectRef

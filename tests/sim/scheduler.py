@@ -28,6 +28,8 @@ from tests.sim.real_bigquery import RealBigQuery
 from tests.sim.scenario import Crash, Delivery, Pause, Scenario, Upload
 from tests.sim.sites import READS, site_of
 from tests.sim.surroundings import draw_surroundings
+from tests.support.bindings import CorePublisher, CoreStore, CoreSubscription, CoreWarehouse
+from tests.support.one_by_one import OneByOne
 from tests.support.sim.names import DATASET, PROJECT, SCHEMA
 from tests.support.sim.plain_bigquery import PlainBigQuery
 from tests.support.sim.plain_preparer import PlainPreparer
@@ -37,10 +39,8 @@ from tests.support.virtual_time import START, VirtualClock, VirtualLoop
 from ingestd.app import App, assemble
 from ingestd.gcp.connect import Clients
 from ingestd.ledger.parts import explainer
-from ingestd.localcloud.bindings import CorePublisher, CoreStore, CoreSubscription, CoreWarehouse
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan, Hooks, ResponseLost
 from ingestd.localcloud.feeds import StoredObjects
-from ingestd.localcloud.one_by_one import OneByOne
 from ingestd.localcloud.provision import Names, ensure_resources
 from ingestd.localcloud.pubsub import wire
 from ingestd.localcloud.pubsub.core import PubSubCore

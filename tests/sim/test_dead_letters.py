@@ -4,12 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.support.bindings import CorePublisher, CoreSubscription
 from tests.support.sim.names import OPS, PROJECT
 from tests.support.sim.stories import Simulate
 from tests.support.sim.world import World
 
 from ingestd.intake.drain import Drained, Feed, drain
-from ingestd.localcloud.bindings import CorePublisher, CoreSubscription
 from ingestd.localcloud.faults import Fault, FaultKind
 from ingestd.localcloud.pubsub import wire
 

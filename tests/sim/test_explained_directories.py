@@ -3,6 +3,7 @@
 from typing import Any
 
 import orjson
+from tests.support.bindings import CoreStore, CoreWarehouse
 from tests.support.sim.directories import batch, convention, idle, rows
 from tests.support.sim.names import DATASET, PROJECT, TRIGGER
 from tests.support.sim.stories import Simulate
@@ -10,7 +11,6 @@ from tests.support.sim.world import World
 
 from ingestd.ledger.explain import Explanation
 from ingestd.ledger.parts import explainer
-from ingestd.localcloud.bindings import CoreStore, CoreWarehouse
 from ingestd.model.objects import ObjectRef
 from ingestd.rules.bucket import rule_source
 from ingestd.rules.loading import RuleLoader

@@ -12,6 +12,7 @@ import pytest
 from tests.sim.scenario import Features, Way
 from tests.sim.scheduler import REPLICA
 from tests.sim.seeds import FEATURES, run_seeds
+from tests.support.bindings import CoreStore, CoreWarehouse
 
 from ingestd.batch.journal import Journal
 from ingestd.batch.pinned import HOME
@@ -21,7 +22,6 @@ from ingestd.collect.windows.manager import Windows
 from ingestd.collect.windows.store import WindowStore
 from ingestd.collect.windows.sweep import WindowSweep
 from ingestd.intake.receipts import Receipt
-from ingestd.localcloud.bindings import CoreStore, CoreWarehouse
 
 SEEDS = 300
 

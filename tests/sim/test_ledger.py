@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.support.bindings import CoreStore, CoreWarehouse
 from tests.support.rule_documents import ROWS, alone, together
 from tests.support.sim.journal import journal, replay
 from tests.support.sim.names import DATASET, OPS, PROJECT, TRIGGER
@@ -16,7 +17,6 @@ from ingestd.ledger.explain import Explainer, Explanation
 from ingestd.ledger.reading import LoadStateReader
 from ingestd.ledger.replay import Selection, replays
 from ingestd.ledger.unloaded import Whereabouts
-from ingestd.localcloud.bindings import CoreStore, CoreWarehouse
 from ingestd.model.errors import Transient
 from ingestd.model.objects import EPOCH, ObjectRef
 from ingestd.model.tables import parse_table

@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 from prometheus_client import REGISTRY
+from tests.support.bindings import CoreStore
 from tests.support.sim.directories import TABLE, batch, convention, idle, interventions, rows, state
 from tests.support.sim.journal import replay
 from tests.support.sim.names import DATASET, OPS, PROJECT, SCHEMA
@@ -13,7 +14,6 @@ from tests.support.sim.world import World
 
 from ingestd.collect.success.queue import Hold, Queues
 from ingestd.ledger.replay import Selection
-from ingestd.localcloud.bindings import CoreStore
 
 
 def gauge(name: str) -> float:

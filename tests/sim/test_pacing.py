@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.support.bindings import CoreStore
 from tests.support.rule_documents import together
 from tests.support.sim.names import OPS, PROJECT, TRIGGER
 from tests.support.sim.stories import Simulate, expected, load_jobs, upload
@@ -13,7 +14,6 @@ from tests.support.sim.world import World
 
 from ingestd.batch.register import Register
 from ingestd.collect.windows.pacing import Pacing
-from ingestd.localcloud.bindings import CoreStore
 from ingestd.model.errors import Transient
 from ingestd.model.tables import parse_table
 from ingestd.rules.rule import Rule

@@ -1,5 +1,6 @@
 """A batch that loaded in part, and later the rest: its actions run for both parts."""
 
+from tests.support.bindings import CoreStore
 from tests.support.rule_documents import together
 from tests.support.sim.journal import replay
 from tests.support.sim.names import DATASET, TRIGGER
@@ -7,7 +8,6 @@ from tests.support.sim.stories import PLACES, Simulate, expected, name, upload_a
 from tests.support.sim.world import World
 
 from ingestd.ledger.replay import Selection
-from ingestd.localcloud.bindings import CoreStore
 from ingestd.model.objects import ObjectRef
 
 COPY = {"Source": f"{DATASET}.dummy", "Dest": f"{DATASET}.copied"}

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+from tests.support.bindings import CoreStore
 from tests.support.memory_objects import MemoryObjects
 
 from ingestd.formats.options import LoadOptions
 from ingestd.formats.types import Field, Schema
 from ingestd.localcloud.bigquery.files.load import load_files
-from ingestd.localcloud.bindings import CoreStore
 from ingestd.localcloud.storage.core import StorageCore
 from ingestd.model.clock import SystemClock
 from ingestd.model.objects import FileVersion, ObjectRef

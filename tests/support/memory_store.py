@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 
-from ingestd.localcloud.one_by_one import OneByOne
+from tests.support.one_by_one import OneByOne
+
 from ingestd.model.clock import Clock
 from ingestd.model.errors import NotFound, PreconditionFailed
 from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef

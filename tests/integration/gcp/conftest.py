@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
+from tests.support.bindings import CorePublisher, CoreStore, CoreSubscription, CoreWarehouse
 from tests.support.google import PROJECT
 
 from ingestd.gcp.connect import ClientOptions, connect
-from ingestd.localcloud.bindings import CorePublisher, CoreStore, CoreSubscription, CoreWarehouse
 from ingestd.localcloud.cloud import LocalCloud
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
 from ingestd.localcloud.pubsub import wire

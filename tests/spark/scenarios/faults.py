@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.spark.batches import NDJSON, lines
+from tests.support.bindings import CoreStore
 
-from ingestd.localcloud.bindings import CoreStore
 from ingestd.localcloud.storage.core import StorageCore
 from ingestd.model.clock import SystemClock
 from ingestd.model.errors import Transient

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import orjson
 import structlog
+from tests.support.bindings import CoreWarehouse
 from tests.support.memory_store import MemoryStore
 from tests.support.sim.plain_bigquery import PlainBigQuery
 
@@ -25,7 +26,6 @@ from ingestd.batch.marks import WindowMark
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Kind, Record
 from ingestd.gcp.connect import Clients
-from ingestd.localcloud.bindings import CoreWarehouse
 from ingestd.localcloud.faults import Hooks
 from ingestd.model.clock import SystemClock
 from ingestd.model.objects import FileVersion, Generation, ObjectInfo, ObjectRef

@@ -3,13 +3,13 @@
 from datetime import timedelta
 from typing import Any
 
+from tests.support.bindings import CoreStore, CoreWarehouse
 from tests.support.sim.names import DATASET, TRIGGER
 from tests.support.sim.world import World
 
 from ingestd.batch.journal import Journal
 from ingestd.collect.success.interventions import Interventions
 from ingestd.collect.success.queue import OrderedTable, Queues, TableState
-from ingestd.localcloud.bindings import CoreStore, CoreWarehouse
 
 TABLE = OrderedTable(TRIGGER, f"{DATASET}/dummy")
 

@@ -2,11 +2,11 @@
 
 from datetime import timedelta
 
+from tests.support.bindings import CoreStore
 from tests.support.sim.world import World
 
 from ingestd.batch.journal import Journal
 from ingestd.ledger.replay import Asked, Replayed, Replayer, Selection
-from ingestd.localcloud.bindings import CoreStore
 
 
 def journal(world: World) -> Journal:

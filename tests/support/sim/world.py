@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import orjson
+from tests.support.bindings import CorePublisher, CoreStore, CoreSubscription, CoreWarehouse
+from tests.support.one_by_one import OneByOne
 from tests.support.sim.names import DATASET, OPS, PROJECT, SCHEMA, TRIGGER
 from tests.support.sim.plain_bigquery import PlainBigQuery
 from tests.support.sim.plain_preparer import PlainPreparer
@@ -24,10 +26,8 @@ from ingestd.app import App, assemble
 from ingestd.gcp.connect import Clients
 from ingestd.localcloud.bigquery.core import BigQueryCore
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
-from ingestd.localcloud.bindings import CorePublisher, CoreStore, CoreSubscription, CoreWarehouse
 from ingestd.localcloud.faults import FaultPlan, Hooks
 from ingestd.localcloud.feeds import AuditSink, Notifications, StoredObjects
-from ingestd.localcloud.one_by_one import OneByOne
 from ingestd.localcloud.provision import Names, ensure_resources
 from ingestd.localcloud.pubsub.core import PubSubCore
 from ingestd.localcloud.storage.core import StorageCore

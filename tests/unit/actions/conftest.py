@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.bindings import CorePublisher, CoreStore
 from tests.support.progress import MemoryProgress
 
 from ingestd.actions.context import ActionContext, ActionSettings
 from ingestd.actions.executor import run_actions
 from ingestd.actions.plan import plan
-from ingestd.localcloud.bindings import CorePublisher, CoreStore
 from ingestd.localcloud.faults import FaultPlan, Hooks
 from ingestd.localcloud.pubsub import wire
 from ingestd.localcloud.pubsub.core import PubSubCore

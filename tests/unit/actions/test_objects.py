@@ -1,11 +1,11 @@
 """`delete` and `move`: only what was loaded, only once, and never a newer upload."""
 
 import pytest
+from tests.support.bindings import CoreStore
 
 from ingestd.actions.executor import ActionFailed
 from ingestd.actions.move import move_file
 from ingestd.actions.objects import Fate, loop_guard
-from ingestd.localcloud.bindings import CoreStore
 from ingestd.localcloud.faults import Fault, FaultKind
 from ingestd.model.errors import BadInput, Fatal, Transient
 from ingestd.model.objects import FileVersion, ObjectRef

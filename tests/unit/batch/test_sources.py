@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.one_by_one import OneByOne
 from tests.support.records import batch, info
 
 from ingestd.batch.content import Fate
 from ingestd.batch.sources import describe, look
-from ingestd.localcloud.one_by_one import OneByOne
 from ingestd.model.objects import ObjectInfo, ObjectRef
 
 

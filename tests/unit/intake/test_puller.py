@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
+from tests.support.bindings import CoreSubscription
 from tests.support.virtual_time import VirtualClock, VirtualLoop, run
 
 from ingestd.intake.puller import PULL_ERRORS, Puller, PullLimits
 from ingestd.intake.receipts import Receipt
-from ingestd.localcloud.bindings import CoreSubscription
 from ingestd.localcloud.faults import Hooks
 from ingestd.localcloud.pubsub import wire
 from ingestd.localcloud.pubsub.core import PubSubCore

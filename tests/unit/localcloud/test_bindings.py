@@ -6,11 +6,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests.support.bindings import CorePublisher, CoreStore, CoreSubscription, CoreWarehouse
 from tests.support.manual_clock import ManualClock
 
 from ingestd.localcloud.bigquery.core import BigQueryCore
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
-from ingestd.localcloud.bindings import CorePublisher, CoreStore, CoreSubscription, CoreWarehouse
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan, Hooks
 from ingestd.localcloud.feeds import StoredObjects
 from ingestd.localcloud.pubsub import wire

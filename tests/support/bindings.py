@@ -11,14 +11,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.support.one_by_one import OneByOne
+from tests.support.rest_values import rows_from_rest
+
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.textfiles import CorruptGzipError, gunzip
 from ingestd.localcloud.bigquery.core import BigQueryCore
 from ingestd.localcloud.faults import FaultInjected, Hooks, ResponseLost
-from ingestd.localcloud.one_by_one import OneByOne
 from ingestd.localcloud.pubsub.core import PubSubCore
 from ingestd.localcloud.pubsub.errors import Code, PubSubError
-from ingestd.localcloud.rest_values import rows_from_rest
 from ingestd.localcloud.storage.core import StorageCore
 from ingestd.localcloud.storage.errors import StorageError
 from ingestd.localcloud.storage.model import ListQuery, ObjectMetadata, ObjectVersion, Preconditions
@@ -155,7 +156,7 @@ class CoreStore(OneByOne):
         return await self._call("objects.get", _name(ref), read, shown=ref.url)
 
     async def upload(self, ref: ObjectRef, path: Path, *, content_type: str = "application/octet-stream") -> Generation:
-        return await self.create(ref, path.read_bytes(), content_type=content_type)  # noqa: ASYNC240
+        return await self.create(ref, path.read_bytes(), content_type=content_type)
 
     async def delete(self, ref: ObjectRef, *, if_generation: Generation | None = None) -> bool:
         def delete() -> bool:
