@@ -1,6 +1,5 @@
 """Batches for the preparer: files in a local Storage, prepared on the shared session, loaded into a local BigQuery."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,6 @@ from ingestd.prepare.scratch import Scratch
 from ingestd.prepare.session import Spark
 
 NDJSON: Mapping[str, Any] = {"sourceFormat": "NEWLINE_DELIMITED_JSON"}
-
-
-def lines(rows: Sequence[Any]) -> bytes:
-    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
 
 class Batches:

@@ -3,12 +3,14 @@
 `session` is PySpark's own, for what only needs rows; `spark` is the daemon's way to it, for what awaits.
 """
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.spark.batches import Batches
 
+from ingestd.gcp.connect import Clients, connect
 from ingestd.prepare.engine import Engine
 from ingestd.prepare.masters import master
 from ingestd.prepare.session import Spark
@@ -56,3 +58,14 @@ def session(engine: Engine) -> "SparkSession":
 def spark(engine: Engine) -> Spark:
     """The daemon's Spark on the shared session."""
     return Spark.over(engine)
+
+
+@pytest.fixture
+def batches(spark: Spark, tmp_path: Path) -> Batches:
+    return Batches(spark, tmp_path)
+
+
+@pytest.fixture
+async def clients(emulators: None) -> AsyncIterator[Clients]:
+    async with connect("test-project") as opened:
+        yield opened

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,7 +15,7 @@ from ingestd.actions.context import ActionContext, ActionSettings, BatchRows
 from ingestd.actions.executor import ActionFailed, run_actions
 from ingestd.actions.objects import loop_guard
 from ingestd.actions.plan import plan
-from ingestd.gcp.connect import Clients, connect
+from ingestd.gcp.connect import Clients
 from ingestd.model.clock import SystemClock
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import FileVersion, ObjectRef
@@ -36,12 +35,6 @@ COLUMNS = (
 )
 TOTALS = "SELECT country, count(*) AS orders, sum(amount) AS amount, max(at) AS last FROM batch GROUP BY country"
 EVENT = "4711"
-
-
-@pytest.fixture
-async def clients(emulators: None) -> AsyncIterator[Clients]:
-    async with connect("test-project") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.support.e2e.orders import EXPECTED, TABLE, calls, set_up, upload
 from tests.support.e2e.processes import Daemon
 from tests.support.e2e.world import World
 from tests.support.spark.connector import connector
-from tests.support.spark.processes import QUICK, Cluster, children, kill_group, standalone_cluster
+from tests.support.spark.processes import CLUSTER_CONF, Cluster, children, kill_group, standalone_cluster
 from tests.support.waiting import eventually
 
 __all__ = ["fork_server", "new_world", "world"]
@@ -19,14 +19,6 @@ __all__ = ["fork_server", "new_world", "world"]
 pytestmark = [pytest.mark.xdist_group("spark-cluster"), pytest.mark.timeout(1800)]
 
 START = 120.0  # for JVMs on a busy machine
-CONF = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": QUICK,
-    "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": QUICK,
-    "spark.sql.shuffle.partitions": "4",
-}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +52,7 @@ def test_a_worker_killed_under_a_batch_of_the_daemon_neither_loses_nor_doubles_a
     """Its workers read the bucket and write to it themselves, as on any cluster."""
     set_up(world)
     spark: dict[str, Any] = {"master": cluster.url, "warm_up": False, "heartbeat": "250ms"}
-    spark["conf"] = CONF | connector(world.cloud.endpoints.environ()["STORAGE_EMULATOR_HOST"])
+    spark["conf"] = CLUSTER_CONF | connector(world.cloud.endpoints.environ()["STORAGE_EMULATOR_HOST"])
     daemon = world.start(spark=spark, logging={"level": "debug"})
     eventually(lambda: daemon.said("spark.ready"), "Spark is not ready", START)
     upload(world, padding=25_000)  # enough for a task on each worker

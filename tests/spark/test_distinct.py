@@ -1,7 +1,6 @@
 """One row per key decided by the keys alone: the same rows as Spark's own way, whatever the files and their order."""
 
 import gzip
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,13 +8,13 @@ from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.spark.batches import Batches, lines
+from tests.spark.batches import Batches
+from tests.support.files import avro, lines, parquet
 from tests.support.loads import schema
 
 from ingestd.formats.options import LoadOptions
@@ -163,11 +162,6 @@ def _sortable(value: Any) -> Any:
 
 
 @pytest.fixture
-def batches(spark: Spark, tmp_path: Path) -> Batches:
-    return Batches(spark, tmp_path)
-
-
-@pytest.fixture
 def marked(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     """Every batch is large enough; what each look at the keys answered."""
     answers: list[int | None] = []
@@ -215,21 +209,13 @@ async def _prepared(batches: Batches, kind: str, **more: Any) -> tuple[Prepared,
 def _avro(rows: list[dict[str, Any]]) -> bytes:
     kinds = {"id": "long", "name": "string", "amount": "double", "at": "string"}
     fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
-    out = io.BytesIO()
-    fastavro.writer(out, {"type": "record", "name": "r", "fields": fields}, rows, codec="deflate")
-    return out.getvalue()
-
-
-def _parquet(rows: list[dict[str, Any]]) -> bytes:
-    out = io.BytesIO()
-    pyarrow.parquet.write_table(pa.Table.from_pylist(rows), out)
-    return out.getvalue()
+    return avro(fields, rows, "deflate")
 
 
 PACKED = {
     "NEWLINE_DELIMITED_JSON": lambda rows: gzip.compress(lines(rows)),
     "AVRO": _avro,
-    "PARQUET": _parquet,
+    "PARQUET": lambda rows: parquet(pa.Table.from_pylist(rows)),
 }
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.spark.batches import Batches, lines
+from tests.spark.batches import Batches
+from tests.support.files import lines, parquet
 
 from ingestd.formats.detect import detect_json
 from ingestd.formats.errors import BigQueryError
@@ -208,7 +208,7 @@ async def test_a_column_that_no_expression_looks_at_has_the_tables_type_in_files
         pa.table({"id": [1], "extra": ["e"], "at": ["01.02.2024"]}),
         pa.table({"id": ["zzz"], "extra": ["e"], "at": ["01.02.2024"]}),
     ]
-    files = [await batches.put(f"in/{n}.parquet", _parquet(table)) for n, table in enumerate(tables)]
+    files = [await batches.put(f"in/{n}.parquet", parquet(table)) for n, table in enumerate(tables)]
     transform = {"name": "UPPER(t.extra)", "at": "PARSE_DATE('%d.%m.%Y', t.at)"}
     columns = (ID, NAME, Field("at", Type.DATE))
     prepared = await batches.prepare(files, columns, {"sourceFormat": "PARQUET"}, shaping=Shaping(transform=transform))
@@ -221,7 +221,7 @@ async def test_members_of_records_in_files_that_describe_themselves_follow_the_p
 ) -> None:
     batches = Batches(spark, tmp_path)
     rows = pa.table({"id": [1, 2], "r": [{"a": 1, "b": {"c": "x"}}, {"a": 2, "b": None}]})
-    files = [await batches.put("in/a.parquet", _parquet(rows))]
+    files = [await batches.put("in/a.parquet", parquet(rows))]
     load = {"sourceFormat": "PARQUET"}
     grown = await batches.prepare(files, (ID, RECORD), load, drift=Drift.EVOLVE)
     (added,) = grown.added
@@ -284,7 +284,7 @@ async def test_what_files_agree_on_holds_the_values_of_all_of_them(
 ) -> None:
     batches = Batches(spark, tmp_path)
     tables = [pa.table({"id": [number], "new": array}) for number, array in enumerate(arrays)]
-    files = [await batches.put(f"in/{n}.parquet", _parquet(table)) for n, table in enumerate(tables)]
+    files = [await batches.put(f"in/{n}.parquet", parquet(table)) for n, table in enumerate(tables)]
     prepared = await batches.prepare(files, (ID,), {"sourceFormat": "PARQUET"}, drift=Drift.EVOLVE)
     assert prepared.bad == ()
     assert [(column["name"], column["type"]) for column in prepared.added] == [("new", kind)]
@@ -305,9 +305,3 @@ async def test_options_that_say_where_else_files_or_columns_are_told_are_refused
     files = [await batches.put("in/a.json", b'{"id": 1}')]
     with pytest.raises(BadInput, match=next(iter(option))):
         await batches.prepare(files, (ID,), {"sourceFormat": "NEWLINE_DELIMITED_JSON", **option})
-
-
-def _parquet(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    return sink.getvalue().to_pybytes()

@@ -4,27 +4,19 @@ import csv
 import io
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import fastavro
 import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet
 import pytest
-from tests.spark.batches import NDJSON, Batches, lines
+from tests.spark.batches import NDJSON, Batches
 from tests.spark.reads import EVERYTHING
+from tests.support.files import avro, lines, orc, parquet
 from tests.support.loads import schema
 
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import Branch, Shaping, Unmatched
-from ingestd.prepare.session import Spark
-
-
-@pytest.fixture
-def batches(spark: Spark, tmp_path: Path) -> Batches:
-    return Batches(spark, tmp_path)
-
 
 EXACT = schema(
     "i INT64 REQUIRED",
@@ -115,18 +107,6 @@ def _table(part: int) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=pa.schema(list(kinds.items())))
 
 
-def _parquet(part: int) -> bytes:
-    out = pa.BufferOutputStream()
-    pyarrow.parquet.write_table(_table(part), out)
-    return out.getvalue().to_pybytes()
-
-
-def _orc(part: int) -> bytes:
-    out = pa.BufferOutputStream()
-    pyarrow.orc.write_table(_table(part), out)
-    return out.getvalue().to_pybytes()
-
-
 def _avro(part: int) -> bytes:
     kinds: dict[str, Any] = {
         "id": "long",
@@ -136,17 +116,15 @@ def _avro(part: int) -> bytes:
         "day": {"type": "int", "logicalType": "date"},
     }
     fields = [{"name": name, "type": ["null", kind]} for name, kind in kinds.items()]
-    out = io.BytesIO()
-    fastavro.writer(out, {"type": "record", "name": "r", "fields": fields}, _table(part).to_pylist(), codec="deflate")
-    return out.getvalue()
+    return avro(fields, _table(part).to_pylist(), "deflate")
 
 
 FORMATS: dict[str, tuple[Any, dict[str, Any]]] = {
     "NEWLINE_DELIMITED_JSON": (lambda part: lines(_rows(part)), {}),
     "CSV": (_csv, {"skipLeadingRows": 1}),
     "AVRO": (_avro, {"useAvroLogicalTypes": True}),
-    "PARQUET": (_parquet, {}),
-    "ORC": (_orc, {}),
+    "PARQUET": (lambda part: parquet(_table(part)), {}),
+    "ORC": (lambda part: orc(_table(part)), {}),
 }
 
 
@@ -176,9 +154,7 @@ async def test_parquet_timestamps_that_say_no_zone_are_what_the_table_says(batch
     columns = schema("id INT64", "at TIMESTAMP", "civil DATETIME")
     noon = datetime(2024, 1, 2, 12, 0, 0, 123456)  # noqa: DTZ001
     table = pa.table({"id": [1], "at": pa.array([noon]), "civil": pa.array([noon])})
-    out = pa.BufferOutputStream()
-    pyarrow.parquet.write_table(table, out)
-    files = [await batches.put("in/a.parquet", out.getvalue().to_pybytes())]
+    files = [await batches.put("in/a.parquet", parquet(table))]
     load = {"sourceFormat": "PARQUET"}
     prepared = await batches.prepare(files, columns, load)
     rows = await batches.loaded(prepared)

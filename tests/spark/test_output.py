@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from tests.spark.batches import Batches, lines
+from tests.spark.batches import Batches
+from tests.support.files import lines
 from tests.support.loads import schema
 
 from ingestd.formats.types import Field, Type
@@ -16,12 +17,6 @@ from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import BadData, BadFile, FileLayout, Output, Prepared, Shaping
 from ingestd.prepare import manifest, pipeline
 from ingestd.prepare.reading import Unit
-from ingestd.prepare.session import Spark
-
-
-@pytest.fixture
-def batches(spark: Spark, tmp_path: Path) -> Batches:
-    return Batches(spark, tmp_path)
 
 
 async def test_parquet_files_say_which_columns_are_required_and_which_are_lists(

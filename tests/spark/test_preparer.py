@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.batches import Batches, lines
+from tests.spark.batches import Batches
+from tests.support.files import lines
 from tests.support.loads import schema
 
 from ingestd.model.errors import BadInput, Fatal, Throttled, Transient
@@ -21,11 +22,6 @@ from ingestd.prepare.scratch import Scratch
 from ingestd.prepare.session import Spark
 
 COLUMNS = schema("id INT64 REQUIRED", "name STRING", "tags STRING REPEATED")
-
-
-@pytest.fixture
-def batches(spark: Spark, tmp_path: Path) -> Batches:
-    return Batches(spark, tmp_path)
 
 
 async def test_many_files_become_few_and_every_row_arrives_once(batches: Batches) -> None:

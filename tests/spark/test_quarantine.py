@@ -2,11 +2,11 @@
 
 import gzip
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.batches import NDJSON, Batches, lines
+from tests.spark.batches import NDJSON, Batches
+from tests.support.files import lines
 from tests.support.loads import schema
 
 from ingestd.model.errors import BadInput
@@ -15,14 +15,8 @@ from ingestd.model.preparation import BadData, Drift
 from ingestd.prepare import pipeline
 from ingestd.prepare.quarantine import judge, refusal
 from ingestd.prepare.reading import Report
-from ingestd.prepare.session import Spark
 
 COLUMNS = schema("id INT64 REQUIRED", "name STRING")
-
-
-@pytest.fixture
-def batches(spark: Spark, tmp_path: Path) -> Batches:
-    return Batches(spark, tmp_path)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.spark.reads import EVERYTHING, direct, read
+from tests.support.files import avro, orc, parquet
 from tests.support.loads import schema
 
 from ingestd.formats.options import LoadOptions
@@ -385,21 +386,13 @@ def _avro() -> bytes:
         {"name": "name", "type": ["null", "string"]},
         {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]},
     ]
-    out = io.BytesIO()
-    fastavro.writer(out, {"type": "record", "name": "r", "fields": fields}, TABLE.to_pylist(), codec="deflate")
-    return out.getvalue()
-
-
-def _columnar(write: Any) -> bytes:
-    out = pa.BufferOutputStream()
-    write(TABLE, out)
-    return out.getvalue().to_pybytes()
+    return avro(fields, TABLE.to_pylist(), "deflate")
 
 
 BINARY = {
     "AVRO": (_avro, {"useAvroLogicalTypes": True}),
-    "PARQUET": (lambda: _columnar(pyarrow.parquet.write_table), {}),
-    "ORC": (lambda: _columnar(pyarrow.orc.write_table), {}),
+    "PARQUET": (lambda: parquet(TABLE), {}),
+    "ORC": (lambda: orc(TABLE), {}),
 }
 
 

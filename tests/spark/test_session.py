@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from tests.spark.batches import Batches, lines
+from tests.spark.batches import Batches
+from tests.support.files import lines
 
 from ingestd.model.errors import BadInput, Fatal, Throttled, Transient
 from ingestd.model.preparation import Shaping

@@ -1,8 +1,6 @@
 """Side inputs: read once through Google's client, kept while they hold, joined on Spark as BigQuery joins them."""
 
 import gzip
-import io
-import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -10,8 +8,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from tests.support.files import lines, parquet
 from tests.support.manual_clock import ManualClock
 
 from ingestd.gcp.connect import Clients, connect
@@ -188,10 +186,8 @@ async def test_files_that_cannot_be_joined_are_told_by_name(world: World, cloud:
 
 def _content(ending: str, rows: list[dict[str, Any]]) -> bytes:
     if ending == "csv":
-        lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
-        return "\n".join(lines).encode()
+        values = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+        return "\n".join(values).encode()
     if ending == "parquet":
-        made = io.BytesIO()
-        pq.write_table(pa.Table.from_pylist(rows), made)
-        return made.getvalue()
-    return gzip.compress(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+        return parquet(pa.Table.from_pylist(rows))
+    return gzip.compress(lines(rows))

@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ingestd.app import App, assemble
-from ingestd.gcp.connect import Clients, connect
+from ingestd.gcp.connect import Clients
 from ingestd.model.clock import SystemClock
 from ingestd.model.objects import FileVersion, ObjectRef
 from ingestd.prepare.masters import Files
@@ -22,12 +21,6 @@ from ingestd.settings import Settings
 SQL = """WITH spread AS (SELECT id, explode(split(names, ';')) AS name FROM temp_ext)
 SELECT id, upper(name) AS name FROM spread WHERE name <> '';
 """
-
-
-@pytest.fixture
-async def clients(emulators: None) -> AsyncIterator[Clients]:
-    async with connect("test-project") as opened:
-        yield opened
 
 
 @pytest.fixture

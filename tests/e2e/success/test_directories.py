@@ -1,25 +1,14 @@
 """Directories with success files, in a real daemon over the wire: one warm daemon, many tables."""
 
-import io
 import json
 from typing import Any
 
-import fastavro
+import pyarrow as pa
 from google.cloud import bigquery
-from tests.support.e2e.directories import FIELDS, LOADED, batch, parquet, put, records, settings
+from tests.support.e2e.directories import FIELDS, LOADED, batch, put, records, settings
 from tests.support.e2e.world import SCHEMA, World
+from tests.support.files import avro, parquet
 from tests.support.rule_documents import ROWS, alone
-
-
-def avro() -> bytes:
-    schema = {
-        "type": "record",
-        "name": "r",
-        "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}],
-    }
-    out = io.BytesIO()
-    fastavro.writer(out, fastavro.parse_schema(schema), ROWS)
-    return out.getvalue()
 
 
 def ndjson(*rows: dict[str, Any]) -> str:
@@ -44,9 +33,14 @@ def test_w01_w11_w20_formats_layouts_regions_and_configuration_of_one_bucket(wor
     world.upload()  # a file for a rule, in the same bucket
     batch(world, "bqtail/plain")  # no configuration at all: nothing of it may stick to the next table
     batch(world, "bqtail/plain2/Batch-7")
-    batch(world, "bqtail/avro/incremental", avro(), ending="avro")
+    batch(
+        world,
+        "bqtail/avro/incremental",
+        avro([{"name": "id", "type": "long"}, {"name": "name", "type": "string"}], ROWS),
+        ending="avro",
+    )
     batch(world, "bqtail/json", ndjson(), ending="json")
-    batch(world, "bqtail/made", parquet(), ending="parquet")  # Parquet makes its table
+    batch(world, "bqtail/made", parquet(pa.Table.from_pylist(ROWS)), ending="parquet")  # Parquet makes its table
     batch(world, "berlin/t")
     put(world, "bqtail/odd/what? #1/file é #2?.csv", "1,a\n")
     put(world, "bqtail/odd/what? #1/sub dir/part", "2,b\n")

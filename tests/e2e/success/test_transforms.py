@@ -2,8 +2,11 @@
 
 from typing import Any
 
-from tests.support.e2e.directories import CSV, FIELDS, LOADED, batch, parquet, put, records, settings
+import pyarrow as pa
+from tests.support.e2e.directories import CSV, FIELDS, LOADED, batch, put, records, settings
 from tests.support.e2e.world import World
+from tests.support.files import parquet
+from tests.support.rule_documents import ROWS
 
 EXTERNAL = {"sourceFormat": "CSV", "schema": {"fields": FIELDS}, "sourceUris": ["REPLACEME"]}
 INSERT = "INSERT {dest_dataset}.{dest_table} SELECT * FROM temp_ext"
@@ -29,7 +32,7 @@ def test_w18_queries_scripts_and_their_failures(world: World) -> None:
     transform(world, "insert", INSERT, EXTERNAL)
     batch(world, "bqtail/insert/b 1 #?", "1,a\n", "2,b\n")
     transform(world, "parquet", INSERT)  # without external.json: PARQUET
-    batch(world, "bqtail/parquet", parquet(), ending="parquet")
+    batch(world, "bqtail/parquet", parquet(pa.Table.from_pylist(ROWS)), ending="parquet")
     transform(world, "made", "CREATE OR REPLACE TABLE {dest_dataset}.{dest_table} AS SELECT id FROM temp_ext", EXTERNAL)
     batch(world, "bqtail/made")
     hive = {**EXTERNAL, "hivePartitioningOptions": {"mode": "STRINGS"}}

@@ -7,8 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.spark.batches import Batches, lines
+from tests.spark.batches import Batches
 from tests.spark.scenarios.faults import running
+from tests.support.files import lines
 from tests.support.loads import schema
 from tests.support.spark.connector import connector
 from tests.support.spark.processes import QUICK

@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from tests.spark.scenarios.faults import ROWS, Store, batch, running
-from tests.support.spark.processes import QUICK, standalone_cluster
+from tests.support.spark.processes import CLUSTER_CONF, standalone_cluster
 
 from ingestd.prepare.session import Spark
 from ingestd.prepare.start import preparer_for, spark_for
@@ -26,14 +26,7 @@ def settings(url: str, folder: Path) -> SparkSettings:
         files="local",
         scratch=folder / "scratch",
         warm_up=False,
-        conf={
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": QUICK,
-            "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": QUICK,
-            "spark.sql.shuffle.partitions": "4",
-        },
+        conf=CLUSTER_CONF,
     )
 
 

@@ -17,8 +17,9 @@ from typing import Any
 import farmhash
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
-from tests.spark.batches import NDJSON, Batches, lines
+from tests.spark.batches import NDJSON, Batches
 from tests.spark.scenarios.faults import running
+from tests.support.files import lines
 from tests.support.loads import schema
 from tests.support.ports import free_port
 from tests.support.spark.connector import connector

@@ -15,8 +15,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.spark.batches import NDJSON, lines
+from tests.spark.batches import NDJSON
 from tests.support.bindings import CoreStore
+from tests.support.files import lines
 
 from ingestd.localcloud.storage.core import StorageCore
 from ingestd.model.clock import SystemClock

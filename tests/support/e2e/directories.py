@@ -1,14 +1,10 @@
 """Directories with success files, as producers leave them."""
 
-import io
 import json
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from google.api_core.exceptions import NotFound
 from tests.support.e2e.world import World
-from tests.support.rule_documents import ROWS
 
 CSV = "1,a\n2,b\n"
 LOADED = [(1, "a"), (2, "b")]
@@ -45,9 +41,3 @@ def records(world: World, folder: str = "Done") -> dict[str, dict[str, Any]]:
         if one["Success"]:
             found[one["Success"]["URL"].partition(f"{world.trigger}/")[2]] = one
     return found
-
-
-def parquet(rows: list[dict[str, Any]] = ROWS) -> bytes:
-    out = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows), out)
-    return out.getvalue()

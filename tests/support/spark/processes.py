@@ -19,6 +19,15 @@ from ingestd.prepare.gateway import spark_home
 from ingestd.prepare.java import find_java, runnable_home
 
 QUICK = quick()
+# One short life on a cluster of this machine: small, and compiled little.
+CLUSTER_CONF = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": QUICK,
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": QUICK,
+    "spark.sql.shuffle.partitions": "4",
+}
 
 
 @contextmanager

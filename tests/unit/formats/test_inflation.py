@@ -9,11 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
+from tests.support import files
 
 from ingestd.formats.avro import read_avro
 from ingestd.formats.avrofile import Block, Container
@@ -118,10 +117,7 @@ def test_gunzip_in_the_local_cloud_is_bounded_too() -> None:
 
 
 def avro(rows: int, size: int, codec: str) -> bytes:
-    out = io.BytesIO()
-    schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "string"}]}
-    fastavro.writer(out, schema, [{"a": "x" * size}] * rows)
-    return Container.parse(out.getvalue()).build(codec)
+    return Container.parse(files.avro([{"name": "a", "type": "string"}], [{"a": "x" * size}] * rows)).build(codec)
 
 
 @pytest.mark.parametrize("codec", ["deflate", "snappy", "zstandard"])
@@ -145,19 +141,15 @@ def test_a_snappy_block_is_refused_by_the_size_it_claims() -> None:
 
 
 def test_avro_rows_without_values_are_counted() -> None:
-    schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "string"]}]}
-    out = io.BytesIO()
-    fastavro.writer(out, schema, [{"a": None}])
-    bare = Container.parse(out.getvalue().replace(b'["null", "string"]', b'"null"            '))
+    written = files.avro([{"name": "a", "type": ["null", "string"]}], [{"a": None}])
+    bare = Container.parse(written.replace(b'["null", "string"]', b'"null"            '))
     endless = Container(bare.metadata, bare.sync, (Block(2**40, b""),)).build()
     with pytest.raises(UnreadableFileError, match=REFUSED):
         read_avro(endless, OPTIONS)
 
 
 def parquet(columns: dict[str, Any], **options: Any) -> bytes:
-    out = io.BytesIO()
-    pq.write_table(pa.table(columns), out, **options)
-    return out.getvalue()
+    return files.parquet(pa.table(columns), **options)
 
 
 def repeated(value: Any, rows: int) -> pa.Array:
@@ -202,13 +194,9 @@ def test_honest_parquet_with_one_long_value_among_many_short_ones_loads() -> Non
 
 
 def test_orc_is_bounded_in_what_it_becomes() -> None:
-    out = io.BytesIO()
-    orc.write_table(pa.table({"a": pa.array([7] * 4_000_000)}), out, compression="zlib")
     with pytest.raises(UnreadableFileError, match=REFUSED):
-        read_orc(out.getvalue(), OPTIONS)
-    out = io.BytesIO()
-    orc.write_table(pa.table({"a": pa.array([7] * 400_000)}), out, compression="zlib")
-    assert read_orc(out.getvalue(), OPTIONS).rows == 400_000
+        read_orc(files.orc(pa.table({"a": pa.array([7] * 4_000_000)}), compression="zlib"), OPTIONS)
+    assert read_orc(files.orc(pa.table({"a": pa.array([7] * 400_000)}), compression="zlib"), OPTIONS).rows == 400_000
 
 
 def test_a_long_word_in_every_row_of_an_orc_stripe_is_refused_before_the_stripe_is_decoded() -> None:

@@ -2,16 +2,14 @@
 
 import bz2
 import gzip
-import io
-import json
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet
 import pytest
+from tests.support.files import avro, lines, orc, parquet
 
 from ingestd.formats.options import LoadOptions
 from ingestd.prepare.content import guess
@@ -19,7 +17,7 @@ from ingestd.prepare.readers import ReadPlan
 from ingestd.prepare.reading import Unit
 
 ROWS: list[dict[str, Any]] = [{"id": n, "name": f"name {n % 10}"} for n in range(20_000)]
-LINES = b"".join(json.dumps(row).encode() + b"\n" for row in ROWS)
+LINES = lines(ROWS)
 
 
 def guessed(folder: Path, kind: str, contents: dict[str, bytes]) -> int:
@@ -33,15 +31,10 @@ def guessed(folder: Path, kind: str, contents: dict[str, bytes]) -> int:
 
 
 def packed(kind: str) -> bytes:
-    out = io.BytesIO()
     if kind == "AVRO":
-        fields = [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}]
-        fastavro.writer(out, {"type": "record", "name": "r", "fields": fields}, ROWS, codec="deflate")
-    elif kind == "PARQUET":
-        pyarrow.parquet.write_table(pa.Table.from_pylist(ROWS), out)
-    else:
-        pyarrow.orc.write_table(pa.Table.from_pylist(ROWS), out, compression="zstd")
-    return out.getvalue()
+        return avro([{"name": "id", "type": "long"}, {"name": "name", "type": "string"}], ROWS, "deflate")
+    table = pa.Table.from_pylist(ROWS)
+    return parquet(table) if kind == "PARQUET" else orc(table, compression="zstd")
 
 
 def test_lines_are_what_they_are(tmp_path: Path) -> None:

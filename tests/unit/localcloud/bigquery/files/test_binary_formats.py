@@ -3,11 +3,12 @@ import io
 from decimal import Decimal
 from typing import Any
 
-import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
+from tests.support import files
+from tests.support.files import parquet
 from tests.support.loads import Loads, schema, shape
 
 from ingestd.formats.avrofile import Container
@@ -24,16 +25,8 @@ LOCAL = dt.datetime.fromisoformat("2024-01-02T12:00:00.123456")
 NOON = dt.datetime(2024, 1, 2, 12, 0, 0, 123456, tzinfo=UTC)
 
 
-def parquet(table: pa.Table, **options: Any) -> bytes:
-    out = io.BytesIO()
-    pq.write_table(table, out, **options)
-    return out.getvalue()
-
-
 def avro(fields: list[dict[str, Any]], rows: list[dict[str, Any]], codec: str = "null") -> bytes:
-    out = io.BytesIO()
-    fastavro.writer(out, {"type": "record", "name": "Root", "fields": fields}, rows)
-    return Container.parse(out.getvalue()).build(codec)
+    return Container.parse(files.avro(fields, rows)).build(codec)
 
 
 @pytest.mark.parametrize(
@@ -119,9 +112,7 @@ def test_nanoseconds_are_refused_in_parquet_and_dropped_in_orc_as_documented(loa
     loads.put("gs://b/f.parquet", parquet(table, version="2.6"))
     with pytest.raises(BigQueryError, match="Invalid value for column 'v'"):
         loads.load("gs://b/f.parquet", sourceFormat="PARQUET")
-    out = io.BytesIO()
-    orc.write_table(table, out)
-    loads.put("gs://b/f.orc", out.getvalue())
+    loads.put("gs://b/f.orc", files.orc(table))
     loads.load("gs://b/f.orc", sourceFormat="ORC")
     assert loads.conn.execute("SELECT epoch_us(v) FROM staged").fetchone() == (1_700_000_000_123_456,)
 
@@ -142,9 +133,7 @@ def test_orc_files_are_read_whatever_their_codec(loads: Loads, codec: str) -> No
             "m": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
         }
     )
-    out = io.BytesIO()
-    orc.write_table(table, out, compression=codec)
-    loads.put("gs://b/f.orc", out.getvalue())
+    loads.put("gs://b/f.orc", files.orc(table, compression=codec))
     outcome = loads.load("gs://b/f.orc", sourceFormat="ORC")
     assert shape(outcome.schema) == [
         "a INT64",
