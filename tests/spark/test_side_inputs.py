@@ -36,7 +36,7 @@ LABELS = (
 
 
 @dataclass
-class World:
+class Wire:
     """Side inputs over the wire, with a count of what was really read."""
 
     clients: Clients
@@ -62,10 +62,10 @@ class World:
 
 
 @pytest.fixture
-async def world(cloud: LocalCloud, unique: str) -> AsyncIterator[World]:
+async def wire(cloud: LocalCloud, unique: str) -> AsyncIterator[Wire]:
     environment = cloud.endpoints.environ()
     async with connect("test-project", environment=environment) as clients:
-        made = World(clients, unique.replace("-", "_"))
+        made = Wire(clients, unique.replace("-", "_"))
         await clients.warehouse.create_dataset("test-project", made.dataset, "US")
         await made.run(f"CREATE TABLE ds.labels AS {LABELS}")
         yield made
@@ -79,10 +79,10 @@ async def joined(session: "SparkSession", sides: SideInputs, shaping: Shaping) -
     return shape(frame, shaping, source=BATCH, destination=(), sides=made(session))
 
 
-async def test_every_row_is_joined_as_bigquery_joins_it(session: "SparkSession", world: World) -> None:
-    side = SideInput("s", "s.id = t.id", table=world.table("labels"))
+async def test_every_row_is_joined_as_bigquery_joins_it(session: "SparkSession", wire: Wire) -> None:
+    side = SideInput("s", "s.id = t.id", table=wire.table("labels"))
     shaping = Shaping(
-        side_inputs=(side, SideInput("o", "o.id = t.id AND o.label LIKE 't%'", table=world.table("labels"))),
+        side_inputs=(side, SideInput("o", "o.id = t.id AND o.label LIKE 't%'", table=wire.table("labels"))),
         transform={
             "name": "COALESCE(s.label, 'none')",
             "other": "o.label",
@@ -95,7 +95,7 @@ async def test_every_row_is_joined_as_bigquery_joins_it(session: "SparkSession",
             "raw": "TO_HEX(s.raw)",
         },
     )
-    made = await joined(session, world.sides(), shaping)
+    made = await joined(session, wire.sides(), shaping)
     rows = sorted((tuple(row) for row in made.frame.collect()), key=repr)
     names = [str(one["name"]) for one in made.schema]
     assert names == ["id", "name", "a", "day", "hour", "other", "rate", "raw", "total", "year"]
@@ -109,71 +109,71 @@ async def test_every_row_is_joined_as_bigquery_joins_it(session: "SparkSession",
 
 
 async def test_an_inner_join_keeps_what_matches_and_a_query_takes_parameters(
-    session: "SparkSession", world: World
+    session: "SparkSession", wire: Wire
 ) -> None:
-    select = f"SELECT id, MAX(label) AS label FROM {world.dataset}.labels WHERE id > @least GROUP BY id"
+    select = f"SELECT id, MAX(label) AS label FROM {wire.dataset}.labels WHERE id > @least GROUP BY id"
     side = SideInput("s", "s.id = t.id", select=select, inner=True)
     shaping = Shaping(side_inputs=(side,), transform={"name": "s.label"}, parameters={"least": 1})
-    made = await joined(session, world.sides(), shaping)
+    made = await joined(session, wire.sides(), shaping)
     assert [tuple(row) for row in made.frame.collect()] == [(2, "zwei")]
 
 
-async def test_rows_are_read_again_only_when_the_table_changed_or_the_time_is_over(world: World) -> None:
-    sides = world.sides()
-    shaping = Shaping(side_inputs=(SideInput("s", "s.id = t.id", table=world.table("labels")),))
+async def test_rows_are_read_again_only_when_the_table_changed_or_the_time_is_over(wire: Wire) -> None:
+    sides = wire.sides()
+    shaping = Shaping(side_inputs=(SideInput("s", "s.id = t.id", table=wire.table("labels")),))
     for _ in range(3):
         await sides.ready(shaping)
-    assert len(world.reads) == 1
-    await world.run("UPDATE ds.labels SET label = 'drei' WHERE id = 2")
+    assert len(wire.reads) == 1
+    await wire.run("UPDATE ds.labels SET label = 'drei' WHERE id = 2")
     await sides.ready(shaping)
-    assert len(world.reads) == 2
-    world.clock.advance(timedelta(minutes=6))
+    assert len(wire.reads) == 2
+    wire.clock.advance(timedelta(minutes=6))
     await sides.ready(shaping)
-    assert len(world.reads) == 3
+    assert len(wire.reads) == 3
 
 
-async def test_a_view_is_read_by_a_query_and_a_missing_table_is_named(world: World) -> None:
-    await world.run("CREATE VIEW ds.seen AS SELECT id FROM ds.labels")
-    await world.sides().ready(Shaping(side_inputs=(SideInput("s", "s.id = t.id", table=world.table("seen")),)))
-    assert str(world.reads[-1]).startswith("SELECT * FROM `")
+async def test_a_view_is_read_by_a_query_and_a_missing_table_is_named(wire: Wire) -> None:
+    await wire.run("CREATE VIEW ds.seen AS SELECT id FROM ds.labels")
+    await wire.sides().ready(Shaping(side_inputs=(SideInput("s", "s.id = t.id", table=wire.table("seen")),)))
+    assert str(wire.reads[-1]).startswith("SELECT * FROM `")
     with pytest.raises(NotFound, match="side input s: there is no table"):
-        await world.sides().ready(Shaping(side_inputs=(SideInput("s", "s.id = t.id", table=world.table("no")),)))
+        await wire.sides().ready(Shaping(side_inputs=(SideInput("s", "s.id = t.id", table=wire.table("no")),)))
 
 
-async def test_too_many_rows_are_refused_before_they_fill_the_memory(world: World) -> None:
-    await world.run("CREATE TABLE ds.large AS SELECT x, REPEAT('x', 1000) AS y FROM UNNEST(GENERATE_ARRAY(1, 2000)) x")
-    table = Shaping(side_inputs=(SideInput("s", "s.x = t.id", table=world.table("large")),))
+async def test_too_many_rows_are_refused_before_they_fill_the_memory(wire: Wire) -> None:
+    await wire.run("CREATE TABLE ds.large AS SELECT x, REPEAT('x', 1000) AS y FROM UNNEST(GENERATE_ARRAY(1, 2000)) x")
+    table = Shaping(side_inputs=(SideInput("s", "s.x = t.id", table=wire.table("large")),))
     with pytest.raises(BadInput, match=r"side input s: .*large has .* bytes; a side input may have 1048576 at most"):
-        await world.sides().ready(table)
-    query = SideInput("s", "s.x = t.id", select=f"SELECT * FROM {world.dataset}.large")
+        await wire.sides().ready(table)
+    query = SideInput("s", "s.x = t.id", select=f"SELECT * FROM {wire.dataset}.large")
     with pytest.raises(BadInput, match="side input s: a query has more than 1048576 bytes"):
-        await world.sides().ready(Shaping(side_inputs=(query,)))
+        await wire.sides().ready(Shaping(side_inputs=(query,)))
 
 
 @pytest.mark.parametrize("ending", ["csv", "json.gz", "parquet"])
 async def test_files_are_side_inputs_as_well(
-    session: "SparkSession", world: World, cloud: LocalCloud, ending: str
+    session: "SparkSession", wire: Wire, cloud: LocalCloud, ending: str
 ) -> None:
-    bucket = world.dataset.replace("_", "-")
+    bucket = wire.dataset.replace("_", "-")
     cloud.storage.buckets.insert({"name": bucket})
     labels = [{"id": 1, "label": "one", "since": "2024-01-01"}, {"id": 2, "label": "two", "since": "2024-02-01"}]
     for place, row in enumerate(labels):
-        await world.clients.store.create(ObjectRef(bucket, f"side/{place}.{ending}"), _content(ending, [row]))
+        await wire.clients.store.create(ObjectRef(bucket, f"side/{place}.{ending}"), _content(ending, [row]))
     side = SideInput("s", "s.id = t.id", select=f"gs://{bucket}/side/*.{ending}")
     shaping = Shaping(side_inputs=(side,), transform={"name": "s.label", "month": "EXTRACT(MONTH FROM DATE(s.since))"})
-    sides = world.sides()
+    sides = wire.sides()
     made = await joined(session, sides, shaping)
     assert sorted(map(tuple, made.frame.collect())) == [(1, "one", 1), (2, "two", 2), (3, None, None)]
     again = [{"id": 3, "label": "drei", "since": "2024-03-01"}]
-    await world.clients.store.create(ObjectRef(bucket, f"side/2.{ending}"), _content(ending, again))
+    await wire.clients.store.create(ObjectRef(bucket, f"side/2.{ending}"), _content(ending, again))
     made = await joined(session, sides, shaping)
     assert ("drei", 3) in [(row[1], row[2]) for row in made.frame.collect()]
 
 
-async def test_files_that_cannot_be_joined_are_told_by_name(world: World, cloud: LocalCloud) -> None:
-    bucket = world.dataset.replace("_", "-")
+async def test_files_that_cannot_be_joined_are_told_by_name(wire: Wire, cloud: LocalCloud) -> None:
+    bucket = wire.dataset.replace("_", "-")
     cloud.storage.buckets.insert({"name": bucket})
-    await world.clients.store.create(ObjectRef(bucket, "bad.json"), b'{"id": 1}\n{"id": \n')
+    await wire.clients.store.create(ObjectRef(bucket, "bad.json"), b'{"id": 1}\n{"id": \n')
     for name, why in (
         ("bad.json", "bad.json, line 2"),
         ("x.txt", "there is no file"),
@@ -181,7 +181,7 @@ async def test_files_that_cannot_be_joined_are_told_by_name(world: World, cloud:
     ):
         side = SideInput("s", "s.id = t.id", select=f"gs://{bucket}/{name}")
         with pytest.raises((BadInput, NotFound), match=f"side input s: .*{why}"):
-            await world.sides().ready(Shaping(side_inputs=(side,)))
+            await wire.sides().ready(Shaping(side_inputs=(side,)))
 
 
 def _content(ending: str, rows: list[dict[str, Any]]) -> bytes:

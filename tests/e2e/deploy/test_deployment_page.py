@@ -20,6 +20,7 @@ import pytest
 import yaml
 from tests.e2e.deploy.standins.gcloud_tables import mistakes, table_file
 from tests.support.e2e.cloud_process import cloud_command
+from tests.support.google import gcloud_environment
 from tests.support.places import ROOT
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
@@ -97,10 +98,7 @@ def environment(desk: Path, tools: Path, endpoints: dict[str, str]) -> dict[str,
         "STANDINS": str(tools),
         "DESK": str(desk),
         "BIGQUERYRC": str(desk / "cloud/bigqueryrc"),
-        "CLOUDSDK_CONFIG": str(desk / "gcloud"),
-        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
-        "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
-        "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
+        **gcloud_environment(desk / "gcloud"),
         "CLOUDSDK_STORAGE_PROCESS_COUNT": "1",
         "INGESTD_HTTP__HOST": "127.0.0.1",
         "INGESTD_HTTP__PORT": str(port),

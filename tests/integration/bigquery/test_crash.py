@@ -2,7 +2,6 @@
 
 import random
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -14,22 +13,15 @@ from typing import Any
 import httpx
 import orjson
 from tests.support.google import PROJECT
+from tests.support.killable import killable
 
 
 @contextmanager
 def server(root: Path) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
-    command = [sys.executable, "-m", "tests.integration.bigquery.killable", str(root)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        port = next(int(line) for line in process.stdout if line.strip().isdigit())
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}/bigquery/v2/projects/{PROJECT}", timeout=60) as client:
+    with killable("-m", "tests.integration.bigquery.killable", str(root)) as (process, port):
+        url = f"http://127.0.0.1:{port}/bigquery/v2/projects/{PROJECT}"
+        with httpx.Client(base_url=url, timeout=60) as client:
             yield process, client
-    finally:
-        process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
 
 
 def load_request(number: int) -> dict[str, Any]:

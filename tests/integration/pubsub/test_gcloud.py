@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.google import gcloud_environment
 
 from ingestd.localcloud.pubsub import wire
 
@@ -24,12 +25,9 @@ def gcloud(local_pubsub: Any, tmp_path_factory: pytest.TempPathFactory) -> Gclou
         pytest.skip("needs the Google Cloud SDK: there is no gcloud on the PATH")
     config: Path = tmp_path_factory.mktemp("gcloud")
     environment = os.environ | {
-        "CLOUDSDK_CONFIG": str(config),
+        **gcloud_environment(config),
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_PUBSUB": f"http://127.0.0.1:{local_pubsub.server.rest_port}/",
         "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
-        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
-        "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
-        "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
         "CLOUDSDK_CORE_PROJECT": "gcloud-project",
     }
 

@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import grpc
 from google.pubsub_v1.types import pubsub as types
+from tests.support.killable import killable
 
 TOPIC = "projects/p/topics/events"
 SUBSCRIPTION = "projects/p/subscriptions/worker"
@@ -35,17 +35,9 @@ asyncio.run(main())
 
 
 @contextmanager
-def server(root: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVER, str(root)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    assert process.stdout is not None
-    try:
-        yield process, f"127.0.0.1:{int(process.stdout.readline())}"
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+def server(root: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    with killable("-c", SERVER, str(root)) as (process, port):
+        yield process, f"127.0.0.1:{port}"
 
 
 Topic, Subscription, Message = types.Topic.pb(), types.Subscription.pb(), types.PubsubMessage.pb()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from google.cloud import storage
+from tests.support.google import gcloud_environment
 
 from ingestd.localcloud.storage import StorageError
 
@@ -21,13 +22,10 @@ def gcloud(service, tmp_path_factory: pytest.TempPathFactory):
     """Runs `gcloud storage …` with a configuration of its own and no credentials."""
     environment = {
         **os.environ,
-        "CLOUDSDK_CONFIG": str(tmp_path_factory.mktemp("gcloud")),
+        **gcloud_environment(tmp_path_factory.mktemp("gcloud")),
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{service.url}/storage/v1/",
         "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
         "CLOUDSDK_CORE_PROJECT": "test-project",
-        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
-        "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
-        "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
         # One process: starting a pool costs more than these few files.
         "CLOUDSDK_STORAGE_PROCESS_COUNT": "1",
         "CLOUDSDK_STORAGE_THREAD_COUNT": "2",

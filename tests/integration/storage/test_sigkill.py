@@ -5,7 +5,6 @@ import hashlib
 import json
 import random
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from urllib.parse import quote
 
 import pytest
 import requests
+from tests.support.killable import killable
 
 SCRIPT = Path(__file__).with_name("storage_process.py")
 BUCKET = "durable"
@@ -23,13 +23,8 @@ SIZES = [0, 10, 5_000, 70_000, 300_000]
 
 @contextmanager
 def server(root: Path, log: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    process = subprocess.Popen([sys.executable, str(SCRIPT), str(root), str(log)], stdout=subprocess.PIPE, text=True)
-    try:
-        yield process, f"http://127.0.0.1:{int(process.stdout.readline())}"
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    with killable(str(SCRIPT), str(root), str(log)) as (process, port):
+        yield process, f"http://127.0.0.1:{port}"
 
 
 class Writer(threading.Thread):

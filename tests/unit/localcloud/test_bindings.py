@@ -26,7 +26,7 @@ SUBSCRIPTION = "projects/proj/subscriptions/reader"
 SCHEMA = {"fields": [{"name": "id", "type": "INTEGER"}]}
 
 
-class World:
+class Cores:
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
         self.faults = FaultPlan()
@@ -63,84 +63,84 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
+def cores(tmp_path: Path) -> Iterator[Cores]:
+    made = Cores(tmp_path)
     yield made
     made.close()
 
 
-async def test_an_empty_pull_ends_when_its_patience_does(world):
-    reader = CoreSubscription(world.pubsub, SUBSCRIPTION, world.clock, patience=timedelta(seconds=10))
+async def test_an_empty_pull_ends_when_its_patience_does(cores):
+    reader = CoreSubscription(cores.pubsub, SUBSCRIPTION, cores.clock, patience=timedelta(seconds=10))
     pull = asyncio.create_task(reader.pull(10))
-    await world.passes(9)
+    await cores.passes(9)
     assert not pull.done()
-    await world.passes(2)
+    await cores.passes(2)
     assert await pull == []
 
 
-async def test_a_message_wakes_a_waiting_pull_at_once(world):
-    reader = CoreSubscription(world.pubsub, SUBSCRIPTION, world.clock)
+async def test_a_message_wakes_a_waiting_pull_at_once(cores):
+    reader = CoreSubscription(cores.pubsub, SUBSCRIPTION, cores.clock)
     pull = asyncio.create_task(reader.pull(10))
-    await world.passes(1)
-    await CorePublisher(world.pubsub, "proj", world.clock).publish("news", b"x", {"a": "1"})
+    await cores.passes(1)
+    await CorePublisher(cores.pubsub, "proj", cores.clock).publish("news", b"x", {"a": "1"})
     (message,) = await asyncio.wait_for(pull, 60)
     assert (message.data, message.attributes) == (b"x", {"a": "1"})
-    assert world.clock.monotonic() == 1
+    assert cores.clock.monotonic() == 1
 
 
-async def test_an_expired_lease_brings_the_message_back_to_a_waiting_pull(world):
-    reader = CoreSubscription(world.pubsub, SUBSCRIPTION, world.clock, patience=timedelta(seconds=300))
-    await CorePublisher(world.pubsub, "proj", world.clock).publish("news", b"x", {})
+async def test_an_expired_lease_brings_the_message_back_to_a_waiting_pull(cores):
+    reader = CoreSubscription(cores.pubsub, SUBSCRIPTION, cores.clock, patience=timedelta(seconds=300))
+    await CorePublisher(cores.pubsub, "proj", cores.clock).publish("news", b"x", {})
     (first,) = await reader.pull(1)
     again = asyncio.create_task(reader.pull(1))
-    await world.passes(58)
+    await cores.passes(58)
     assert not again.done()
-    await world.passes(5)
+    await cores.passes(5)
     assert [message.message_id for message in await again] == [first.message_id]
 
 
-async def test_an_extended_lease_keeps_it_away(world):
-    reader = CoreSubscription(world.pubsub, SUBSCRIPTION, world.clock, patience=timedelta(seconds=70))
-    await CorePublisher(world.pubsub, "proj", world.clock).publish("news", b"x", {})
+async def test_an_extended_lease_keeps_it_away(cores):
+    reader = CoreSubscription(cores.pubsub, SUBSCRIPTION, cores.clock, patience=timedelta(seconds=70))
+    await CorePublisher(cores.pubsub, "proj", cores.clock).publish("news", b"x", {})
     (first,) = await reader.pull(1)
     await reader.extend([first.ack_id], timedelta(seconds=120))
     again = asyncio.create_task(reader.pull(1))
-    await world.passes(71)
+    await cores.passes(71)
     assert await again == []
     await reader.ack([first.ack_id])
 
 
-async def test_a_planned_delay_takes_virtual_time(world):
-    store = CoreStore(world.storage, world.clock)
-    world.faults.add(Fault("storage", "objects.insert", FaultKind.DELAY, seconds=20, times=1))
+async def test_a_planned_delay_takes_virtual_time(cores):
+    store = CoreStore(cores.storage, cores.clock)
+    cores.faults.add(Fault("storage", "objects.insert", FaultKind.DELAY, seconds=20, times=1))
     write = asyncio.create_task(store.create(ObjectRef("inbox", "x"), b"1"))
-    await world.passes(19)
+    await cores.passes(19)
     assert not write.done()
-    await world.passes(2)
+    await cores.passes(2)
     assert await write
 
 
-async def test_retries_wait_on_the_clock_and_end(world):
-    store = CoreStore(world.storage, world.clock)
-    world.faults.add(Fault("storage", "objects.get", FaultKind.FAIL))
+async def test_retries_wait_on_the_clock_and_end(cores):
+    store = CoreStore(cores.storage, cores.clock)
+    cores.faults.add(Fault("storage", "objects.get", FaultKind.FAIL))
     read = asyncio.create_task(store.stat(ObjectRef("inbox", "x")))
-    await world.passes(120)
+    await cores.passes(120)
     with pytest.raises(Transient):
         await read
-    assert world.storage.hooks.operations["objects.get"] == 6
+    assert cores.storage.hooks.operations["objects.get"] == 6
 
 
-async def test_without_retries_a_lost_answer_is_a_failure_though_the_work_is_done(world):
-    store = CoreStore(world.storage, world.clock, Retrier(RetryPolicy(attempts=1), world.clock))
-    world.faults.add(Fault("storage", "objects.insert", FaultKind.DROP_RESPONSE, times=1))
+async def test_without_retries_a_lost_answer_is_a_failure_though_the_work_is_done(cores):
+    store = CoreStore(cores.storage, cores.clock, Retrier(RetryPolicy(attempts=1), cores.clock))
+    cores.faults.add(Fault("storage", "objects.insert", FaultKind.DROP_RESPONSE, times=1))
     with pytest.raises(Transient):
         await store.create(ObjectRef("inbox", "x"), b"1", if_generation=ABSENT)
     assert (await store.read(ObjectRef("inbox", "x")))[0] == b"1"
 
 
-async def test_jobs_move_on_as_virtual_time_passes(world):
-    warehouse = CoreWarehouse(world.bigquery, world.clock)
-    store = CoreStore(world.storage, world.clock)
+async def test_jobs_move_on_as_virtual_time_passes(cores):
+    warehouse = CoreWarehouse(cores.bigquery, cores.clock)
+    store = CoreStore(cores.storage, cores.clock)
     table = TableName("proj", "ds", "t")
     await warehouse.create_table(table, {"schema": SCHEMA})
     await store.create(ObjectRef("inbox", "a.json"), b'{"id": 1}\n')
@@ -152,7 +152,7 @@ async def test_jobs_move_on_as_virtual_time_passes(world):
     request = JobRequest(JobRef("proj", "US", "job"), JobKind.LOAD, configuration)
     states = [(await warehouse.insert_job(request)).state]
     for _ in range(3):
-        world.clock.advance(timedelta(seconds=16))
+        cores.clock.advance(timedelta(seconds=16))
         states.append((await warehouse.get_job(request.ref)).state)
     assert states[0] == "PENDING" and states[-1] == "DONE" and "RUNNING" in states
     assert (await warehouse.table(table)).resource["numRows"] == "1"

@@ -2,56 +2,29 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.unit.prepare.engines import Fake
 
 from ingestd.model.errors import Transient
 from ingestd.prepare import session
-from ingestd.prepare.engine import Work
 from ingestd.prepare.session import Spark
 from ingestd.prepare.supervisor import Supervisor
 
 
-class Deaf:
+class Deaf(Fake):
     """An engine that answers, and ends no work before its process ends."""
 
     application = "deaf"
 
     def __init__(self) -> None:
-        self.ended = threading.Event()
+        super().__init__()
         self.asked_to_cancel = 0
-
-    @property
-    def session(self) -> Any:
-        return self
-
-    @property
-    def alive(self) -> bool:
-        return not self.ended.is_set()
-
-    @contextmanager
-    def tagged(self, tag: str, pool: str) -> Iterator[Any]:
-        yield self
 
     def cancel(self, tag: str) -> None:
         self.asked_to_cancel += 1
-
-    def beat(self) -> None: ...
-
-    def work(self) -> Work:
-        return Work()
-
-    def last_words(self) -> str:
-        return ""
-
-    def close(self) -> None:
-        self.ended.set()
-
-    kill = close
 
 
 @pytest.fixture

@@ -3,58 +3,21 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
 
 import pytest
+from tests.unit.prepare.engines import Fake
 
 from ingestd.model.errors import BadInput, Fatal, Transient
 from ingestd.prepare import supervisor as module
-from ingestd.prepare.engine import Engine, Work
+from ingestd.prepare.engine import Engine
 from ingestd.prepare.progress import LOST, UP
 from ingestd.prepare.startup import Startup
 from ingestd.prepare.supervisor import Pauses, State, Supervisor
 
 SHORT, LONG = timedelta(milliseconds=20), timedelta(minutes=1)
-
-
-class Fake:
-    application = "fake"
-
-    def __init__(self) -> None:
-        self.ended = threading.Event()
-        self.killed = False
-
-    @property
-    def session(self) -> Any:
-        return self
-
-    @property
-    def alive(self) -> bool:
-        return not self.ended.is_set()
-
-    @contextmanager
-    def tagged(self, tag: str, pool: str) -> Iterator[Any]:
-        yield self
-
-    def cancel(self, tag: str) -> None: ...
-
-    def beat(self) -> None: ...
-
-    def work(self) -> Work:
-        return Work()
-
-    def last_words(self) -> str:
-        return "so it goes"
-
-    def close(self) -> None:
-        self.ended.set()
-
-    def kill(self) -> None:
-        self.killed = True
-        self.ended.set()
 
 
 def supervisor(

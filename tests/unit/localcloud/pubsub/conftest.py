@@ -16,7 +16,7 @@ TOPIC = "projects/p/topics/events"
 SUBSCRIPTION = "projects/p/subscriptions/worker"
 
 
-class World:
+class Broker:
     def __init__(self, root: Path | None = None, **options: Any) -> None:
         self.clock = ManualClock()
         self.hooks = Hooks("pubsub")
@@ -68,25 +68,25 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def broker() -> Broker:
+    return Broker()
 
 
 @pytest.fixture
-def durable(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path / "pubsub")
+def durable(tmp_path: Path) -> Iterator[Broker]:
+    made = Broker(tmp_path / "pubsub")
     yield made
     made.core.close()
 
 
 @pytest.fixture
-def durable_with(tmp_path: Path) -> Iterator[Callable[..., World]]:
-    worlds: list[World] = []
+def durable_with(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
+    brokers: list[Broker] = []
 
-    def make(**options: Any) -> World:
-        worlds.append(World(tmp_path / f"pubsub-{len(worlds)}", **options))
-        return worlds[-1]
+    def make(**options: Any) -> Broker:
+        brokers.append(Broker(tmp_path / f"pubsub-{len(brokers)}", **options))
+        return brokers[-1]
 
     yield make
-    for one in worlds:
+    for one in brokers:
         one.core.close()

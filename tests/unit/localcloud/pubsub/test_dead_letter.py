@@ -12,11 +12,11 @@ POLICY = {"dead_letter_topic": DEAD, "max_delivery_attempts": 5}
 
 
 @pytest.fixture
-def mourned(world: Any) -> Any:
-    world.topic(DEAD)
-    world.subscription(GRAVE, topic=DEAD)
-    world.subscription(dead_letter_policy=POLICY)
-    return world
+def mourned(broker: Any) -> Any:
+    broker.topic(DEAD)
+    broker.subscription(GRAVE, topic=DEAD)
+    broker.subscription(dead_letter_policy=POLICY)
+    return broker
 
 
 def test_attempts_are_counted_from_one(mourned: Any) -> None:
@@ -85,28 +85,28 @@ def test_attempts_and_dead_letters_survive_a_restart(durable: Any) -> None:
     assert durable.texts(subscription=GRAVE) == ["a"]
 
 
-def test_a_missing_dead_letter_topic_is_refused_at_creation(world: Any) -> None:
+def test_a_missing_dead_letter_topic_is_refused_at_creation(broker: Any) -> None:
     with pytest.raises(PubSubError) as refused:
-        world.subscription(dead_letter_policy=POLICY)
+        broker.subscription(dead_letter_policy=POLICY)
     assert refused.value.code is Code.NOT_FOUND
 
 
 @pytest.mark.parametrize("attempts", [4, 101])
-def test_attempts_outside_five_to_a_hundred_are_refused(world: Any, attempts: int) -> None:
-    world.topic(DEAD)
+def test_attempts_outside_five_to_a_hundred_are_refused(broker: Any, attempts: int) -> None:
+    broker.topic(DEAD)
     with pytest.raises(PubSubError) as refused:
-        world.subscription(dead_letter_policy={"dead_letter_topic": DEAD, "max_delivery_attempts": attempts})
+        broker.subscription(dead_letter_policy={"dead_letter_topic": DEAD, "max_delivery_attempts": attempts})
     assert refused.value.code is Code.INVALID_ARGUMENT
 
 
-def test_an_ordered_dead_letter_lets_its_key_go_on(world: Any) -> None:
-    world.topic(DEAD)
-    world.subscription(GRAVE, topic=DEAD)
-    world.subscription(enable_message_ordering=True, dead_letter_policy=POLICY)
-    world.publish("poison", "next", key="k")
+def test_an_ordered_dead_letter_lets_its_key_go_on(broker: Any) -> None:
+    broker.topic(DEAD)
+    broker.subscription(GRAVE, topic=DEAD)
+    broker.subscription(enable_message_ordering=True, dead_letter_policy=POLICY)
+    broker.publish("poison", "next", key="k")
     for _ in range(5):
-        poison, *_ = world.pull()
+        poison, *_ = broker.pull()
         assert poison.data == b"poison"
-        world.nack(poison)
-    assert world.texts() == ["next"]
-    assert world.texts(subscription=GRAVE) == ["poison"]
+        broker.nack(poison)
+    assert broker.texts() == ["next"]
+    assert broker.texts(subscription=GRAVE) == ["poison"]

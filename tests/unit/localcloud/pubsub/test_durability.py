@@ -17,8 +17,8 @@ TOPIC = "projects/p/topics/events"
 SUBSCRIPTION = "projects/p/subscriptions/worker"
 
 
-def segment(world: Any) -> Path:
-    (path,) = world.root.glob("segment-*.log")
+def segment(broker: Any) -> Path:
+    (path,) = broker.root.glob("segment-*.log")
     assert isinstance(path, Path)
     return path
 
@@ -107,47 +107,47 @@ def test_a_damaged_middle_keeps_the_evidence(durable: Any) -> None:
 
 
 def test_the_log_is_compacted_while_running_and_loses_nothing(durable_with: Callable[..., Any]) -> None:
-    world = durable_with(compact_bytes=20_000)
-    world.subscription()
-    world.publish("kept" + "x" * 1000)
-    (kept,) = world.pull()
+    broker = durable_with(compact_bytes=20_000)
+    broker.subscription()
+    broker.publish("kept" + "x" * 1000)
+    (kept,) = broker.pull()
     for _ in range(300):
-        world.publish("y" * 1000)
-        world.ack(*world.pull())
-    assert world.core.stats().log_bytes < 60_000
-    world.restart()
-    (again,) = world.pull()
+        broker.publish("y" * 1000)
+        broker.ack(*broker.pull())
+    assert broker.core.stats().log_bytes < 60_000
+    broker.restart()
+    (again,) = broker.pull()
     assert again.message_id == kept.message_id
-    assert world.stats().backlog == 1
+    assert broker.stats().backlog == 1
 
 
 def test_compaction_keeps_everything_there_is_to_know(durable: Any) -> None:
-    world = durable
-    dead = world.topic("projects/p/topics/dead", message_retention_duration=timedelta(days=1))
-    world.subscription(
+    broker = durable
+    dead = broker.topic("projects/p/topics/dead", message_retention_duration=timedelta(days=1))
+    broker.subscription(
         retain_acked_messages=True,
         enable_message_ordering=True,
         dead_letter_policy={"dead_letter_topic": dead, "max_delivery_attempts": 5},
     )
-    world.publish("a", "b", "c", key="k")
-    world.publish("retained by its topic", topic=dead)
-    first, second, _ = world.pull()
-    world.ack(first)
-    world.core.create_snapshot("projects/p/snapshots/snap", SUBSCRIPTION)
-    world.nack(second)
-    world.core.compact()
-    world.restart()
-    world.publish("d", key="k")
-    world.core.compact()
-    world.restart()
-    assert [(one.data, one.delivery_attempt) for one in world.pull()] == [(b"b", 2), (b"c", 2), (b"d", 1)]
-    world.core.seek_to_snapshot(SUBSCRIPTION, "projects/p/snapshots/snap")
-    assert world.texts() == ["b", "c", "d"]
-    world.core.seek_to_time(SUBSCRIPTION, 0)
-    assert world.texts() == ["a", "b", "c", "d"]
-    late = world.subscription("projects/p/subscriptions/late", topic=dead)
-    world.core.seek_to_time(late, 0)
-    assert world.texts(subscription=late) == ["retained by its topic"]
+    broker.publish("a", "b", "c", key="k")
+    broker.publish("retained by its topic", topic=dead)
+    first, second, _ = broker.pull()
+    broker.ack(first)
+    broker.core.create_snapshot("projects/p/snapshots/snap", SUBSCRIPTION)
+    broker.nack(second)
+    broker.core.compact()
+    broker.restart()
+    broker.publish("d", key="k")
+    broker.core.compact()
+    broker.restart()
+    assert [(one.data, one.delivery_attempt) for one in broker.pull()] == [(b"b", 2), (b"c", 2), (b"d", 1)]
+    broker.core.seek_to_snapshot(SUBSCRIPTION, "projects/p/snapshots/snap")
+    assert broker.texts() == ["b", "c", "d"]
+    broker.core.seek_to_time(SUBSCRIPTION, 0)
+    assert broker.texts() == ["a", "b", "c", "d"]
+    late = broker.subscription("projects/p/subscriptions/late", topic=dead)
+    broker.core.seek_to_time(late, 0)
+    assert broker.texts(subscription=late) == ["retained by its topic"]
 
 
 def test_message_ids_are_not_reused_after_everything_was_compacted_away(durable: Any) -> None:

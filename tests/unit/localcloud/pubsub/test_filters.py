@@ -76,19 +76,19 @@ def test_no_filter_is_no_predicate() -> None:
         f'attributes.a = "{"x" * 256}"',
     ],
 )
-def test_what_is_not_a_filter_is_refused_when_the_subscription_is_created(world: Any, text: str) -> None:
+def test_what_is_not_a_filter_is_refused_when_the_subscription_is_created(broker: Any, text: str) -> None:
     with pytest.raises(PubSubError) as refused:
-        world.subscription(filter=text)
+        broker.subscription(filter=text)
     assert refused.value.code is Code.INVALID_ARGUMENT
 
 
-def test_filtered_messages_never_enter_the_backlog(world: Any) -> None:
-    world.subscription(filter='attributes.kind = "keep"')
-    world.publish("a", kind="drop")
-    world.publish("b", kind="keep")
-    world.publish("c")
-    assert world.stats().backlog == 1
-    assert world.texts() == ["b"]
+def test_filtered_messages_never_enter_the_backlog(broker: Any) -> None:
+    broker.subscription(filter='attributes.kind = "keep"')
+    broker.publish("a", kind="drop")
+    broker.publish("b", kind="keep")
+    broker.publish("c")
+    assert broker.stats().backlog == 1
+    assert broker.texts() == ["b"]
 
 
 def test_a_filter_applies_again_after_a_restart(durable: Any) -> None:
