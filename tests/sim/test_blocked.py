@@ -4,12 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.support.rule_documents import ROWS, alone, modes
+from tests.support.rule_documents import FILE, ROWS, alone, modes
 from tests.support.sim.names import DATASET, OPS, PROJECT, SCHEMA
 from tests.support.sim.stories import LOADED, Simulate
 from tests.support.sim.world import Fate, World
 
-FILE = "data/case002/dummy1.json"
 QUICK = {"lease": "20s", "sweep_every": "5s", "retry_first": "5s", "retry_longest": "20s", "give_up_after": "10m"}
 
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.support.rule_documents import ROWS, alone, modes
+from tests.support.rule_documents import FILE, ROWS, alone, modes
 from tests.support.sim.names import OPS, TRIGGER
 from tests.support.sim.stories import LOADED, Simulate, die_everywhere
 from tests.support.sim.world import Fate, World
@@ -15,10 +15,10 @@ def test_a_file_is_loaded_and_its_source_deleted(simulate: Simulate, asynchronou
     async def story(world: World) -> None:
         world.prepared(alone(asynchronous))
         with world.daemon():
-            world.upload("data/case002/dummy1.json", *ROWS)
+            world.upload(FILE, *ROWS)
             await world.settled()
         assert world.rows() == LOADED
-        assert not world.exists("data/case002/dummy1.json")
+        assert not world.exists(FILE)
         (record,) = world.record()
         assert record["Status"] == "done"
         assert record["Rows"] == 2
@@ -30,15 +30,15 @@ def test_a_file_is_loaded_and_its_source_deleted(simulate: Simulate, asynchronou
 def test_a_crash_after_any_effect_neither_loses_nor_doubles(simulate: Simulate, asynchronous: bool) -> None:
     async def story(world: World, fate: Fate) -> None:
         world.prepared(alone(asynchronous))
-        world.upload("data/case002/dummy1.json", *ROWS)
+        world.upload(FILE, *ROWS)
         with world.daemon(fate) as first:
             await world.until(lambda: not first.alive or world.quiet())
         loaded_before_delete = world.rows() == LOADED
-        assert world.exists("data/case002/dummy1.json") or loaded_before_delete
+        assert world.exists(FILE) or loaded_before_delete
         with world.daemon():
             await world.settled()
         assert world.rows() == LOADED, fate.log
-        assert not world.exists("data/case002/dummy1.json")
+        assert not world.exists(FILE)
         assert [record["Status"] for record in world.record()] == ["done"]
 
     assert die_everywhere(simulate, story) >= 5, "the crash points were not reached"
@@ -49,10 +49,10 @@ def test_fifty_duplicates_load_once(simulate: Simulate, asynchronous: bool) -> N
     async def story(world: World) -> None:
         world.prepared(alone(asynchronous, OnSuccess=[]))
         with world.daemon(), world.daemon():
-            generation = world.upload("data/case002/dummy1.json", *ROWS)
-            world.announce("data/case002/dummy1.json", generation, times=50)
+            generation = world.upload(FILE, *ROWS)
+            world.announce(FILE, generation, times=50)
             await world.settled()
-            world.announce("data/case002/dummy1.json", generation, times=50)
+            world.announce(FILE, generation, times=50)
             await world.settled()
         assert world.rows() == LOADED
 

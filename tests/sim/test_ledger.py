@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from tests.support.bindings import CoreStore, CoreWarehouse
-from tests.support.rule_documents import ROWS, alone, together
+from tests.support.rule_documents import FILE, ROWS, alone, together
 from tests.support.sim.journal import journal, replay
 from tests.support.sim.names import DATASET, OPS, PROJECT, TRIGGER
 from tests.support.sim.stories import LOADED, Simulate, name, upload, upload_all
@@ -22,8 +22,6 @@ from ingestd.model.objects import EPOCH, ObjectRef
 from ingestd.model.tables import parse_table
 from ingestd.rules.bucket import rule_source
 from ingestd.rules.loading import RuleLoader
-
-FILE = "data/case002/dummy1.json"
 
 
 async def explain(world: World, name: str) -> Explanation:

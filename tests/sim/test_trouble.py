@@ -4,15 +4,13 @@ import asyncio
 
 import orjson
 import pytest
-from tests.support.rule_documents import ROWS, alone, modes
+from tests.support.rule_documents import FILE, ROWS, alone, modes
 from tests.support.sim.names import OPS, PROJECT, TRIGGER
 from tests.support.sim.stories import LOADED, Simulate
 from tests.support.sim.world import World
 
 from ingestd.localcloud.faults import Fault, FaultKind
 from ingestd.localcloud.storage.errors import StorageError
-
-FILE = "data/case002/dummy1.json"
 
 WHY_NOT_TOLD = {
     "nowhere.example": {"Action": "call", "Request": {"URL": "https://nowhere.example/x", "Body": "$Error"}},

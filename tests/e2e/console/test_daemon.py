@@ -23,8 +23,7 @@ def steps(history: dict[str, Any]) -> dict[str, str]:
 
 
 def test_the_story_of_a_good_and_of_a_bad_file_is_told_and_nothing_secret(world: World) -> None:
-    world.table()
-    world.rule(alone(asynchronous=False, OnFailure=[{"Action": "delete"}]), "orders.json")
+    world.prepared(alone(asynchronous=False, OnFailure=[{"Action": "delete"}]), "orders.json")
     window = {"When": {"Prefix": "/slow/"}, "Dest": {"Table": "bqtail.dummy"}, "Batch": {"Window": {"Duration": "1h"}}}
     world.rule(window, "slow.json")
     daemon = world.start(http={"token": "open-sesame", "protect_metrics": False}, actions={"slack_token": SECRET})

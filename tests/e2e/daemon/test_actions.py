@@ -12,8 +12,7 @@ from tests.support.rule_documents import FILE, alone, modes
 
 def run(world: World, follow_ups: list[dict[str, Any]], asynchronous: bool = True, **settings: Any) -> None:
     """Load one file with these follow-ups, to the end."""
-    world.table()
-    world.rule(alone(asynchronous, OnSuccess=follow_ups))
+    world.prepared(alone(asynchronous, OnSuccess=follow_ups))
     world.start(**settings)
     world.upload()
     world.until(lambda: world.records())
@@ -44,8 +43,7 @@ def test_a_newer_upload_is_not_touched_by_what_follows_the_older_ones_load(
         if name == "delete"
         else {"Action": "move", "Request": {"DestURL": f"gs://{world.ops}/old"}}
     )
-    world.table()
-    world.rule(alone(asynchronous, OnSuccess=[{"Action": "call", "Request": {"URL": f"{web.url}/hook"}}, last]))
+    world.prepared(alone(asynchronous, OnSuccess=[{"Action": "call", "Request": {"URL": f"{web.url}/hook"}}, last]))
     daemon = world.start(actions={"allowed_hosts": [web.host]})
     world.upload()
     world.until(lambda: world.statuses() == ["done", "done"])

@@ -15,8 +15,7 @@ from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
 @modes
 def test_fifty_notifications_of_one_file_load_it_once(world: World, asynchronous: bool) -> None:
     """Google's own message republished (same payload, new message id), before, while and after the file is loaded."""
-    world.table()
-    world.rule(alone(asynchronous, OnSuccess=[]))
+    world.prepared(alone(asynchronous, OnSuccess=[]))
     witness = f"projects/{world.project}/subscriptions/witness"
     world.subscriber.create_subscription(name=witness, topic=world.topic)
     generation = world.upload()
@@ -35,8 +34,7 @@ def test_fifty_notifications_of_one_file_load_it_once(world: World, asynchronous
 
 
 def test_a_restarted_daemon_knows_what_was_finished_before(world: World) -> None:
-    world.table()
-    world.rule(alone(OnSuccess=[]))
+    world.prepared(alone(OnSuccess=[]))
     first = world.start()
     generation = world.upload()
     world.until(lambda: world.statuses() == ["done"])
@@ -51,8 +49,7 @@ def test_a_restarted_daemon_knows_what_was_finished_before(world: World) -> None
 
 
 def test_the_publish_command_announces_like_storage_does_and_doubles_nothing(world: World) -> None:
-    world.table()
-    world.rule(alone(OnSuccess=[]))
+    world.prepared(alone(OnSuccess=[]))
     daemon = world.start()
     world.upload()
     world.until(lambda: world.statuses() == ["done"])
@@ -70,8 +67,7 @@ def test_two_daemons_on_one_subscription_load_each_file_once(
     world: World, faults: FaultPlan, asynchronous: bool
 ) -> None:
     """Every message is delivered to both, as Pub/Sub may do."""
-    world.table()
-    world.rule(alone(asynchronous))
+    world.prepared(alone(asynchronous))
     for subscription in (world.notifications, world.completions):
         faults.add(Fault("pubsub", "deliver", FaultKind.DUPLICATE, resource=subscription))
     daemons = [world.start(intake={"max_messages": 4, "messages_per_pull": 1}) for _ in range(2)]

@@ -10,8 +10,7 @@ from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
 
 
 def test_a_synchronous_load_keeps_its_message_until_everything_is_done(world: World, faults: FaultPlan) -> None:
-    world.table()
-    world.rule(alone(asynchronous=False))
+    world.prepared(alone(asynchronous=False))
     faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=4.0, resource=f"{world.project}/*"))
     world.start()
     world.upload()
@@ -34,8 +33,7 @@ def test_a_bad_file_runs_on_failure_once_while_its_neighbour_loads(world: World,
         {"Action": "push", "Request": {"Topic": topic, "Message": "$Error", "Attributes": {"source": "$SourceURI"}}},
         {"Action": "move", "Request": {"DestURL": f"gs://{world.ops}/failed"}},
     ]
-    world.table()
-    world.rule(alone(asynchronous, OnFailure=failed))
+    world.prepared(alone(asynchronous, OnFailure=failed))
     daemon = world.start()
     generation = world.upload(FILE, {"id": "not a number", "name": "a"})
     world.upload("data/case002/good.json")
@@ -59,8 +57,7 @@ def test_a_job_done_with_an_error_result_is_a_failure_whatever_announced_it(
     world: World, faults: FaultPlan, asynchronous: bool
 ) -> None:
     """`DONE` alone proves nothing: the error of the job decides, and nothing is deleted."""
-    world.table()
-    world.rule(alone(asynchronous))
+    world.prepared(alone(asynchronous))
     invalid = Fault("bigquery", "job.load", FaultKind.FAIL, reason="invalid", status=400, resource=f"{world.project}/*")
     faults.add(invalid)
     world.start()
@@ -78,8 +75,7 @@ def test_a_job_done_with_an_error_result_is_a_failure_whatever_announced_it(
 def test_an_attempt_that_failed_for_a_moment_is_followed_by_another(
     world: World, faults: FaultPlan, asynchronous: bool
 ) -> None:
-    world.table()
-    world.rule(alone(asynchronous))
+    world.prepared(alone(asynchronous))
     faults.add(Fault("bigquery", "job.load", FaultKind.FAIL, times=2, resource=f"{world.project}/*"))
     world.start()
     world.upload()
@@ -132,8 +128,7 @@ def test_formats_and_load_options_reach_bigquery(world: World) -> None:
 
 
 def test_several_buckets_on_one_topic_and_payloads_of_either_kind(world: World) -> None:
-    world.table()
-    world.rule(alone())
+    world.prepared(alone())
     other = f"{world.project}-other"
     world.storage.create_bucket(other, project=world.project)
     world.notify(other, "NONE")
@@ -151,8 +146,7 @@ def test_several_buckets_on_one_topic_and_payloads_of_either_kind(world: World) 
 def test_a_file_overwritten_between_notification_and_load_gives_way_to_the_newer_one(
     world: World, asynchronous: bool
 ) -> None:
-    world.table()
-    world.rule(alone(asynchronous))
+    world.prepared(alone(asynchronous))
     world.upload(FILE, {"id": 7, "name": "old"})
     world.upload(FILE, *ROWS)
     world.start()
@@ -166,8 +160,7 @@ def test_a_file_overwritten_between_notification_and_load_gives_way_to_the_newer
 def test_a_file_overwritten_while_its_job_runs_is_counted_once_and_the_newer_one_survives_its_predecessors_delete(
     world: World, faults: FaultPlan, asynchronous: bool
 ) -> None:
-    world.table()
-    world.rule(alone(asynchronous))
+    world.prepared(alone(asynchronous))
     faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=1.0, times=1, resource=f"{world.project}/*"))
     world.start()
     world.upload(FILE, {"id": 7, "name": "old"})
@@ -183,8 +176,7 @@ def test_a_file_overwritten_while_its_job_runs_is_counted_once_and_the_newer_one
 
 @modes
 def test_a_file_deleted_before_its_load_is_missing_not_stuck(world: World, asynchronous: bool) -> None:
-    world.table()
-    world.rule(alone(asynchronous))
+    world.prepared(alone(asynchronous))
     world.upload()
     world.storage.bucket(world.trigger).blob(FILE).delete()
     world.start()
@@ -195,8 +187,7 @@ def test_a_file_deleted_before_its_load_is_missing_not_stuck(world: World, async
 
 
 def test_an_edited_rule_changes_the_next_file_not_the_one_under_way(world: World, faults: FaultPlan) -> None:
-    world.table()
-    world.rule(alone())
+    world.prepared(alone())
     faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=3.0, times=1, resource=f"{world.project}/*"))
     daemon = world.start(rules={"check_every": "100ms"})
     world.upload("data/case002/before.json", {"id": 1, "name": "a"})

@@ -8,8 +8,7 @@ from tests.support.rule_documents import FILE, alone
 
 
 def test_only_finalized_objects_are_loaded_and_the_rest_is_counted(world: World) -> None:
-    world.table()
-    world.rule(alone(OnSuccess=[]))
+    world.prepared(alone(OnSuccess=[]))
     daemon = world.start()
     generation = world.upload()
     world.upload("unrelated/readme.txt", "hello")
@@ -25,8 +24,7 @@ def test_only_finalized_objects_are_loaded_and_the_rest_is_counted(world: World)
 
 def test_events_published_by_hand_work_in_the_shapes_people_know(world: World) -> None:
     """Cloud Functions' event, a CloudEvent, and the bare object resource."""
-    world.table()
-    world.rule(alone(OnSuccess=[]))
+    world.prepared(alone(OnSuccess=[]))
     silent = f"{world.project}-silent"
     world.storage.create_bucket(silent, project=world.project)
     world.start()
@@ -47,8 +45,7 @@ def test_events_published_by_hand_work_in_the_shapes_people_know(world: World) -
 
 
 def test_unreadable_messages_go_to_the_error_place_with_their_reason_and_do_not_stop_the_stream(world: World) -> None:
-    world.table()
-    world.rule(alone())
+    world.prepared(alone())
     daemon = world.start()
     odd = [
         {"data": b"not json"},
@@ -95,8 +92,7 @@ def test_an_audit_entry_nobody_can_read_is_a_dead_letter_too(world: World) -> No
 
 
 def test_two_rules_for_one_file_are_an_error_that_names_both(world: World) -> None:
-    world.table()
-    world.rule(alone(), "one.json")
+    world.prepared(alone(), "one.json")
     world.rule(alone(asynchronous=False), "two.json")
     world.rule(alone(Disabled=True), "sleeping.json")
     daemon = world.start()
@@ -115,8 +111,7 @@ def test_two_rules_for_one_file_are_an_error_that_names_both(world: World) -> No
 
 
 def test_a_disabled_rule_leaves_the_file_alone(world: World) -> None:
-    world.table()
-    world.rule(alone(Disabled=True))
+    world.prepared(alone(Disabled=True))
     daemon = world.start()
     world.upload()
     world.until(lambda: daemon.metric("ingestd_events_total", outcome="disabled") == 1)

@@ -26,8 +26,7 @@ def problems(daemon: Daemon) -> list[str]:
 
 
 def test_rules_are_reloaded_and_a_broken_edit_keeps_the_last_good_version(world: World) -> None:
-    world.table()
-    world.rule(alone())
+    world.prepared(alone())
     daemon = world.start(rules={"check_every": "100ms"})
     (good,) = daemon.status()["rules"]
     world.rule('{"When": {"Prefix": "/data/case002"}, "Dest": {"Tabel": "bqtail.dummy"}}')
@@ -72,8 +71,7 @@ def test_rules_may_live_in_a_folder(world: World) -> None:
 
 
 def test_sigterm_finishes_what_is_in_flight_and_exits_0(world: World, faults: FaultPlan) -> None:
-    world.table()
-    world.rule(alone(asynchronous=False))
+    world.prepared(alone(asynchronous=False))
     faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=4.0, resource=f"{world.project}/*"))
     daemon = world.command(drain="20s")
     world.upload()
@@ -91,8 +89,7 @@ def test_sigterm_finishes_what_is_in_flight_and_exits_0(world: World, faults: Fa
 
 
 def test_sigterm_hands_over_what_does_not_finish_within_the_grace_period(world: World, faults: FaultPlan) -> None:
-    world.table()
-    world.rule(alone(asynchronous=False))
+    world.prepared(alone(asynchronous=False))
     faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=15.0, resource=f"{world.project}/*"))
     first = world.start(drain="1s", recovery={"lease": "1h"})
     world.upload()
@@ -117,8 +114,7 @@ def test_an_idle_daemon_stops_at_once(world: World) -> None:
 
 
 def test_probes_status_and_metrics_tell_how_it_is(world: World) -> None:
-    world.table()
-    world.rule(alone())
+    world.prepared(alone())
     daemon = world.start()
     assert daemon.get("/healthz").text == "ok\n"
     assert daemon.get("/readyz").text == "ready\n"
@@ -148,8 +144,7 @@ def test_probes_status_and_metrics_tell_how_it_is(world: World) -> None:
 
 
 def test_logs_are_cloud_loggings_json_with_one_canonical_line_per_batch(world: World) -> None:
-    world.table()
-    world.rule(alone())
+    world.prepared(alone())
     daemon = world.start()
     for number in range(3):
         world.upload(f"data/case002/dummy{number}.json", {"id": number, "name": "x"})

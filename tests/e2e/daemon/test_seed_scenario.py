@@ -11,8 +11,7 @@ RULE = """{"When": {"Prefix": "/data/case002", "Suffix": ".json"}, "Async": true
 
 
 def test_two_files_become_rows_and_are_deleted_when_their_jobs_are_done(world: World, faults: FaultPlan) -> None:
-    world.table()
-    world.rule(RULE)
+    world.prepared(RULE)
     daemon = world.command()
     faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=6.0, resource=f"{world.project}/*"))
     names = ["data/case002/dummy1.json", "data/case002/dummy2.json"]
@@ -52,8 +51,7 @@ def test_two_files_become_rows_and_are_deleted_when_their_jobs_are_done(world: W
 
 
 def test_the_journal_keeps_what_each_job_was_and_did(world: World) -> None:
-    world.table()
-    world.rule(RULE)
+    world.prepared(RULE)
     world.start()
     generation = world.upload()
     world.settled()

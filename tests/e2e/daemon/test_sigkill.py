@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.e2e.world import LOADED, World, at_once
-from tests.support.rule_documents import FILE
+from tests.support.rule_documents import FILE, alone
 
 KINDS = {
     "record written": "store.create gs://{ops}/journal/Running/",
@@ -35,16 +35,9 @@ CALM: dict[str, Any] = {"recovery": {"lease": "2s", "sweep_every": "1s"}, "jobs"
 
 
 def rule(asynchronous: bool, topic: str) -> dict[str, Any]:
-    return {
-        "When": {"Prefix": "/data/case002", "Suffix": ".json"},
-        "Async": asynchronous,
-        "Dest": {"Table": "bqtail.dummy"},
-        "OnSuccess": [
-            {"Action": "query", "Request": {"SQL": "SELECT COUNT(*) AS n FROM $DestTable", "Dest": "bqtail.counted"}},
-            {"Action": "push", "Request": {"Topic": topic, "Message": "$EventID"}},
-            {"Action": "delete"},
-        ],
-    }
+    count = {"SQL": "SELECT COUNT(*) AS n FROM $DestTable", "Dest": "bqtail.counted"}
+    push = {"Action": "push", "Request": {"Topic": topic, "Message": "$EventID"}}
+    return alone(asynchronous, OnSuccess=[{"Action": "query", "Request": count}, push, {"Action": "delete"}])
 
 
 def prepared(world: World, asynchronous: bool) -> World:

@@ -34,8 +34,7 @@ def ancestors(receiver: Receiver, span: Span) -> list[str]:
 def test_a_file_is_one_trace_from_its_notification_to_its_actions_and_its_log_lines_name_it(
     world: World, receiver: Receiver
 ) -> None:
-    world.table()
-    world.rule(alone(asynchronous=False))
+    world.prepared(alone(asynchronous=False))
     daemon = world.start(**traced(receiver))
     world.upload()
     world.loaded()
@@ -76,8 +75,7 @@ def test_another_replica_continues_the_trace_of_a_batch(world: World, receiver: 
 
 
 def test_a_window_links_to_the_notifications_it_has_gathered(world: World, receiver: Receiver) -> None:
-    world.table()
-    world.rule(alone(asynchronous=False, Batch={"Window": {"DurationInSec": 2}}))
+    world.prepared(alone(asynchronous=False, Batch={"Window": {"DurationInSec": 2}}))
     daemon = world.start(**traced(receiver))
     for number in range(3):
         world.upload(f"data/case002/file{number}.json")
@@ -95,8 +93,7 @@ def test_a_window_links_to_the_notifications_it_has_gathered(world: World, recei
 
 
 def test_without_an_endpoint_nothing_is_traced_and_nothing_is_kept(world: World) -> None:
-    world.table()
-    world.rule(alone(asynchronous=False))
+    world.prepared(alone(asynchronous=False))
     daemon = world.start()
     world.upload()
     world.loaded()

@@ -44,8 +44,7 @@ def test_a_missing_table_holds_up_its_own_files_only_and_they_load_once_it_is_th
 def test_a_permission_denied_for_a_while_resumes_when_it_is_granted(
     world: World, faults: FaultPlan, asynchronous: bool, method: str
 ) -> None:
-    world.table()
-    world.rule(alone(asynchronous))
+    world.prepared(alone(asynchronous))
     denied = Fault("bigquery", method, FaultKind.FAIL, status=403, reason="accessDenied", resource=f"{world.project}/*")
     faults.add(denied)
     daemon = world.start()
@@ -67,8 +66,7 @@ def test_a_job_whose_submission_failed_or_was_not_answered_runs_once(
     world: World, faults: FaultPlan, asynchronous: bool, kind: FaultKind
 ) -> None:
     """After a lost answer the job exists: submitting again meets 409, and the job is adopted."""
-    world.table()
-    world.rule(alone(asynchronous))
+    world.prepared(alone(asynchronous))
     faults.add(Fault("bigquery", "jobs.insert", kind, times=2, resource=f"{world.project}/*"))
     world.start()
     world.upload()
@@ -85,8 +83,7 @@ def test_a_job_whose_submission_failed_or_was_not_answered_runs_once(
 def test_throttling_waits_and_never_fails_the_batch(
     world: World, faults: FaultPlan, asynchronous: bool, reason: str
 ) -> None:
-    world.table()
-    world.rule(alone(asynchronous))
+    world.prepared(alone(asynchronous))
     faults.add(
         Fault("bigquery", "job.load", FaultKind.FAIL, status=403, reason=reason, times=3, resource=f"{world.project}/*")
     )
@@ -102,8 +99,7 @@ def test_storage_answers_that_get_lost_leave_one_record_and_one_load(
     world: World, faults: FaultPlan, asynchronous: bool
 ) -> None:
     """Each write is done and its answer dropped, once per object: the repetition finds its own work."""
-    world.table()
-    world.rule(alone(asynchronous))
+    world.prepared(alone(asynchronous))
     for method in ("objects.insert", "objects.delete"):
         for place in ("journal/Running", "journal/Done", "tasks"):
             lost = Fault("storage", method, FaultKind.DROP_RESPONSE, resource=f"{world.ops}/{place}/*", times=1)
@@ -119,8 +115,7 @@ def test_storage_answers_that_get_lost_leave_one_record_and_one_load(
 
 
 def test_pubsub_that_fails_for_a_while_is_pulled_again(world: World, faults: FaultPlan) -> None:
-    world.table()
-    world.rule(alone())
+    world.prepared(alone())
     daemon = world.start()
     faults.add(Fault("pubsub", "Pull", FaultKind.FAIL, resource=world.notifications))
     faults.add(Fault("pubsub", "Acknowledge", FaultKind.FAIL, resource=world.notifications))
@@ -133,8 +128,7 @@ def test_pubsub_that_fails_for_a_while_is_pulled_again(world: World, faults: Fau
 
 
 def test_a_lost_audit_event_is_made_up_for_by_the_poll(world: World, faults: FaultPlan) -> None:
-    world.table()
-    world.rule(alone())
+    world.prepared(alone())
     faults.add(Fault("pubsub", "deliver", FaultKind.WITHHOLD, resource=world.completions))
     world.start()
     world.upload()
@@ -183,8 +177,7 @@ def test_audit_events_that_are_early_or_repeated_change_nothing(
 
 def test_a_legacy_audit_entry_completes_a_load_too(world: World, faults: FaultPlan) -> None:
     """The v1 shape, on its own: the new one is withheld, and the next poll is far away."""
-    world.table()
-    world.rule(alone())
+    world.prepared(alone())
     faults.add(Fault("bigquery", "job.load", FaultKind.DELAY, seconds=0.5, resource=f"{world.project}/*"))
     faults.add(Fault("pubsub", "deliver", FaultKind.WITHHOLD, resource=world.completions))
     world.start(jobs={"poll_every": "1h"}, recovery={"lease": "1h"})

@@ -86,8 +86,7 @@ def test_the_dashboards_are_what_their_list_of_panels_says(tmp_path: Path) -> No
 def scraped(world: World, tools: Callable[[str], Path], alerts: Path, tmp_path: Path) -> Iterator[str]:
     """A daemon under load: files that load, one that does not, actions, a message that nobody can read."""
     server = tools("prometheus")
-    world.table()
-    world.rule({**alone(Async=False), "Info": {"Workflow": "orders"}})
+    world.prepared({**alone(Async=False), "Info": {"Workflow": "orders"}})
     windowed = {"When": {"Prefix": "/windowed/"}, "Dest": {"Table": "bqtail.dummy"}}
     world.rule({**windowed, "Batch": {"Window": {"DurationInSec": 3600}}}, "windowed.json")
     daemon = world.start()

@@ -73,8 +73,7 @@ def shape(metrics: str) -> Shape:
 @pytest.fixture
 def shapes(world: World) -> tuple[Shape, Shape]:
     """Of a daemon that has worked, and of one that has only just begun."""
-    world.table()
-    world.rule(alone(Async=False))
+    world.prepared(alone(Async=False))
     daemon = world.start()
     for number in range(3):
         world.upload(f"data/case002/file{number}.json")

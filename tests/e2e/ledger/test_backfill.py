@@ -35,8 +35,7 @@ def count(world: World) -> int:
 
 
 def test_of_5000_objects_the_100_that_are_loaded_are_left_alone(world: World) -> None:
-    world.table()
-    world.rule(COLLECTED)
+    world.prepared(COLLECTED)
     ingestd = Ingestd(world, **ON, **QUICK_WINDOWS)
     prefix = archive(world, 0, 100)
     first = ingestd.json("backfill", prefix, "--mode", "local")
@@ -67,8 +66,7 @@ def test_of_5000_objects_the_100_that_are_loaded_are_left_alone(world: World) ->
 
 
 def test_single_files_are_subtracted_by_their_identity_and_failed_ones_are_left_to_replay(world: World) -> None:
-    world.table()
-    world.rule(alone(OnSuccess=[]))
+    world.prepared(alone(OnSuccess=[]))
     prefix = archive(world, 0, 15)
     bucket = f"{world.project}-archive"
     world.upload("data/case002/bad.json", '{"id": "no number"}', bucket=bucket)
@@ -117,8 +115,7 @@ def test_a_backfill_that_cannot_work_says_what_to_do(world: World) -> None:
 
 
 def test_a_lost_notification_is_found_by_the_sweep(world: World) -> None:
-    world.table()
-    world.rule(alone(OnSuccess=[]))
+    world.prepared(alone(OnSuccess=[]))
     prefix = archive(world, 0, 3)
     sweep = {"prefixes": [prefix], "every": "600ms", "older_than": "0s"}
     replicas = [world.start(sweep=sweep, **ON) for _ in range(2)]

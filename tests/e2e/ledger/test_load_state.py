@@ -20,8 +20,7 @@ def forbidden(world: World, method: str, times: int | None = None) -> Fault:
 
 
 def test_a_batch_is_told_from_its_files_to_its_rows(world: World) -> None:
-    world.table()
-    world.rule(alone())
+    world.prepared(alone())
     world.start(**ON)
     generation = world.upload()
     (state,) = told(world)
@@ -58,8 +57,7 @@ def test_a_batch_is_told_from_its_files_to_its_rows(world: World) -> None:
 
 
 def test_many_batches_are_written_together_and_a_failed_one_says_why(world: World) -> None:
-    world.table()
-    world.rule(alone(asynchronous=False))
+    world.prepared(alone(asynchronous=False))
     daemon = world.start(mortal=True, load_state={"enabled": True, "flush_every": "1s"})
     for number in range(20):
         world.upload(f"data/case002/good{number:02d}.json")
@@ -114,8 +112,7 @@ def test_the_end_is_told_whenever_the_daemon_dies(new_world: Callable[[], World]
 
 
 def test_a_table_that_refuses_rows_holds_up_no_batch(world: World, faults: FaultPlan) -> None:
-    world.table()
-    world.rule(alone(asynchronous=False, OnSuccess=[]))
+    world.prepared(alone(asynchronous=False, OnSuccess=[]))
     for method in ("tabledata.insertAll", "tables.insert"):
         faults.add(forbidden(world, method))
     daemon = world.start(**ON)
@@ -137,8 +134,7 @@ def test_columns_that_an_older_table_lacks_are_added_and_a_dropped_table_is_made
     world.bigquery.create_dataset("bigquery_loads")
     schema = [SchemaField(name, kind) for name, kind in old]
     world.bigquery.create_table(Table(f"{world.project}.{TABLE}", schema=schema))
-    world.table()
-    world.rule(alone())
+    world.prepared(alone())
     world.start(**ON)
     world.upload()
     (state,) = told(world)
@@ -151,8 +147,7 @@ def test_columns_that_an_older_table_lacks_are_added_and_a_dropped_table_is_made
 
 
 def test_it_can_be_switched_off(world: World) -> None:
-    world.table()
-    world.rule(alone())
+    world.prepared(alone())
     world.start()
     world.upload()
     world.settled()

@@ -16,8 +16,7 @@ def lines_fit(text: str, width: int = 80) -> bool:
 
 
 def test_a_failed_batch_is_seen_replayed_and_audited(world: World) -> None:
-    world.table()
-    world.rule(alone(asynchronous=False, OnSuccess=[]))
+    world.prepared(alone(asynchronous=False, OnSuccess=[]))
     world.start(**ON)
     ingestd = Ingestd(world, **ON)
     world.upload(FILE, '{"id": 1, "name": "a", "colour": "red"}')
@@ -58,8 +57,7 @@ def test_a_failed_batch_is_seen_replayed_and_audited(world: World) -> None:
 
 
 def test_the_load_state_explains_what_the_journal_has_no_more(world: World) -> None:
-    world.table()
-    world.rule(alone())
+    world.prepared(alone())
     world.start(**ON)
     ingestd = Ingestd(world, **ON)
     generation = world.upload()
@@ -73,8 +71,7 @@ def test_the_load_state_explains_what_the_journal_has_no_more(world: World) -> N
 
 
 def test_quarantined_files_go_back_and_are_loaded_once_the_table_takes_them(world: World) -> None:
-    world.table()
-    world.rule(alone(asynchronous=False, OnSuccess=[]))
+    world.prepared(alone(asynchronous=False, OnSuccess=[]))
     put_away = {"corrupted_file_url": f"gs://{world.ops}/corrupted", **ON}
     world.start(**put_away)
     ingestd = Ingestd(world, **put_away)
@@ -103,8 +100,7 @@ def test_quarantined_files_go_back_and_are_loaded_once_the_table_takes_them(worl
 
 
 def test_open_windows_and_batches_that_wait_are_shown_with_their_countdown(world: World) -> None:
-    world.table()
-    world.rule(alone(Batch={"Window": {"DurationInSec": 3600}}), "hourly.json")
+    world.prepared(alone(Batch={"Window": {"DurationInSec": 3600}}), "hourly.json")
     world.rule({"When": {"Prefix": "/nowhere"}, "Dest": {"Table": "bqtail.absent"}}, "absent.json")
     daemon = world.start(windows={"flush_after": "100ms"}, recovery={"retry_first": "1h", "retry_longest": "1h"}, **ON)
     ingestd = Ingestd(world, **ON)

@@ -24,8 +24,7 @@ def partitioned(world: World, name: str) -> None:
 def test_w01_w11_w20_formats_layouts_regions_and_configuration_of_one_bucket(world: World) -> None:
     for table in ("plain", "plain2", "avro", "json", "odd", "nested", "levels"):
         world.table(f"bqtail.{table}")
-    world.table()
-    world.rule(alone())
+    world.prepared(alone())
     world.bigquery.create_dataset(_regional(world))
     world.table("berlin.t")
     world.start(**settings(world, function_name="My Function"))

@@ -38,8 +38,7 @@ def loads(world: World) -> list[Any]:
 
 def test_files_of_ten_seconds_load_together(world: World) -> None:
     """The second scenario, as a user writes it."""
-    world.table()
-    world.rule(SEED_RULE)
+    world.prepared(SEED_RULE)
     daemon = world.command()
     early_in_a_window(10, room=5)
     names = [upload(world, number)[0] for number in range(5)]
@@ -92,8 +91,7 @@ def test_two_thousand_files_for_two_tables_load_once_although_a_daemon_is_killed
 
 
 def test_a_window_survives_a_restart(world: World) -> None:
-    world.table()
-    world.rule(rule(8))
+    world.prepared(rule(8))
     first = world.start(**EAGER)
     early_in_a_window(8, room=6)
     upload(world, 0)
@@ -109,8 +107,7 @@ def test_a_window_survives_a_restart(world: World) -> None:
 
 
 def test_a_late_file_loads_in_a_window_of_its_own_and_a_duplicate_in_none(world: World, faults: FaultPlan) -> None:
-    world.table()
-    world.rule(rule(2))
+    world.prepared(rule(2))
     world.start(**EAGER)
     early_in_a_window(2, room=1)
     name, generation = upload(world, 0)
@@ -128,8 +125,7 @@ def test_a_late_file_loads_in_a_window_of_its_own_and_a_duplicate_in_none(world:
 
 @pytest.mark.parametrize("limit", [{"MaxFiles": 4}, {"MaxBytes": "80B"}], ids=["files", "bytes"])
 def test_a_full_window_does_not_wait_for_its_time(world: World, limit: dict[str, Any]) -> None:
-    world.table()
-    world.rule(rule(3600, **limit))
+    world.prepared(rule(3600, **limit))
     daemon = world.start(**EAGER)
     early_in_a_window(3600, room=60)
     for batch in range(2):

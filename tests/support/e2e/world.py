@@ -98,6 +98,11 @@ class World:
         text = document if isinstance(document, str) else json.dumps(document)
         self.storage.bucket(self.config).blob(f"rules/{name}").upload_from_string(text)
 
+    def prepared(self, document: Any, name: str = "rule.json") -> None:
+        """The usual table, and one rule."""
+        self.table()
+        self.rule(document, name)
+
     def settings(self, **changes: Any) -> Path:
         """A settings file; sections given are merged into the quick ones."""
         document: dict[str, Any] = {"project": self.project, "rules": {"url": f"gs://{self.config}/rules"}}

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.support.journals import replica, replicas
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
 from tests.support.records import record
@@ -20,12 +21,7 @@ from ingestd.model.objects import ObjectRef
 
 async def test_an_end_that_comes_after_the_lease_does_not_undo_what_others_did_since() -> None:
     """A batch failed, its owner froze before it could say so; another one did, and somebody asked for another try."""
-    clock = ManualClock()
-    store = MemoryStore(clock)
-
-    def journal(owner: str) -> Journal:
-        return Journal(cast("Any", store), ObjectRef("ops", "j"), clock, owner=owner, lease=timedelta(seconds=60))
-
+    clock, journal = replicas()
     frozen = await journal("a").open(record(), claim=True)
     assert frozen is not None
     frozen.record = replace(frozen.record, phase=Phase.FAILED, error="refused")
@@ -145,12 +141,7 @@ async def test_a_try_that_was_opened_again_ends_although_its_opener_died_before_
 
 async def test_the_first_end_of_a_batch_is_never_written_over() -> None:
     """A replica that comes late opens the batch once more, and ends it after it has ended."""
-    clock = ManualClock()
-    store = MemoryStore(clock)
-
-    def journal(owner: str) -> Journal:
-        return Journal(cast("Any", store), ObjectRef("ops", "j"), clock, owner=owner, lease=timedelta(seconds=60))
-
+    _, journal = replicas()
     first = await journal("a").open(record(), claim=True)
     assert first is not None
     first.record = replace(first.record, phase=Phase.DONE, error="")
@@ -165,9 +156,7 @@ async def test_the_first_end_of_a_batch_is_never_written_over() -> None:
 
 async def test_the_end_that_counts_is_told_as_the_latest_state() -> None:
     """Whoever comes late has told states of revisions beyond the one that the batch ended with."""
-    clock = ManualClock()
-    store = MemoryStore(clock)
-    journal = Journal(cast("Any", store), ObjectRef("ops", "j"), clock, owner="a", lease=timedelta(seconds=60))
+    _, journal = replica()
     first = await journal.open(record(), claim=True)
     assert first is not None
     first.record = replace(first.record, phase=Phase.DONE)
@@ -185,12 +174,7 @@ async def test_the_end_that_counts_is_told_as_the_latest_state() -> None:
 
 
 async def test_of_two_that_claim_the_same_record_one_gets_it() -> None:
-    clock = ManualClock()
-    store = MemoryStore(clock)
-
-    def journal(owner: str) -> Journal:
-        return Journal(cast("Any", store), ObjectRef("ops", "j"), clock, owner=owner, lease=timedelta(seconds=60))
-
+    clock, journal = replicas()
     assert await journal("gone").open(record(), claim=True) is not None
     clock.advance(timedelta(seconds=61))
     seen = [await journal(name).find(record()) for name in ("fast", "slow")]
@@ -199,12 +183,7 @@ async def test_of_two_that_claim_the_same_record_one_gets_it() -> None:
 
 
 async def test_a_record_under_somebody_elses_lease_is_not_claimed() -> None:
-    clock = ManualClock()
-    store = MemoryStore(clock)
-
-    def journal(owner: str) -> Journal:
-        return Journal(cast("Any", store), ObjectRef("ops", "j"), clock, owner=owner, lease=timedelta(seconds=60))
-
+    clock, journal = replicas()
     assert await journal("a").open(record(), claim=True) is not None
     for wait, claimed in ((59, False), (2, True)):
         clock.advance(timedelta(seconds=wait))
@@ -214,9 +193,7 @@ async def test_a_record_under_somebody_elses_lease_is_not_claimed() -> None:
 
 async def test_an_end_is_taken_back_only_in_the_generation_that_was_opened_again() -> None:
     """Whoever opened the batch again stood still until its new try had ended: that end stays."""
-    clock = ManualClock()
-    store = MemoryStore(clock)
-    journal = Journal(cast("Any", store), ObjectRef("ops", "j"), clock, owner="a", lease=timedelta(seconds=60))
+    clock, journal = replica()
     held = await journal.open(record(), claim=True)
     assert held is not None
     held.record = replace(held.record, phase=Phase.FAILED, error="refused")

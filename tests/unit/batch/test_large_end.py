@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry, Histogram, Summary
+from tests.support.journals import replica
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
 from tests.support.records import START, done
@@ -88,9 +89,7 @@ async def test_counting_calls_finds_what_goes_through_all_files_at_once() -> Non
 
 
 async def test_what_is_reported_of_a_large_batch_is_gone_through_beside_the_event_loop() -> None:
-    clock = ManualClock(START)
-    store = MemoryStore(clock)
-    journal = Journal(cast("Any", store), ObjectRef("ops", "j"), clock, owner="a", lease=timedelta(seconds=60))
+    clock, journal = replica(START)
     runner = BatchRunner.__new__(BatchRunner)
     news = News()
     cast("Any", runner)._news = news
@@ -128,9 +127,7 @@ class _Parts:
 
 
 async def test_the_actions_of_a_large_batch_are_filled_in_beside_the_event_loop() -> None:
-    clock = ManualClock(START)
-    store = MemoryStore(clock)
-    journal = Journal(cast("Any", store), ObjectRef("ops", "j"), clock, owner="a", lease=timedelta(seconds=60))
+    _, journal = replica(START)
     asked: list[int] = []
 
     class Deleting:

@@ -8,13 +8,12 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
+from tests.support.journals import replica
 from tests.support.manual_clock import ManualClock
-from tests.support.memory_store import MemoryStore
 from tests.support.records import record
 from tests.unit.collect.windows.many import DUE, NOW, files, head, window
 
 from ingestd.batch import journal as journals
-from ingestd.batch.journal import Journal
 from ingestd.batch.news import News
 from ingestd.collect.windows import tender
 from ingestd.collect.windows.manager import Windows
@@ -131,9 +130,7 @@ async def test_the_list_of_a_large_batch_is_written_and_read_beside_the_event_lo
     threads.watch(journals, "to_manifest")
     threads.watch(journals, "from_manifest")
     monkeypatch.setattr(journals, "_MANY_FILES", 1_000)
-    clock = ManualClock()
-    store = MemoryStore(clock)
-    journal = Journal(cast("Any", store), ObjectRef("ops", "j"), clock, owner="a", lease=timedelta(seconds=60))
+    _, journal = replica()
     many = replace(record(), files=tuple(files(5_000)))
     assert await journal.open(many, claim=True) is not None
     found = await journal.find(many)
