@@ -22,6 +22,7 @@ from google.cloud import bigquery
 from google.pubsub_v1 import PublisherClient, SubscriberClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
+from tests.support.children import alive
 from tests.support.e2e.cloud_process import Command, cloud_command
 from tests.support.google import bigquery_client, storage_client
 
@@ -323,14 +324,6 @@ def test_it_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
         child = int(parent.stdout.readline())
         parent.kill()
     deadline = time.monotonic() + 60
-    while _alive(child):
+    while alive(child):
         assert time.monotonic() < deadline, "the cloud outlived its parent"
         time.sleep(0.05)
-
-
-def _alive(process: int) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"  # a zombie waits for a parent that is gone

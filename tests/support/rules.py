@@ -13,6 +13,7 @@ from ingestd.documents import DocumentError, Problem, native, read_documents, va
 from ingestd.model.unknown_keys import UnknownKeys
 from ingestd.rules.lint import lint
 from ingestd.rules.lint_dest import ExpressionChecks
+from ingestd.rules.parsing import ParsedFile, parse_file
 from ingestd.rules.rule import Rule
 from ingestd.rules.schema import RuleSpec
 from ingestd.rules.source import FolderSource
@@ -56,3 +57,14 @@ def lint_path(
 ) -> list[Problem]:
     """Lint a folder or one file."""
     return asyncio.run(lint(FolderSource(path), checks, unknown))
+
+
+async def parsed(
+    text: str | bytes, file: str = "r.yaml", unknown: UnknownKeys = UnknownKeys.TYPOS, root: str = ""
+) -> ParsedFile:
+    """A file of rules that names no other."""
+
+    async def nothing(url: str) -> bytes:
+        raise FileNotFoundError(url)
+
+    return await parse_file(file, text.encode() if isinstance(text, str) else text, root, nothing, unknown)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.children import alive
 from tests.support.google import PROJECT
 from tests.support.spark.processes import children
 from tests.support.waiting import eventually
@@ -148,17 +149,10 @@ def test_the_daemon_of_a_run_that_is_killed_ends_too_and_the_rest_is_removed_by_
         (daemon,) = children(process.pid, "ingestd")
         process.kill()
         process.wait(120)
-    eventually(lambda: not _alive(int(daemon)), lambda: f"{daemon} is still there", 60)
+    eventually(lambda: not alive(int(daemon)), lambda: f"{daemon} is still there", 60)
     assert left() != []
     assert acceptance(bucket, unique, "--clean", run).exit_code == 0
     assert left() == []
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_what_is_missing_is_said_before_anything_is_made(unique: str, bucket: str, left: Left) -> None:

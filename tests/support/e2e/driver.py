@@ -7,7 +7,6 @@ description on the outside world the process sends itself SIGKILL, so nothing it
 """
 
 import asyncio
-import ctypes
 import json
 import os
 import signal
@@ -17,6 +16,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tests.support.children import end_with_parent
+
 from ingestd.app import build, serve
 from ingestd.gcp.connect import Clients, connect
 from ingestd.model.clock import SystemClock
@@ -25,7 +26,6 @@ from ingestd.ops.logging import configure
 from ingestd.settings import Settings
 from ingestd.settings_loader import load_settings
 
-_PR_SET_PDEATHSIG = 1
 EFFECTS = {
     "store": ("create", "delete", "copy", "delete_all", "copy_all"),
     "warehouse": ("insert_job", "create_table", "patch_table", "delete_table", "insert_rows"),
@@ -156,7 +156,7 @@ async def live_and_die(order: Order) -> None:
 def run(order: Order) -> None:
     """The child's whole life."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)

@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 import pytest
+from tests.support.rules import parsed
 
 from ingestd.documents import DocumentError, read_documents, validate
-from ingestd.rules.parsing import ParsedFile, parse_file
 from ingestd.rules.routes import Route, RouteSpec, matching_routes
 
 ASYNC_LOAD = """{
@@ -61,13 +61,6 @@ ROUTES = """{"Routes": [
   {"When": {"Dest": ".+:mydataset\\\\.my_table_v3", "Type": "LOAD"},
    "OnSuccess": [{"Action": "copy", "Request": {"Dest": "mydataset.my_table_v4"}}]}
 ]}"""
-
-
-async def parsed(text: str, file: str) -> ParsedFile:
-    async def nothing(url: str) -> bytes:
-        raise FileNotFoundError(url)
-
-    return await parse_file(file, text.encode(), "", nothing)
 
 
 async def test_an_asynchronous_load_is_ready_to_run() -> None:

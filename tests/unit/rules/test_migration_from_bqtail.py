@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.support import rules
 from tests.support.places import ROOT
 from tests.support.rules import lint_path
 from tests.unit.rules import bqtail
@@ -31,7 +32,7 @@ from ingestd.rules.actions import ACTIONS
 from ingestd.rules.catalogue import VARIABLES
 from ingestd.rules.destination import expand_destination
 from ingestd.rules.functions import FUNCTIONS
-from ingestd.rules.parsing import ParsedFile, parse_file
+from ingestd.rules.parsing import ParsedFile
 from ingestd.settings import Settings
 from ingestd.settings_loader import load_settings
 
@@ -183,10 +184,7 @@ def warnings(found: list[Problem], name: str) -> list[str]:
 
 
 def parsed(document: Any) -> ParsedFile:
-    async def nothing(url: str) -> bytes:
-        raise FileNotFoundError(url)
-
-    return asyncio.run(parse_file("/rules/rule.json", orjson.dumps(document), "/rules/", nothing))
+    return asyncio.run(rules.parsed(orjson.dumps(document), "/rules/rule.json", root="/rules/"))
 
 
 @pytest.mark.parametrize("field", bqtail.RULE_FIELDS)

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
-from tests.support.rules import lint_path
+from tests.support.rules import lint_path, parsed
 
 from ingestd.documents import DocumentError, Severity
 from ingestd.model.unknown_keys import UnknownKeys
 from ingestd.rules.loading import IGNORED, RuleLoader
-from ingestd.rules.parsing import ParsedFile, parse_file
 from ingestd.rules.source import FolderSource
 
 # Written here in the shapes that bqtail's own regression cases and usage folder have.
@@ -51,13 +50,6 @@ DISPATCH = [
         "OnSuccess": [{"Action": "export", "Request": {"DestURL": "gs://out/daily.json.gz"}}],
     }
 ]
-
-
-async def parsed(text: str, file: str = "r.yaml", unknown: UnknownKeys = UnknownKeys.TYPOS) -> ParsedFile:
-    async def nothing(url: str) -> bytes:
-        raise FileNotFoundError(url)
-
-    return await parse_file(file, text.encode(), "", nothing, unknown)
 
 
 @pytest.mark.parametrize(
