@@ -33,7 +33,7 @@ from tests.support.one_by_one import OneByOne
 from tests.support.sim.names import DATASET, PROJECT, SCHEMA
 from tests.support.sim.plain_bigquery import PlainBigQuery
 from tests.support.sim.plain_preparer import PlainPreparer
-from tests.support.sim.world import Died, NoHttp
+from tests.support.sim.world import Died, NoHttp, PlainClients
 from tests.support.virtual_time import START, VirtualClock, VirtualLoop
 
 from ingestd.app import App, assemble
@@ -450,7 +450,7 @@ class Universe:
 
         clients = cast(
             "Clients",
-            _Clients(
+            PlainClients(
                 store=Port(CoreStore(self.storage, clock, retrier), "store", life, self),
                 warehouse=Port(CoreWarehouse(cast("Any", self.bigquery), clock, retrier), "warehouse", life, self),
                 publisher=Port(CorePublisher(self.pubsub, PROJECT, clock, retrier), "publisher", life, self),
@@ -867,15 +867,6 @@ class _Undisturbed:
 
     def __exit__(self, *_: object) -> None:
         self._universe.calm -= 1
-
-
-@dataclass(slots=True)
-class _Clients:
-    store: Any
-    warehouse: Any
-    publisher: Any
-    http: Any
-    subscription: Callable[[str], Any]
 
 
 def _sign(name: str) -> str:

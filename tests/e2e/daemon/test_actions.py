@@ -25,8 +25,7 @@ def test_move_takes_the_source_away_and_into_a_watched_prefix_does_not_loop(worl
     moved = f"data/case002/done/{FILE}"
     assert not world.exists()
     assert world.exists(moved)
-    world.until(lambda: world.statuses() == ["done", "ignored"])
-    world.settled()
+    world.ended("done", "ignored")
     assert world.rows() == LOADED
     assert world.exists(moved)
 
@@ -46,8 +45,7 @@ def test_a_newer_upload_is_not_touched_by_what_follows_the_older_ones_load(
     world.prepared(alone(asynchronous, OnSuccess=[{"Action": "call", "Request": {"URL": f"{web.url}/hook"}}, last]))
     daemon = world.start(actions={"allowed_hosts": [web.host]})
     world.upload()
-    world.until(lambda: world.statuses() == ["done", "done"])
-    world.settled()
+    world.ended("done", "done")
     assert world.rows() == [*LOADED, (3, "newer")]
     assert len(web.of("/hook")) == 2
     assert not world.exists()
@@ -278,8 +276,7 @@ def test_a_table_an_action_needs_may_come_later(world: World) -> None:
     world.until(lambda: any(record["RetryAt"] for record in world.records("Running")))
     assert world.exists()
     world.table("bqtail.later")
-    world.until(lambda: world.statuses() == ["done"])
-    world.settled()
+    world.ended("done")
     assert len(world.pulled(heard)) == 1
     assert not world.exists()
 

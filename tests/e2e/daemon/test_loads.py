@@ -62,8 +62,7 @@ def test_a_job_done_with_an_error_result_is_a_failure_whatever_announced_it(
     faults.add(invalid)
     world.start()
     world.upload()
-    world.until(lambda: world.statuses() == ["failed"])
-    world.settled()
+    world.ended("failed")
     (job,) = world.jobs("load")
     assert job.state == "DONE"
     assert job.error_result["reason"] == "invalid"
@@ -79,8 +78,7 @@ def test_an_attempt_that_failed_for_a_moment_is_followed_by_another(
     faults.add(Fault("bigquery", "job.load", FaultKind.FAIL, times=2, resource=f"{world.project}/*"))
     world.start()
     world.upload()
-    world.until(lambda: world.statuses() == ["done"])
-    world.settled()
+    world.ended("done")
     assert world.rows() == LOADED
     assert [job.job_id.rpartition("_")[2] for job in world.jobs("load")[1:]] == [
         f"try{attempt}--{'dispatch' if asynchronous else 'tail'}" for attempt in (2, 3)
@@ -135,8 +133,7 @@ def test_several_buckets_on_one_topic_and_payloads_of_either_kind(world: World) 
     world.start()
     world.upload("data/case002/same.json", {"id": 1, "name": "first bucket"})
     world.upload("data/case002/same.json", {"id": 2, "name": "second bucket"}, bucket=other)
-    world.until(lambda: world.statuses() == ["done", "done"])
-    world.settled()
+    world.ended("done", "done")
     assert world.rows() == [(1, "first bucket"), (2, "second bucket")]
     assert not world.exists("data/case002/same.json")
     assert not world.exists("data/case002/same.json", bucket=other)
@@ -150,8 +147,7 @@ def test_a_file_overwritten_between_notification_and_load_gives_way_to_the_newer
     world.upload(FILE, {"id": 7, "name": "old"})
     world.upload(FILE, *ROWS)
     world.start()
-    world.until(lambda: world.statuses() == ["done", "superseded"])
-    world.settled()
+    world.ended("done", "superseded")
     assert world.rows() == LOADED
     assert not world.exists()
 
@@ -180,8 +176,7 @@ def test_a_file_deleted_before_its_load_is_missing_not_stuck(world: World, async
     world.upload()
     world.storage.bucket(world.trigger).blob(FILE).delete()
     world.start()
-    world.until(lambda: world.statuses() == ["missing"])
-    world.settled()
+    world.ended("missing")
     assert world.rows() == []
     assert world.jobs("load") == []
 
@@ -196,8 +191,7 @@ def test_an_edited_rule_changes_the_next_file_not_the_one_under_way(world: World
     world.rule(alone(OnSuccess=[]))
     world.until(lambda: daemon.status()["rules"] != [before])
     world.upload("data/case002/after.json", {"id": 2, "name": "b"})
-    world.until(lambda: world.statuses() == ["done", "done"])
-    world.settled()
+    world.ended("done", "done")
     assert not world.exists("data/case002/before.json")
     assert world.exists("data/case002/after.json")
     assert world.rows() == LOADED

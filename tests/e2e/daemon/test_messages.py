@@ -55,8 +55,7 @@ def test_unreadable_messages_go_to_the_error_place_with_their_reason_and_do_not_
     ]
     world.publisher.publish(topic=world.topic, messages=odd)
     world.upload()
-    world.until(lambda: world.statuses() == ["done"])
-    world.settled()
+    world.ended("done")
     letters = [world.document(name) for name in world.objects("errors/messages/")]
     assert len(letters) == 4
     assert sorted(base64.b64decode(letter["Data"]) for letter in letters) == sorted(one["data"] for one in odd)

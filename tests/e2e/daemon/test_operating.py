@@ -119,8 +119,7 @@ def test_probes_status_and_metrics_tell_how_it_is(world: World) -> None:
     assert daemon.get("/healthz").text == "ok\n"
     assert daemon.get("/readyz").text == "ready\n"
     world.upload()
-    world.until(lambda: world.statuses() == ["done"])
-    world.settled()
+    world.ended("done")
     status = daemon.status()
     assert status["project"] == world.project
     assert status["ready"] is True

@@ -33,8 +33,7 @@ def test_routes_export_after_a_query_and_copy_after_a_load(world: World) -> None
     load(world, "mydataset.my_table_v3").result()
     query(world, "mydataset.my_table_v5")
     world.until(lambda: world.rows("mydataset.my_table_v4") == LOADED)
-    world.until(lambda: world.statuses() == ["done", "done"])
-    world.settled()
+    world.ended("done", "done")
     assert json.loads(gzip.decompress(world.read("export/my_table.json.gz"))) == {"id": "1", "name": "a"}
     assert {record["Kind"] for record in world.records()} == {"route"}
     assert daemon.metric("ingestd_completions_total", led_to="route") == 2
@@ -52,8 +51,7 @@ def test_a_route_runs_once_per_job_however_often_it_is_announced_and_by_whom(wor
     job = query(world, "mydataset.t")
     entry = audit_entry(job.project, job.job_id)
     world.publisher.publish(topic=world.audit_topic, messages=[{"data": entry}] * 20)
-    world.until(lambda: world.statuses() == ["done"])
-    world.settled()
+    world.ended("done")
     assert [message.data.decode() for message in world.pulled(heard)] == [job.job_id]
 
 
@@ -115,8 +113,7 @@ def test_a_task_written_by_hand_follows_the_users_own_job(world: World) -> None:
     world.start()
     task(world, "my_own_job_dispatch", OnSuccess=[remove], OnFailure=[aside])
     load(world, "bqtail.mine", "my_own_job_dispatch").result()
-    world.until(lambda: world.statuses() == ["done"])
-    world.settled()
+    world.ended("done")
     assert not world.exists("elsewhere/extra.json")
     assert world.exists("elsewhere/mine.json")
 
@@ -128,8 +125,7 @@ def test_a_task_written_by_hand_runs_its_on_failure_when_the_job_fails(world: Wo
     faults.add(Fault("bigquery", "job.load", FaultKind.FAIL, reason="invalid", resource=f"{world.project}/*"))
     task(world, "another_dispatch", OnSuccess=[{"Action": "delete", "Request": {"SourceURL": url}}], OnFailure=[aside])
     load(world, "bqtail.mine", "another_dispatch").exception()
-    world.until(lambda: world.statuses() == ["done"])
-    world.settled()
+    world.ended("done")
     assert world.objects("aside/") == ["aside/elsewhere/mine.json"]
 
 

@@ -32,8 +32,7 @@ def test_a_missing_table_holds_up_its_own_files_only_and_they_load_once_it_is_th
     assert world.exists(), "the waiting file is kept"
     world.until(lambda: daemon.metric("ingestd_batches_blocked_now") == 1)
     world.table()
-    world.until(lambda: world.statuses() == ["done", "done"])
-    world.settled()
+    world.ended("done", "done")
     assert world.rows() == LOADED
     assert not world.exists()
     world.until(lambda: daemon.metric("ingestd_batches_blocked_now") == 0)
@@ -54,8 +53,7 @@ def test_a_permission_denied_for_a_while_resumes_when_it_is_granted(
     assert daemon.heard("batch.blocked")[0]["severity"] == "ERROR"
     assert world.exists()
     faults.clear()
-    world.until(lambda: world.statuses() == ["done"])
-    world.settled()
+    world.ended("done")
     assert world.rows() == LOADED
     assert not world.exists()
 
@@ -70,8 +68,7 @@ def test_a_job_whose_submission_failed_or_was_not_answered_runs_once(
     faults.add(Fault("bigquery", "jobs.insert", kind, times=2, resource=f"{world.project}/*"))
     world.start()
     world.upload()
-    world.until(lambda: world.statuses() == ["done"])
-    world.settled()
+    world.ended("done")
     assert world.rows() == LOADED
     assert len(world.jobs("load")) == 1
     assert world.records()[0]["Attempt"] == 1
@@ -89,8 +86,7 @@ def test_throttling_waits_and_never_fails_the_batch(
     )
     world.start()
     world.upload()
-    world.until(lambda: world.statuses() == ["done"])
-    world.settled()
+    world.ended("done")
     assert world.rows() == LOADED
 
 
@@ -107,8 +103,7 @@ def test_storage_answers_that_get_lost_leave_one_record_and_one_load(
     faults.add(Fault("storage", "objects.delete", FaultKind.DROP_RESPONSE, resource=f"{world.trigger}/*", times=1))
     world.start()
     world.upload()
-    world.until(lambda: world.statuses() == ["done"])
-    world.settled()
+    world.ended("done")
     assert world.rows() == LOADED
     assert len(world.jobs("load")) == 1
     assert not world.exists()
@@ -122,8 +117,7 @@ def test_pubsub_that_fails_for_a_while_is_pulled_again(world: World, faults: Fau
     world.upload()
     world.until(lambda: daemon.said("call.retried") or daemon.said("intake.pull_failed"))
     faults.clear()
-    world.until(lambda: world.statuses() == ["done"])
-    world.settled()
+    world.ended("done")
     assert world.rows() == LOADED
 
 
@@ -203,7 +197,6 @@ def test_a_batch_nobody_mends_is_given_up_in_the_end_and_says_so(world: World, a
     world.rule(alone(asynchronous, OnFailure=[told]))
     world.start(recovery={"give_up_after": "1s"})
     world.upload()
-    world.until(lambda: world.statuses() == ["failed"])
-    world.settled()
+    world.ended("failed")
     assert b"does not exist" in world.pulled(heard)[0].data
     assert world.exists()

@@ -229,6 +229,11 @@ class World:
         """Wait until nothing is pending anywhere: no record, no task, no message."""
         self.until(self.quiet, seconds)
 
+    def ended(self, *statuses: str) -> None:
+        """Wait until the batches have ended so, and nothing is pending."""
+        self.until(lambda: self.statuses() == [*statuses])
+        self.settled()
+
     def windows_settled(self, seconds: float = 150.0) -> None:
         """The same, and that no window is open."""
         self.until(lambda: not self.objects("batch/") and self.quiet(), seconds)

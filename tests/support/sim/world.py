@@ -324,7 +324,7 @@ class Daemon:
 
         clients = cast(
             "Clients",
-            _Clients(
+            PlainClients(
                 store=mortal(CoreStore(world.storage, clock, retrier), "store"),
                 warehouse=mortal(CoreWarehouse(world.bigquery, clock, retrier), "warehouse"),
                 publisher=mortal(CorePublisher(world.pubsub, PROJECT, clock, retrier), "publisher"),
@@ -365,7 +365,9 @@ class Daemon:
 
 
 @dataclass(slots=True)
-class _Clients:
+class PlainClients:
+    """What `assemble` needs of the clients."""
+
     store: Any
     warehouse: Any
     publisher: Any

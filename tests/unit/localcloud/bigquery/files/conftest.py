@@ -9,3 +9,10 @@ def loads() -> Iterator[Loads]:
     made = Loads()
     yield made
     made.conn.close()
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Loads]:
+    made = Loads()
+    yield made
+    made.conn.close()

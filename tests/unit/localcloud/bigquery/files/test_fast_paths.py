@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -63,13 +62,6 @@ ODD = st.one_of(
     st.dictionaries(st.sampled_from(["x", "X", "z", "e"]), TEXT | st.integers(0, 3), max_size=2),
 )
 SETTINGS = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Loads]:
-    made = Loads()
-    yield made
-    made.conn.close()
 
 
 def outcome(loads: Loads, way: str, text: bytes, options: dict[str, Any]) -> Any:

@@ -2,7 +2,6 @@
 
 import datetime as dt
 import math
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -81,13 +80,6 @@ FLAT = fields(0).flatmap(lambda schema: st.tuples(st.just(schema), st.lists(rows
 Table = tuple[Schema, list[dict[str, Any]]]
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 RELAXED = settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Loads]:
-    made = Loads()
-    yield made
-    made.conn.close()
 
 
 def there_and_back(loads: Loads, table: Table, extract_as: dict[str, Any], load_as: dict[str, Any]) -> None:
