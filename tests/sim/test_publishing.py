@@ -6,7 +6,18 @@ import pytest
 from tests.support.rule_documents import modes, together
 from tests.support.sim.names import DATASET, OPS, PROJECT, SCHEMA, TRIGGER
 from tests.support.sim.plain_bigquery import Job
-from tests.support.sim.stories import OLD_ROW, PLACES, Simulate, crash_everywhere, expected, fill, name, upload_all
+from tests.support.sim.stories import (
+    OLD_ROW,
+    PLACES,
+    Simulate,
+    crash_everywhere,
+    expected,
+    fill,
+    fill_partition,
+    name,
+    partitioned,
+    upload_all,
+)
 from tests.support.sim.ways import ON_BIGQUERY, TEMP, WAYS, everything, prepare
 from tests.support.sim.world import World
 
@@ -219,20 +230,9 @@ def test_a_batch_without_rows_still_replaces_its_table(simulate: Simulate) -> No
 
 def test_a_partition_is_replaced_and_no_other_through_a_transient_table(simulate: Simulate) -> None:
     async def story(world: World) -> None:
-        resource = {
-            "tableReference": {"datasetId": DATASET, "tableId": "dummy"},
-            "schema": SCHEMA,
-            "timePartitioning": {"type": "DAY"},
-        }
-        world.bigquery.metadata.insert_table(PROJECT, DATASET, resource)
+        partitioned(world)
         for number, day in enumerate(("20240101", "20240102"), 91):
-            world.storage.write(OPS, f"{day}.json", f'{{"id": {number}, "name": "x"}}'.encode(), "application/json")
-            load = {
-                "sourceUris": [f"gs://{OPS}/{day}.json"],
-                "sourceFormat": "NEWLINE_DELIMITED_JSON",
-                "destinationTable": {"projectId": PROJECT, "datasetId": DATASET, "tableId": f"dummy${day}"},
-            }
-            world.bigquery.insert_job(PROJECT, {"jobReference": {"jobId": day}, "configuration": {"load": load}})
+            fill_partition(world, day, number)
         await world.until(lambda: len(world.rows()) == 2)
         world.rule("rule.json", together(False, Dest={**TEMP, "Override": True, "Partition": "20240101"}))
         with world.daemon():

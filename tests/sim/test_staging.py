@@ -3,35 +3,16 @@
 from typing import Any
 
 from tests.support.rule_documents import together
-from tests.support.sim.names import DATASET, OPS, PROJECT, SCHEMA
-from tests.support.sim.stories import SMALL, Simulate, expected, name, upload_all
+from tests.support.sim.names import DATASET, PROJECT, SCHEMA
+from tests.support.sim.stories import SMALL, Simulate, expected, fill_partition, name, partitioned, upload_all
 from tests.support.sim.world import World
-
-
-def partitioned(world: World) -> None:
-    resource = {
-        "tableReference": {"datasetId": DATASET, "tableId": "dummy"},
-        "schema": SCHEMA,
-        "timePartitioning": {"type": "DAY"},
-    }
-    world.bigquery.metadata.insert_table(PROJECT, DATASET, resource)
-
-
-def load_into(world: World, partition: str, number: int) -> None:
-    world.storage.write(OPS, f"{partition}.json", f'{{"id": {number}, "name": "x"}}'.encode(), "application/json")
-    load = {
-        "sourceUris": [f"gs://{OPS}/{partition}.json"],
-        "sourceFormat": "NEWLINE_DELIMITED_JSON",
-        "destinationTable": {"projectId": PROJECT, "datasetId": DATASET, "tableId": f"dummy${partition}"},
-    }
-    world.bigquery.insert_job(PROJECT, {"jobReference": {"jobId": partition}, "configuration": {"load": load}})
 
 
 def test_a_staged_batch_replaces_its_partition_and_no_other(simulate: Simulate) -> None:
     async def story(world: World) -> None:
         partitioned(world)
-        load_into(world, "20240101", 91)
-        load_into(world, "20240102", 92)
+        fill_partition(world, "20240101", 91)
+        fill_partition(world, "20240102", 92)
         await world.until(lambda: len(world.rows()) == 2)
         world.rule("rule.json", together(False, Dest={"Override": True, "Partition": "20240101"}))
         with world.daemon(**SMALL):

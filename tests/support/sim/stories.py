@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tests.support.rule_documents import FOLDER
-from tests.support.sim.names import DATASET, OPS, PROJECT, TRIGGER
+from tests.support.sim.names import DATASET, OPS, PROJECT, SCHEMA, TRIGGER
 from tests.support.sim.world import Fate, World
 
 Simulate = Callable[..., None]
@@ -39,15 +39,29 @@ def expected(*numbers: int) -> list[tuple[str, str]]:
     return sorted((str(number), "x") for number in numbers)
 
 
-def fill(world: World) -> None:
-    """Let the table have a row from before."""
-    world.storage.write(OPS, "old.json", b'{"id": 99, "name": "old"}', "application/json")
+def fill(world: World, row: str = '{"id": 99, "name": "old"}', table: str = "dummy", job: str = "before") -> None:
+    """Let the table have a row from before, by a job of somebody else."""
+    world.storage.write(OPS, f"{job}.json", row.encode(), "application/json")
     load = {
-        "sourceUris": [f"gs://{OPS}/old.json"],
+        "sourceUris": [f"gs://{OPS}/{job}.json"],
         "sourceFormat": "NEWLINE_DELIMITED_JSON",
-        "destinationTable": {"projectId": PROJECT, "datasetId": DATASET, "tableId": "dummy"},
+        "destinationTable": {"projectId": PROJECT, "datasetId": DATASET, "tableId": table},
     }
-    world.bigquery.insert_job(PROJECT, {"jobReference": {"jobId": "before"}, "configuration": {"load": load}})
+    world.bigquery.insert_job(PROJECT, {"jobReference": {"jobId": job}, "configuration": {"load": load}})
+
+
+def partitioned(world: World) -> None:
+    """A table with a partition per day."""
+    resource = {
+        "tableReference": {"datasetId": DATASET, "tableId": "dummy"},
+        "schema": SCHEMA,
+        "timePartitioning": {"type": "DAY"},
+    }
+    world.bigquery.metadata.insert_table(PROJECT, DATASET, resource)
+
+
+def fill_partition(world: World, partition: str, number: int) -> None:
+    fill(world, f'{{"id": {number}, "name": "x"}}', f"dummy${partition}", partition)
 
 
 def die_everywhere(
