@@ -21,9 +21,9 @@ import polars as pl
 
 from bench.spark import DUCK, LEVEL, POLARS, SHAPING, Corpus, duckdb_writes, make, warm_session, work_of
 from ingestd.model.preparation import Branch, Shaping, SideInput
-from ingestd.prepare import pipeline
-from ingestd.prepare.engine import Engine
-from ingestd.prepare.shaping import SideFrame
+from ingestd.spark.session.engine import Engine
+from ingestd.spark.shape import pipeline
+from ingestd.spark.shape.steps import SideFrame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

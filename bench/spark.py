@@ -39,18 +39,18 @@ from ingestd.model.jobs import JobKind, JobRef, JobRequest, JobState
 from ingestd.model.objects import FileVersion, ObjectRef
 from ingestd.model.preparation import BadData, FileLayout, Prepared, PrepareRequest, Shaping
 from ingestd.model.tables import TableName
-from ingestd.prepare import pipeline
-from ingestd.prepare.engine import Engine
-from ingestd.prepare.masters import Files, Master, master
-from ingestd.prepare.preparer import SparkPreparer, Where
-from ingestd.prepare.readers import ReadPlan
-from ingestd.prepare.reading import Unit
-from ingestd.prepare.scratch import Scratch
-from ingestd.prepare.session import Spark
-from ingestd.prepare.start import open_engine
-from ingestd.prepare.types import parse_schema
-from ingestd.prepare.warmup import warm_up
 from ingestd.settings import Spark as SparkSettings
+from ingestd.spark.files.carriers import parse_schema
+from ingestd.spark.files.read_task import Unit
+from ingestd.spark.files.readers import ReadPlan
+from ingestd.spark.files.scratch import Scratch
+from ingestd.spark.preparer import SparkPreparer, Where
+from ingestd.spark.session.engine import Engine
+from ingestd.spark.session.masters import Files, Master, master
+from ingestd.spark.session.session import Spark
+from ingestd.spark.shape import pipeline
+from ingestd.spark.start import open_engine
+from ingestd.spark.warmup import warm_up
 from ingestd.warehouse.blame import blames
 from ingestd.warehouse.jobs import Completions, JobRunner
 

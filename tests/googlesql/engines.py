@@ -22,9 +22,9 @@ from ingestd.localcloud.bigquery.sql.names import Scope as Names
 from ingestd.localcloud.bigquery.sql.queries import Compiler
 from ingestd.localcloud.bigquery.sql.reading import parse_expression
 from ingestd.model.clock import SystemClock
-from ingestd.prepare import farmhash
-from ingestd.prepare.expressions import Scope, translate
-from ingestd.prepare.sqltypes import spark_sql
+from ingestd.spark.sql import farmhash
+from ingestd.spark.sql.expressions import Scope, translate
+from ingestd.spark.sql.types import spark_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,9 +12,9 @@ from ingestd.googlesql.types import SCALARS, holds
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.library import REGISTRY as BIGQUERY
 from ingestd.model.errors import BadInput
-from ingestd.prepare.checker import unsupported
-from ingestd.prepare.functions import REGISTRY as SPARK
-from ingestd.prepare.shaping import _converted
+from ingestd.spark.shape.steps import _converted
+from ingestd.spark.sql.checker import unsupported
+from ingestd.spark.sql.functions import REGISTRY as SPARK
 from ingestd.warehouse.columns import converted
 
 CASES = cases()

@@ -16,9 +16,9 @@ from ingestd.localcloud.storage.core import StorageCore
 from ingestd.model.clock import SystemClock
 from ingestd.model.objects import FileVersion, ObjectRef
 from ingestd.model.preparation import Prepared, PrepareRequest
-from ingestd.prepare.preparer import SparkPreparer, Where
-from ingestd.prepare.scratch import Scratch
-from ingestd.prepare.session import Spark
+from ingestd.spark.files.scratch import Scratch
+from ingestd.spark.preparer import SparkPreparer, Where
+from ingestd.spark.session.session import Spark
 
 NDJSON: Mapping[str, Any] = {"sourceFormat": "NEWLINE_DELIMITED_JSON"}
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from ingestd.prepare.masters import storage_connector
+from ingestd.spark.session.masters import storage_connector
 
 _DOCKERFILE = Path(__file__).parents[2] / "Dockerfile"
 _PATIENCE = 180

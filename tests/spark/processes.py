@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tests.jvm import quick
 
-from ingestd.prepare.gateway import spark_home
-from ingestd.prepare.java import find_java, runnable_home
+from ingestd.spark.session.gateway import spark_home
+from ingestd.spark.session.java import find_java, runnable_home
 
 QUICK = quick()
 

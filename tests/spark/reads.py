@@ -12,9 +12,10 @@ from ingestd.formats.types import Schema
 from ingestd.localcloud.bigquery.files.load import load_files
 from ingestd.localcloud.bigquery.files.objects import MemoryObjects
 from ingestd.model.preparation import BadData, Drift
-from ingestd.prepare.output import EncodeLines
-from ingestd.prepare.readers import ReadPlan
-from ingestd.prepare.reading import REPORT, Reading, Report, Unit, output_schema
+from ingestd.spark.files.output import EncodeLines
+from ingestd.spark.files.read_task import Reading, Report, Unit, output_schema
+from ingestd.spark.files.readers import ReadPlan
+from ingestd.spark.files.reserved import REPORT
 
 
 class Read:

@@ -21,11 +21,11 @@ from ingestd.model.clock import SystemClock
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import FileVersion, ObjectRef
 from ingestd.model.tables import TableName
-from ingestd.prepare.masters import Files
-from ingestd.prepare.preparer import Where
-from ingestd.prepare.scratch import Scratch
-from ingestd.prepare.session import Spark
-from ingestd.prepare.statements import SparkStatements
+from ingestd.spark.files.scratch import Scratch
+from ingestd.spark.preparer import Where
+from ingestd.spark.session.masters import Files
+from ingestd.spark.session.session import Spark
+from ingestd.spark.statements import SparkStatements
 from ingestd.warehouse.jobs import Completions, JobRunner
 
 COLUMNS = (

@@ -19,8 +19,8 @@ from ingestd.formats.errors import BigQueryError
 from ingestd.formats.types import Field, Mode, Schema, Type
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import BadData, Drift, FileLayout, Prepared, Shaping
-from ingestd.prepare.session import Spark
-from ingestd.prepare.unknown import agree, unknown_fields
+from ingestd.spark.files.unknown import agree, unknown_fields
+from ingestd.spark.session.session import Spark
 
 ID = Field("id", Type.INT64, Mode.REQUIRED)
 NAME = Field("name", Type.STRING)

@@ -16,8 +16,9 @@ from tests.spark.yardstick import LocalBigQuery, local_bigquery, normal, spark_f
 
 from ingestd.model.preparation import Branch, Shaping, Unmatched
 from ingestd.model.tables import TableName
-from ingestd.prepare.shaping import BRANCH, FILE, HOME, LINE, shape
-from ingestd.prepare.sqltypes import from_field
+from ingestd.spark.files.reserved import BRANCH, FILE, HOME, LINE
+from ingestd.spark.shape.steps import shape
+from ingestd.spark.sql.types import from_field
 from ingestd.warehouse.statements import Publication, TableShape, publish_statements
 
 if TYPE_CHECKING:

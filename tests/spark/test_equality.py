@@ -18,7 +18,7 @@ from tests.unit.localcloud.bigquery.files.support import schema
 
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import Branch, Shaping, Unmatched
-from ingestd.prepare.session import Spark
+from ingestd.spark.session.session import Spark
 
 
 @pytest.fixture

@@ -14,9 +14,10 @@ from tests.unit.localcloud.bigquery.files.support import schema
 from ingestd.formats.types import Field, Type
 from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import BadData, BadFile, FileLayout, Output, Prepared, Shaping
-from ingestd.prepare import manifest, pipeline
-from ingestd.prepare.reading import Unit
-from ingestd.prepare.session import Spark
+from ingestd.spark.files import manifest
+from ingestd.spark.files.read_task import Unit
+from ingestd.spark.session.session import Spark
+from ingestd.spark.shape import pipeline
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from tests.unit.localcloud.bigquery.files.support import schema
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import BadData, Drift
-from ingestd.prepare import pipeline
-from ingestd.prepare.quarantine import judge, refusal
-from ingestd.prepare.reading import Report
-from ingestd.prepare.session import Spark
+from ingestd.spark.files.read_task import Report
+from ingestd.spark.session.session import Spark
+from ingestd.spark.shape import pipeline
+from ingestd.spark.shape.quarantine import judge, refusal
 
 COLUMNS = schema("id INT64 REQUIRED", "name STRING")
 

@@ -16,11 +16,11 @@ from tests.spark.batches import Batches, lines
 
 from ingestd.model.errors import BadInput, Fatal, Throttled, Transient
 from ingestd.model.preparation import Shaping
-from ingestd.prepare.engine import Engine
-from ingestd.prepare.progress import CALLS
-from ingestd.prepare.session import Spark
-from ingestd.prepare.types import parse_schema
 from ingestd.settings import Spark as SparkSettings
+from ingestd.spark.files.carriers import parse_schema
+from ingestd.spark.session.engine import Engine
+from ingestd.spark.session.progress import CALLS
+from ingestd.spark.session.session import Spark
 
 
 def slow_rows(session: SparkSession, seconds: float) -> int:

@@ -6,8 +6,9 @@ import pytest
 
 from ingestd.model.errors import BadInput, Fatal
 from ingestd.model.preparation import Branch, Shaping, SideInput, Unmatched
-from ingestd.prepare.farmhash import fingerprint
-from ingestd.prepare.shaping import FILE, LINE, SideFrame, check, shape
+from ingestd.spark.files.reserved import FILE, LINE
+from ingestd.spark.shape.steps import SideFrame, check, shape
+from ingestd.spark.sql.farmhash import fingerprint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,8 +21,9 @@ from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import Shaping, SideInput
 from ingestd.model.tables import TableName
 from ingestd.ports import TableRows
-from ingestd.prepare.shaping import FILE, LINE, Shaped, shape
-from ingestd.prepare.side_inputs import SideInputs
+from ingestd.spark.files.reserved import FILE, LINE
+from ingestd.spark.shape.side_inputs import SideInputs
+from ingestd.spark.shape.steps import Shaped, shape
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,7 @@ from tests.unit.localcloud.bigquery.files.support import schema
 from ingestd.formats.types import Type
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import FileLayout
-from ingestd.prepare.output import NDJSON, PARQUET, choose
-from ingestd.prepare.types import (
+from ingestd.spark.files.carriers import (
     TEXT,
     UnfitError,
     bignumeric_text,
@@ -24,6 +23,7 @@ from ingestd.prepare.types import (
     spark_ddl,
     textual,
 )
+from ingestd.spark.files.output import NDJSON, PARQUET, choose
 
 SCALARS = schema(*(f"c{kind} {kind}" for kind in Type if kind not in (Type.STRUCT, Type.RANGE)), "r RANGE<DATE>")
 

@@ -15,7 +15,7 @@ from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.database import Database
 from ingestd.localcloud.bigquery.sql.engine import QueryParameter, SqlEngine
 from ingestd.model.clock import ManualClock
-from ingestd.prepare.sqltypes import from_field, spark_sql
+from ingestd.spark.sql.types import from_field, spark_sql
 from ingestd.warehouse.statements import rest_parameter
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """What a batch's preparation is asked for and what it answers: plain values between the batch and the engine.
 
-The batch pins the files and says what shall become of their rows; a preparer (Spark, see `prepare`) reads every file
+The batch pins the files and says what shall become of their rows; a preparer (Spark, see `spark`) reads every file
 once, sets bad ones aside, and leaves few well-sized files in the attempt's folder. Nothing of it counts before the
 manifest is there: it is written last, and only files that it names are loaded.
 """

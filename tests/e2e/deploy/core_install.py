@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.e2e.environment import ROOT, newcomers_environment
 
-from ingestd.prepare.java import find_java
+from ingestd.spark.session.java import find_java
 
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 _KEPT = timedelta(days=14)

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from tests.e2e.deploy.pod_security import refusals
 
-from ingestd.prepare.sizes import share_out
 from ingestd.settings import Settings
+from ingestd.spark.session.sizes import share_out
 
 ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent

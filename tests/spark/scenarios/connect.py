@@ -28,12 +28,12 @@ from ingestd.model.clock import SystemClock
 from ingestd.model.errors import BadInput, Transient
 from ingestd.model.objects import FileVersion, ObjectRef
 from ingestd.model.preparation import Shaping, SideInput
-from ingestd.prepare import connect_sessions
-from ingestd.prepare.failures import SessionLost
-from ingestd.prepare.session import Spark
-from ingestd.prepare.side_inputs import SideInputs
-from ingestd.prepare.start import preparer_for, spark_for
 from ingestd.settings import Spark as SparkSettings
+from ingestd.spark.session import connect_sessions
+from ingestd.spark.session.failures import SessionLost
+from ingestd.spark.session.session import Spark
+from ingestd.spark.shape.side_inputs import SideInputs
+from ingestd.spark.start import preparer_for, spark_for
 
 FILES = 5
 SOURCE = schema("id INT64 REQUIRED", "name STRING", "code INT64")

@@ -9,10 +9,10 @@ import pytest
 from tests.spark.conformance import FAILING, expressions
 
 from ingestd.documents import Problem, Severity
-from ingestd.prepare.checker import unsupported
-from ingestd.prepare.expressions import columns_of
 from ingestd.rules.lint import lint_path, report
 from ingestd.rules.lint_dest import ExpressionChecks
+from ingestd.spark.sql.checker import unsupported
+from ingestd.spark.sql.expressions import columns_of
 
 QUIET = "OnFailure: [{Action: notify, Request: {Channels: c, Title: '$Error'}}]\n"
 
