@@ -8,7 +8,6 @@ from typing import Any
 import duckdb
 
 from ingestd.formats.options import LoadOptions
-from ingestd.formats.types import Field, Schema
 from ingestd.localcloud.bigquery.files.load import load_files
 from ingestd.localcloud.bigquery.files.objects import MemoryObjects
 from ingestd.localcloud.bindings import CoreStore
@@ -16,6 +15,7 @@ from ingestd.localcloud.storage.core import StorageCore
 from ingestd.model.clock import SystemClock
 from ingestd.model.objects import FileVersion, ObjectRef
 from ingestd.model.preparation import Prepared, PrepareRequest
+from ingestd.model.schema import Field, Schema
 from ingestd.spark.files.scratch import Scratch
 from ingestd.spark.preparer import SparkPreparer, Where
 from ingestd.spark.session.session import Spark

@@ -8,10 +8,10 @@ import duckdb
 import pyarrow as pa
 
 from ingestd.formats.options import LoadOptions
-from ingestd.formats.types import Schema
 from ingestd.localcloud.bigquery.files.load import load_files
 from ingestd.localcloud.bigquery.files.objects import MemoryObjects
 from ingestd.model.preparation import BadData, Drift
+from ingestd.model.schema import Schema
 from ingestd.spark.files.output import EncodeLines
 from ingestd.spark.files.read_task import Reading, Report, Unit, output_schema
 from ingestd.spark.files.readers import ReadPlan

@@ -19,9 +19,9 @@ from tests.spark.batches import Batches, lines
 from tests.unit.localcloud.bigquery.files.support import schema
 
 from ingestd.formats.options import LoadOptions
-from ingestd.formats.types import Field
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import BadData, Branch, Drift, Prepared, Shaping, SideInput, Unmatched
+from ingestd.model.schema import Field
 from ingestd.spark.files import kept
 from ingestd.spark.files.kept import Keeping, Kept, worthwhile
 from ingestd.spark.files.read_task import Reading, Unit

@@ -16,9 +16,9 @@ from tests.spark.batches import Batches, lines
 
 from ingestd.formats.detect import detect_json
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Field, Mode, Schema, Type
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import BadData, Drift, FileLayout, Prepared, Shaping
+from ingestd.model.schema import Field, Mode, Schema, Type
 from ingestd.spark.files.unknown import agree, unknown_fields
 from ingestd.spark.session.session import Spark
 

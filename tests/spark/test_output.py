@@ -11,9 +11,9 @@ import pytest
 from tests.spark.batches import Batches, lines
 from tests.unit.localcloud.bigquery.files.support import schema
 
-from ingestd.formats.types import Field, Type
 from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import BadData, BadFile, FileLayout, Output, Prepared, Shaping
+from ingestd.model.schema import Field, Type
 from ingestd.spark.files import manifest
 from ingestd.spark.files.read_task import Unit
 from ingestd.spark.session.session import Spark

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.localcloud.bigquery.files.support import schema
 
-from ingestd.formats.types import Type
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import FileLayout
+from ingestd.model.schema import Type
 from ingestd.spark.files.carriers import (
     TEXT,
     UnfitError,

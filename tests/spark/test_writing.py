@@ -15,8 +15,8 @@ import pytest
 from tests.unit.localcloud.bigquery.files.support import schema
 
 from ingestd.formats.options import LoadOptions
-from ingestd.formats.types import Schema
 from ingestd.model.preparation import BadData, Shaping, SideInput
+from ingestd.model.schema import Schema
 from ingestd.spark.files import write_task
 from ingestd.spark.files.carriers import rest
 from ingestd.spark.files.kept import Keeping, Kept

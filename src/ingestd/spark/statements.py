@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ingestd.formats.binary import decimal_type
-from ingestd.formats.types import Field, Mode, Schema, Type
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import FileLayout, Output, Prepared, PrepareRequest
+from ingestd.model.schema import Field, Mode, Schema, Type
 from ingestd.ports import FileStore
 from ingestd.spark.files.carriers import spark_type
 from ingestd.spark.files.output import Format

@@ -22,8 +22,8 @@ from ingestd.formats.columnar import read_orc, read_parquet
 from ingestd.formats.inflation import Inflation
 from ingestd.formats.options import LoadOptions, SourceFormat
 from ingestd.formats.textfiles import CorruptGzipError, gunzip
-from ingestd.formats.types import Field, Type
 from ingestd.model.preparation import BadData
+from ingestd.model.schema import Field, Type
 from ingestd.spark.files import inflate
 from ingestd.spark.files.read_task import Reading, Report, Unit, Worker
 from ingestd.spark.files.readers import ReadPlan

@@ -14,7 +14,6 @@ from typing import Any
 import duckdb
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Field, Mode, Schema, quote
 from ingestd.localcloud.bigquery.catalog import (
     NULL_PARTITION,
     UNPARTITIONED,
@@ -22,6 +21,7 @@ from ingestd.localcloud.bigquery.catalog import (
     partition_expression,
     partition_time,
 )
+from ingestd.localcloud.bigquery.duckdb_types import column_type, quote
 from ingestd.localcloud.bigquery.evolution import check_change, merge
 from ingestd.localcloud.bigquery.resources import (
     PARTITION_TIME,
@@ -33,6 +33,7 @@ from ingestd.localcloud.bigquery.resources import (
     TimePartitioning,
     split_decorator,
 )
+from ingestd.model.schema import Field, Mode, Schema
 
 MAX_PARTITIONS = 4_000
 
@@ -266,8 +267,8 @@ def _replace(catalog: Catalog, destination: Destination, staged: Staged, table: 
 
 
 def _same_columns(left: Schema, right: Schema) -> bool:
-    return [(item.name, item.duckdb, item.mode) for item in left] == [
-        (item.name, item.duckdb, item.mode) for item in right
+    return [(item.name, column_type(item), item.mode) for item in left] == [
+        (item.name, column_type(item), item.mode) for item in right
     ]
 
 
@@ -420,7 +421,7 @@ def _insert(catalog: Catalog, destination: Destination, staged: Staged, table: T
         # BigQuery stores no NULL array.
         value = f"coalesce({name}, [])" if column.mode is Mode.REPEATED else name
         targets.append(quote(column.name))
-        sources.append(value if item.duckdb == column.duckdb else f"CAST({value} AS {column.duckdb})")
+        sources.append(value if column_type(item) == column_type(column) else f"CAST({value} AS {column_type(column)})")
     values: list[Any] = []
     if table.by_ingestion_time:
         targets.append(quote(PARTITION_TIME))

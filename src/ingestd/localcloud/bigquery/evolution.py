@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Field, Mode, Schema, Type
 from ingestd.localcloud.bigquery.resources import TableRef
+from ingestd.model.schema import Field, Mode, Schema, Type
 
 # https://cloud.google.com/bigquery/docs/reference/standard-sql/data-definition-language#details_22
 _WIDER = {

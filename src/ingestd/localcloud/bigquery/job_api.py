@@ -14,7 +14,6 @@ from datetime import timedelta
 from typing import Any
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import schema_rest
 from ingestd.localcloud.bigquery import copy_job, extract_job, load_job, query_job
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.database import Database
@@ -27,6 +26,7 @@ from ingestd.localcloud.bigquery.settings import BigQuerySettings
 from ingestd.localcloud.bigquery.tabledata import read_page
 from ingestd.localcloud.faults import Hooks
 from ingestd.model.clock import Clock
+from ingestd.model.schema import schema_rest
 
 _JOB_ID = re.compile(r"^[A-Za-z0-9_\-]{1,1024}$")
 _REQUEST_MEMORY = timedelta(minutes=15)

@@ -16,7 +16,6 @@ from typing import Any, cast
 import duckdb
 
 from ingestd.formats.errors import BigQueryError, not_implemented
-from ingestd.formats.types import Schema, schema_rest
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.commit_watch import WatchedConnection
 from ingestd.localcloud.bigquery.destination import Destination, Staged, WriteDisposition, write
@@ -27,6 +26,7 @@ from ingestd.localcloud.bigquery.resources import Dataset, DatasetRef, Table, Ta
 from ingestd.localcloud.bigquery.sql.engine import DryRun, SqlEngine, StatementResult, TableName
 from ingestd.localcloud.bigquery.sql.parameters import parameters_from_rest
 from ingestd.localcloud.bigquery.sql_surroundings import attach_definitions, surroundings
+from ingestd.model.schema import Schema, schema_rest
 
 ANONYMOUS_LIFETIME = timedelta(hours=24)
 _READ_ONLY = re.compile(r"^[\s(]*(?:--[^\n]*\n\s*|/\*.*?\*/\s*|\()*(SELECT|WITH)\b", re.IGNORECASE | re.DOTALL)

@@ -17,10 +17,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ingestd.formats.columns import arrow_type
-from ingestd.formats.errors import BigQueryError
 from ingestd.formats.temporal import Interval, interval_text
-from ingestd.formats.types import Field, Mode, Schema, Type
 from ingestd.model.errors import BadInput
+from ingestd.model.schema import Field, Mode, Schema, Type
 from ingestd.spark.sql.types import from_field, quote, spark_sql
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def parse_schema(fields: Iterable[Mapping[str, Any]]) -> Schema:
     """Columns from their REST form."""
     try:
         return tuple(Field.from_rest(dict(field)) for field in fields)
-    except (BigQueryError, ValueError) as error:
+    except ValueError as error:
         raise BadInput(f"schema: {error}") from None
 
 

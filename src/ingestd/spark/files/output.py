@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ingestd.formats.types import Field, Mode, Schema, Type
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import FileLayout
+from ingestd.model.schema import Field, Mode, Schema, Type
 from ingestd.spark.files.carriers import spark_type, textual
 from ingestd.spark.files.reserved import BRANCH
 from ingestd.spark.sql.types import quote

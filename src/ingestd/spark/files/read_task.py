@@ -25,8 +25,8 @@ from ingestd.formats.errors import BigQueryError
 from ingestd.formats.options import SourceFormat
 from ingestd.formats.rowload import SourceFile, with_constants
 from ingestd.formats.textfiles import newlines, without_bom
-from ingestd.formats.types import Schema
 from ingestd.model.preparation import BadData
+from ingestd.model.schema import Schema
 from ingestd.spark.files import inflate
 from ingestd.spark.files.carriers import carrier_schema, carry, rest
 from ingestd.spark.files.readers import (

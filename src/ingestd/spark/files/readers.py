@@ -28,8 +28,8 @@ from ingestd.formats.options import PLAIN, LoadOptions, SourceFormat
 from ingestd.formats.problems import json_value_text
 from ingestd.formats.rowload import BadRecordError, SourceFile
 from ingestd.formats.textfiles import newlines, without_bom
-from ingestd.formats.types import Field, Mode, Schema, Type
 from ingestd.model.preparation import Drift
+from ingestd.model.schema import Field, Mode, Schema, Type
 from ingestd.spark.files.carriers import UnfitError, carry, has_wide, readable
 from ingestd.spark.files.unknown import beyond, missing_from, unknown_fields, wider
 

@@ -15,10 +15,10 @@ from ingestd.formats.detect import detect_csv
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.inflation import Inflation
 from ingestd.formats.options import LoadOptions, SourceFormat
-from ingestd.formats.types import Schema
 from ingestd.model.errors import BadInput, NotFound, Transient
 from ingestd.model.objects import ObjectInfo, ObjectRef
 from ingestd.model.preparation import Drift
+from ingestd.model.schema import Schema
 from ingestd.ports import FileStore, TableRows
 from ingestd.spark.files import inflate
 from ingestd.spark.files.carriers import rest

@@ -11,7 +11,8 @@ from typing import Any
 
 from ingestd.formats.detect import fields_of, see_members
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Field, Mode, Schema, Type, schema_from_rest, schema_rest
+from ingestd.formats.schemas import schema_from_rest
+from ingestd.model.schema import Field, Mode, Schema, Type, schema_rest
 from ingestd.spark.files.reserved import RESERVED
 
 

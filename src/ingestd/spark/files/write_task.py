@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingestd.formats.types import Field, Mode, Schema
+from ingestd.model.schema import Field, Mode, Schema
 from ingestd.spark.files.carriers import carrier
 from ingestd.spark.files.kept import kept_batches
 from ingestd.spark.files.output import FAST_LEVEL, SUFFIX, declared

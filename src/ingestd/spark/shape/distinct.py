@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ingestd.formats.columns import arrow_type
-from ingestd.formats.types import Field, Mode, Schema, Type
 from ingestd.googlesql.types import SqlType
 from ingestd.model.errors import Fatal
 from ingestd.model.preparation import Shaping
+from ingestd.model.schema import Field, Mode, Schema, Type
 from ingestd.spark.files.kept import Keeping, Kept, kept_columns, marks_file
 from ingestd.spark.files.reserved import FILE, LINE, REPORT, ROW, ROW_BITS
 from ingestd.spark.shape.steps import split_order

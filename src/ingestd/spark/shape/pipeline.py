@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from ingestd.formats.types import Mode, Schema
 from ingestd.googlesql.words import named_in
 from ingestd.model.errors import BadInput, Fatal, Transient
 from ingestd.model.preparation import DRIFT_REMEDY, BadData, Drift, FileLayout, Shaping
+from ingestd.model.schema import Mode, Schema
 from ingestd.spark.files import bucket, content, kept, output
 from ingestd.spark.files.carriers import parse_schema, required, rest, spark_ddl
 from ingestd.spark.files.kept import Keeping, Kept

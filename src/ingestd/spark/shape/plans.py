@@ -15,10 +15,10 @@ from ingestd.formats.errors import BigQueryError
 from ingestd.formats.hive import partition_columns
 from ingestd.formats.inflation import BOUND, Inflation
 from ingestd.formats.options import LoadOptions, SourceFormat
-from ingestd.formats.types import Mode, Schema
 from ingestd.googlesql.errors import SqlError
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import Drift, PrepareRequest
+from ingestd.model.schema import Mode, Schema
 from ingestd.spark.files import inflate
 from ingestd.spark.files.carriers import parse_schema
 from ingestd.spark.files.fetch import Fetched

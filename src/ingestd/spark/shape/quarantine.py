@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Schema
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import BadData, BadFile
+from ingestd.model.schema import Schema
 from ingestd.spark.files.carriers import parse_schema
 from ingestd.spark.files.read_task import Report
 from ingestd.spark.files.unknown import agree

@@ -10,7 +10,6 @@ import pytest
 from tests.unit.localcloud.bigquery.conftest import FIELDS, Bench
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Schema
 from ingestd.localcloud.bigquery import execution
 from ingestd.localcloud.bigquery.core import BigQueryCore
 from ingestd.localcloud.bigquery.execution import Run
@@ -22,6 +21,7 @@ from ingestd.localcloud.bigquery.sql.queries import CompiledQuery
 from ingestd.localcloud.bigquery.sql.runner import Runner
 from ingestd.localcloud.faults import Fault, FaultKind
 from ingestd.model.clock import ManualClock
+from ingestd.model.schema import Schema
 
 
 def test_nothing_runs_until_told(bench: Bench) -> None:

@@ -11,6 +11,7 @@ from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.lexer import Source
 from ingestd.googlesql.types import BOOL, BYTES, INT64, JSON, SCALARS, STRING, SqlType
 from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.coercion import (
     NULL,
     cast,
@@ -21,7 +22,6 @@ from ingestd.localcloud.bigquery.sql.coercion import (
     supertype,
 )
 from ingestd.localcloud.bigquery.sql.context import Collected, Session, Variable
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Range, Scope
 from ingestd.localcloud.bigquery.sql.operators import DuckDbOperators
 from ingestd.localcloud.bigquery.sql.parameters import typed_value

@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
-from ingestd.formats.types import quote
 from ingestd.googlesql import ast
 from ingestd.googlesql.types import SqlType
 from ingestd.googlesql.values import Value
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
+from ingestd.localcloud.bigquery.duckdb_types import duckdb_type, quote
 
 
 def once(body: str, **values: str) -> str:

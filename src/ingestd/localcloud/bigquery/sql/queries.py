@@ -5,15 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import quote
 from ingestd.googlesql import ast
 from ingestd.googlesql.analyze import implied_name
 from ingestd.googlesql.functions import FUNCTIONS
 from ingestd.googlesql.references import walk
 from ingestd.googlesql.types import INT64, SqlType, array_of, struct_of
 from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.duckdb_types import duckdb_type, quote
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, supertype
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.library.windows import direction
 from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Column, Range, Scope, pack
 from ingestd.localcloud.bigquery.sql.sources import SourceCompiler

@@ -8,18 +8,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ingestd.formats.errors import BigQueryError, not_implemented
-from ingestd.formats.types import Schema, quote
 from ingestd.googlesql import ast
+from ingestd.googlesql.columns import from_field
 from ingestd.googlesql.references import walk
 from ingestd.googlesql.types import DATE, INT64, STRING, TIMESTAMP, SqlType
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.catalog import PARTITION_TIME, Table, TableKind, TableRef
+from ingestd.localcloud.bigquery.duckdb_types import column_type, duckdb_type, quote
 from ingestd.localcloud.bigquery.sql.coercion import string_sql
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type, from_field
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Column, Range, Scope
 from ingestd.localcloud.bigquery.sql.reading import parse_query
 from ingestd.localcloud.bigquery.sql.results import ExternalTable, TableName
+from ingestd.model.schema import Schema
 
 if TYPE_CHECKING:
     from ingestd.localcloud.bigquery.sql.queries import OutColumn
@@ -303,7 +304,7 @@ class SourceCompiler(ExpressionCompiler):
                 kind: SqlType = from_field(item)
                 if own is None:
                     items.append(f"CAST(NULL AS {duckdb_type(kind)}) AS {quote(item.name)}")
-                elif own.duckdb != item.duckdb:
+                elif column_type(own) != column_type(item):
                     items.append(f"CAST({quote(own.name)} AS {duckdb_type(kind)}) AS {quote(item.name)}")
                 else:
                     items.append(f"{quote(own.name)} AS {quote(item.name)}")

@@ -6,9 +6,9 @@ from typing import Any
 import duckdb
 
 from ingestd.formats.options import LoadOptions
-from ingestd.formats.types import Field, Schema
 from ingestd.localcloud.bigquery.files.load import LoadOutcome, load_files
 from ingestd.localcloud.bigquery.files.objects import MemoryObjects
+from ingestd.model.schema import Field, Schema
 
 
 def connect() -> duckdb.DuckDBPyConnection:

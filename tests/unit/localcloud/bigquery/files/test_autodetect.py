@@ -4,7 +4,7 @@ import pytest
 from tests.unit.localcloud.bigquery.files.support import Loads, schema
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Schema
+from ingestd.model.schema import Schema
 
 
 def shape(found: Schema) -> list[str]:

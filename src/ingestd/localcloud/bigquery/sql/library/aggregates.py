@@ -15,7 +15,7 @@ from ingestd.googlesql.types import (
     struct_of,
 )
 from ingestd.googlesql.values import Value
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
+from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, function, no_signature, want
 from ingestd.localcloud.bigquery.sql.library.windows import order, over

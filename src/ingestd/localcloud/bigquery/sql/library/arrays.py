@@ -3,8 +3,8 @@
 from ingestd.googlesql import ast
 from ingestd.googlesql.types import BOOL, BYTES, DATE, DATETIME, FLOAT64, INT64, STRING, TIMESTAMP, SqlType, array_of
 from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.coercion import cast, string_sql
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.dates import ADDABLE, TIME_PARTS
 from ingestd.localcloud.bigquery.sql.library.intervals import add

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from ingestd.googlesql import ast
 from ingestd.googlesql.types import DATE, DATETIME, INT64, INTERVAL, JSON, STRING, TIME, TIMESTAMP, SqlType
 from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, literal, string_sql
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.intervals import add
 from ingestd.localcloud.bigquery.sql.library.registry import (

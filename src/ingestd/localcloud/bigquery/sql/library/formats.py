@@ -18,8 +18,8 @@ from ingestd.googlesql.types import (
     SqlType,
 )
 from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, string_sql
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, constant_text, function
 from ingestd.localcloud.bigquery.sql.library.safe import attempt

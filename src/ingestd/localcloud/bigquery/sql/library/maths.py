@@ -3,8 +3,8 @@
 from ingestd.googlesql import ast
 from ingestd.googlesql.types import BIGNUMERIC, FLOAT64, INT64, NUMERIC, SqlType
 from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.coercion import coerce
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, define, function, no_signature, want
 from ingestd.localcloud.bigquery.sql.library.safe import attempt

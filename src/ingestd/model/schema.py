@@ -1,0 +1,177 @@
+"""The one schema: a table's columns, and how BigQuery's REST API spells them.
+
+A `Field` is what rooms tell each other of a column; REST dictionaries are for adapters and stored files. How another
+neighbour spells a type (Arrow, Avro, Parquet, Spark, DuckDB) stands beside the adapter that speaks with it.
+
+Invariant: nothing that REST says of a column gets lost. What nobody here looks at (policy tags, collation, rounding)
+travels in `other`, and a type that is not known keeps its name.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+
+class SchemaError(ValueError):
+    """No schema of a table."""
+
+
+class Type(StrEnum):
+    """GoogleSQL's names of types."""
+
+    STRING = "STRING"
+    BYTES = "BYTES"
+    INT64 = "INT64"
+    FLOAT64 = "FLOAT64"
+    NUMERIC = "NUMERIC"
+    BIGNUMERIC = "BIGNUMERIC"
+    BOOL = "BOOL"
+    TIMESTAMP = "TIMESTAMP"
+    DATE = "DATE"
+    TIME = "TIME"
+    DATETIME = "DATETIME"
+    GEOGRAPHY = "GEOGRAPHY"
+    JSON = "JSON"
+    INTERVAL = "INTERVAL"
+    RANGE = "RANGE"
+    STRUCT = "STRUCT"
+
+    @property
+    def known(self) -> bool:
+        return self.name in Type.__members__
+
+    @property
+    def rest(self) -> str:
+        """As the REST API answers: with the legacy names."""
+        return _REST.get(self, self.value)
+
+    @classmethod
+    def of(cls, name: str) -> "Type":
+        """The type of that name in any spelling; one that is not `known` where BigQuery has more than we do."""
+        name = name.upper()
+        return cls(ALIASES.get(name, name))
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Type":
+        foreign = str.__new__(cls, value)
+        foreign._name_ = foreign._value_ = str(value)
+        return foreign
+
+
+class Mode(StrEnum):
+    NULLABLE = "NULLABLE"
+    REQUIRED = "REQUIRED"
+    REPEATED = "REPEATED"
+
+
+ALIASES = {
+    "INTEGER": "INT64", "INT": "INT64", "SMALLINT": "INT64", "BIGINT": "INT64", "TINYINT": "INT64", "BYTEINT": "INT64",
+    "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "RECORD": "STRUCT", "DECIMAL": "NUMERIC", "BIGDECIMAL": "BIGNUMERIC",
+}  # fmt: skip
+_REST = {Type.INT64: "INTEGER", Type.FLOAT64: "FLOAT", Type.BOOL: "BOOLEAN", Type.STRUCT: "RECORD"}
+_SIZES = {"maxLength": "max_length", "precision": "precision", "scale": "scale"}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column, or a member of a STRUCT."""
+
+    name: str
+    type: Type
+    mode: Mode = Mode.NULLABLE
+    fields: tuple["Field", ...] = ()
+    description: str = ""
+    range_element: Type | None = None
+    max_length: int | None = None
+    precision: int | None = None
+    scale: int | None = None
+    default: str = ""  # an expression
+    other: tuple[tuple[str, Any], ...] = field(default=(), hash=False)  # what else REST says, by its own names
+
+    @property
+    def key(self) -> str:
+        """Its name to compare by: BigQuery does not tell case apart."""
+        return self.name.lower()
+
+    @property
+    def repeated(self) -> bool:
+        return self.mode is Mode.REPEATED
+
+    @property
+    def required(self) -> bool:
+        return self.mode is Mode.REQUIRED
+
+    @classmethod
+    def from_rest(cls, resource: Mapping[str, Any], *, foreign: bool = False) -> Self:
+        """From a `TableFieldSchema`; `SchemaError` for what is none, and for a type not known unless `foreign`."""
+        name = str(resource.get("name", ""))
+        if not name:
+            raise SchemaError("Field name cannot be empty")
+        kind = Type.of(str(resource.get("type", "")))
+        if not (kind.known or foreign):
+            raise SchemaError(f"Invalid value for type: {kind} is not a valid value (field {name})")
+        members = tuple(cls.from_rest(member, foreign=foreign) for member in resource.get("fields") or ())
+        if kind is Type.STRUCT and not members:
+            raise SchemaError(f"Field {name} is type RECORD but has no schema")
+        element = (resource.get("rangeElementType") or {}).get("type")
+        if element and not (Type.of(element).known or foreign):
+            raise SchemaError(f"Invalid value for rangeElementType: {element} is not a valid value (field {name})")
+        sizes = {own: int(resource[key]) for key, own in _SIZES.items() if resource.get(key) not in (None, "")}
+        return cls(
+            name=name,
+            type=kind,
+            mode=Mode(str(resource.get("mode") or "NULLABLE").upper()),
+            fields=members,
+            description=str(resource.get("description") or ""),
+            range_element=Type.of(element) if element else None,
+            default=str(resource.get("defaultValueExpression") or ""),
+            other=tuple(sorted((key, value) for key, value in resource.items() if value and key not in _MODELLED)),
+            **sizes,
+        )
+
+    def rest(self) -> dict[str, Any]:
+        """As a `TableFieldSchema`."""
+        said = {
+            "fields": [member.rest() for member in self.fields],
+            "description": self.description,
+            "rangeElementType": {"type": self.range_element.value} if self.range_element else None,
+            "defaultValueExpression": self.default,
+            **{key: None if (size := getattr(self, own)) is None else str(size) for key, own in _SIZES.items()},
+            **dict(self.other),
+        }
+        always = {"name": self.name, "type": self.type.rest, "mode": self.mode.value}
+        return always | {key: value for key, value in said.items() if value}
+
+
+Schema = tuple[Field, ...]
+
+_MODELLED = frozenset(
+    ("name", "type", "mode", "fields", "description", "rangeElementType", "defaultValueExpression", *_SIZES)
+)
+
+
+def by_name(schema: Iterable[Field]) -> dict[str, Field]:
+    """Columns by their names, to look up with `key`."""
+    return {item.key: item for item in schema}
+
+
+def schema_from_rest(resource: Mapping[str, Any] | None, *, foreign: bool = False) -> Schema:
+    """From a `TableSchema`; `SchemaError` for what is none."""
+    schema = tuple(Field.from_rest(item, foreign=foreign) for item in (resource or {}).get("fields") or ())
+    _refuse_duplicates(schema)
+    return schema
+
+
+def schema_rest(schema: Iterable[Field]) -> dict[str, Any]:
+    """As a `TableSchema`."""
+    return {"fields": [item.rest() for item in schema]}
+
+
+def _refuse_duplicates(schema: Schema) -> None:
+    seen: set[str] = set()
+    for item in schema:
+        if item.key in seen:
+            raise SchemaError(f"Duplicate field name: {item.name}")
+        seen.add(item.key)
+        _refuse_duplicates(item.fields)
