@@ -11,6 +11,7 @@ from ingestd.model.schema import ALIASES, Field, SchemaError, Type, schema_from_
 NAMES = st.text("abcXYZ_09ä", min_size=1, max_size=8)
 TEXT = st.text(min_size=1, max_size=20)
 MODES = st.sampled_from(["NULLABLE", "REQUIRED", "REPEATED"])
+SAID_OR_NOT = st.one_of(st.none(), MODES)
 SAID: dict[str, st.SearchStrategy[Any]] = {
     "description": TEXT,
     "defaultValueExpression": TEXT,
@@ -32,17 +33,22 @@ SCALARS = [one.rest for one in Type if one is not Type.STRUCT]
 
 
 @st.composite
-def columns(draw: st.DrawFn, types: tuple[str, ...] = tuple(SCALARS), depth: int = 2) -> dict[str, Any]:
+def columns(
+    draw: st.DrawFn, types: tuple[str, ...], modes: st.SearchStrategy[str | None], depth: int
+) -> dict[str, Any]:
     """A `TableFieldSchema` as the API answers it."""
     kind = draw(st.sampled_from([*types, "RECORD"] if depth else [*types]))
     more = OF_TYPE.get(kind, {}) | SAID
     said = draw(st.lists(st.sampled_from([*more]), unique=True, max_size=3))
-    column = {"name": draw(NAMES), "type": kind, "mode": draw(MODES)} | {key: draw(more[key]) for key in said}
-    return column | ({"fields": draw(fields(types, depth - 1))} if kind == "RECORD" else {})
+    column = {"name": draw(NAMES), "type": kind} | {key: draw(more[key]) for key in said}
+    column |= {"mode": mode} if (mode := draw(modes)) else {}
+    return column | ({"fields": draw(fields(types, modes, depth - 1))} if kind == "RECORD" else {})
 
 
-def fields(types: tuple[str, ...] = tuple(SCALARS), depth: int = 2) -> st.SearchStrategy[list[dict[str, Any]]]:
-    return st.lists(columns(types, depth), min_size=1, max_size=4, unique_by=lambda one: one["name"].lower())
+def fields(
+    types: tuple[str, ...] = tuple(SCALARS), modes: st.SearchStrategy[str | None] = MODES, depth: int = 2
+) -> st.SearchStrategy[list[dict[str, Any]]]:
+    return st.lists(columns(types, modes, depth), min_size=1, max_size=4, unique_by=lambda one: one["name"].lower())
 
 
 @given(fields())
@@ -51,13 +57,13 @@ def test_what_bigquery_says_of_columns_comes_back_as_it_was(drawn: list[dict[str
     assert schema_rest(schema_from_rest(resource)) == resource
 
 
-@given(fields((*SCALARS, "UUID", "FOREIGN")))
-def test_a_type_that_only_bigquery_knows_keeps_its_name(drawn: list[dict[str, Any]]) -> None:
+@given(fields((*SCALARS, "UUID", "FOREIGN"), SAID_OR_NOT))
+def test_what_is_taken_verbatim_keeps_unknown_types_and_unsaid_modes(drawn: list[dict[str, Any]]) -> None:
     resource = {"fields": drawn}
-    assert schema_rest(schema_from_rest(resource, foreign=True)) == resource
+    assert schema_rest(schema_from_rest(resource, verbatim=True)) == resource
 
 
-@given(fields(tuple({*ALIASES, *Type} - {"RECORD", "STRUCT"})))
+@given(fields(tuple({*ALIASES, *Type} - {"RECORD", "STRUCT"}), SAID_OR_NOT))
 def test_however_a_type_is_spelt_it_is_the_same_column(drawn: list[dict[str, Any]]) -> None:
     schema = schema_from_rest({"fields": drawn})
     assert schema_from_rest(schema_rest(schema)) == schema

@@ -88,6 +88,7 @@ class Field:
     scale: int | None = None
     default: str = ""  # an expression
     other: tuple[tuple[str, Any], ...] = field(default=(), hash=False)  # what else REST says, by its own names
+    tacit: bool = field(default=False, compare=False)  # REST leaves out that it is NULLABLE
 
     @property
     def key(self) -> str:
@@ -103,19 +104,22 @@ class Field:
         return self.mode is Mode.REQUIRED
 
     @classmethod
-    def from_rest(cls, resource: Mapping[str, Any], *, foreign: bool = False) -> Self:
-        """From a `TableFieldSchema`; `SchemaError` for what is none, and for a type not known unless `foreign`."""
+    def from_rest(cls, resource: Mapping[str, Any], *, verbatim: bool = False) -> Self:
+        """From a `TableFieldSchema`; `SchemaError` for what is none.
+
+        `verbatim`: as BigQuery gave it, which is to get it back the same; it may have types that are not known here.
+        """
         name = str(resource.get("name", ""))
         if not name:
             raise SchemaError("Field name cannot be empty")
         kind = Type.of(str(resource.get("type", "")))
-        if not (kind.known or foreign):
+        if not (kind.known or verbatim):
             raise SchemaError(f"Invalid value for type: {kind} is not a valid value (field {name})")
-        members = tuple(cls.from_rest(member, foreign=foreign) for member in resource.get("fields") or ())
+        members = tuple(cls.from_rest(member, verbatim=verbatim) for member in resource.get("fields") or ())
         if kind is Type.STRUCT and not members:
             raise SchemaError(f"Field {name} is type RECORD but has no schema")
         element = (resource.get("rangeElementType") or {}).get("type")
-        if element and not (Type.of(element).known or foreign):
+        if element and not (Type.of(element).known or verbatim):
             raise SchemaError(f"Invalid value for rangeElementType: {element} is not a valid value (field {name})")
         sizes = {own: int(resource[key]) for key, own in _SIZES.items() if resource.get(key) not in (None, "")}
         return cls(
@@ -127,6 +131,7 @@ class Field:
             range_element=Type.of(element) if element else None,
             default=str(resource.get("defaultValueExpression") or ""),
             other=tuple(sorted((key, value) for key, value in resource.items() if value and key not in _MODELLED)),
+            tacit=verbatim and not resource.get("mode"),
             **sizes,
         )
 
@@ -140,7 +145,7 @@ class Field:
             **{key: None if (size := getattr(self, own)) is None else str(size) for key, own in _SIZES.items()},
             **dict(self.other),
         }
-        always = {"name": self.name, "type": self.type.rest, "mode": self.mode.value}
+        always = {"name": self.name, "type": self.type.rest} | ({} if self.tacit else {"mode": self.mode.value})
         return always | {key: value for key, value in said.items() if value}
 
 
@@ -156,9 +161,9 @@ def by_name(schema: Iterable[Field]) -> dict[str, Field]:
     return {item.key: item for item in schema}
 
 
-def schema_from_rest(resource: Mapping[str, Any] | None, *, foreign: bool = False) -> Schema:
-    """From a `TableSchema`; `SchemaError` for what is none."""
-    schema = tuple(Field.from_rest(item, foreign=foreign) for item in (resource or {}).get("fields") or ())
+def schema_from_rest(resource: Mapping[str, Any] | None, *, verbatim: bool = False) -> Schema:
+    """From a `TableSchema`; see `Field.from_rest`."""
+    schema = tuple(Field.from_rest(item, verbatim=verbatim) for item in (resource or {}).get("fields") or ())
     _refuse_duplicates(schema)
     return schema
 

@@ -7,17 +7,18 @@ from typing import Any
 from ingestd.localcloud.bigquery.core import BigQueryCore
 from ingestd.localcloud.bigquery.files.objects import MemoryObjects
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
+from ingestd.model.schema import Field, Schema, schema_rest
 from ingestd.model.tables import parse_table
 from ingestd.warehouse.statements import Publication, Statement, TableShape, publish_statements, unmatched_statement
 
 PROJECT = "p"
 
 
-def columns(text: str) -> tuple[dict[str, Any], ...]:
-    """`id INTEGER, tags STRING*, info {key STRING}, must STRING!`: columns in REST form."""
+def columns(text: str) -> Schema:
+    """`id INTEGER, tags STRING*, info {key STRING}, must STRING!`: columns."""
     found, rest = _columns(text)
     assert not rest, rest
-    return found
+    return tuple(Field.from_rest(one) for one in found)
 
 
 def _columns(text: str) -> tuple[tuple[dict[str, Any], ...], str]:
@@ -53,7 +54,7 @@ class Tables:
         table = parse_table(name)
         described = {
             "tableReference": {"tableId": table.table},
-            "schema": {"fields": list(columns(schema))},
+            "schema": schema_rest(columns(schema)),
             **resource,
         }
         self.core.metadata.insert_table(PROJECT, table.dataset, described)
