@@ -20,6 +20,7 @@ from ingestd.gcp.connect import Clients, connect
 from ingestd.model.clock import SystemClock
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import FileVersion, ObjectRef
+from ingestd.model.schema import Field, Type, schema_rest
 from ingestd.model.tables import TableName
 from ingestd.spark.files.scratch import Scratch
 from ingestd.spark.preparer import Where
@@ -28,11 +29,16 @@ from ingestd.spark.session.session import Spark
 from ingestd.spark.statements import SparkStatements
 from ingestd.warehouse.jobs import Completions, JobRunner
 
-COLUMNS = (
-    {"name": "id", "type": "INTEGER"},
-    {"name": "country", "type": "STRING"},
-    {"name": "amount", "type": "NUMERIC"},
-    {"name": "at", "type": "TIMESTAMP"},
+COLUMNS = tuple(
+    map(
+        Field.from_rest,
+        (
+            {"name": "id", "type": "INTEGER"},
+            {"name": "country", "type": "STRING"},
+            {"name": "amount", "type": "NUMERIC"},
+            {"name": "at", "type": "TIMESTAMP"},
+        ),
+    )
 )
 TOTALS = "SELECT country, count(*) AS orders, sum(amount) AS amount, max(at) AS last FROM batch GROUP BY country"
 EVENT = "4711"
@@ -48,7 +54,7 @@ async def clients(emulators: None) -> AsyncIterator[Clients]:
 async def context(clients: Clients, spark: Spark, bucket: str, dataset: str, tmp_path: Path) -> ActionContext:
     """A batch of two files that was loaded into `orders`."""
     table = TableName("test-project", dataset, "orders")
-    await clients.warehouse.create_table(table, {"schema": {"fields": list(COLUMNS)}})
+    await clients.warehouse.create_table(table, {"schema": schema_rest(COLUMNS)})
     files = []
     for number in range(2):
         rows = [
@@ -160,7 +166,7 @@ async def test_a_row_that_cannot_be_read_is_told_even_where_the_statement_looks_
     context: ActionContext, bucket: str, dataset: str
 ) -> None:
     """Spark plans tables of more than a hundred columns otherwise, and asks for a column's value before anything."""
-    columns = ({"name": "id", "type": "INTEGER"}, *({"name": f"c{n}", "type": "STRING"} for n in range(120)))
+    columns = (Field("id", Type.INT64), *(Field(f"c{n}", Type.STRING) for n in range(120)))
     contents = [b'{"id": 1}\n', b'{"id": 2}\n{"id": "three"}\n']
     urls = []
     for number, data in enumerate(contents):
@@ -191,7 +197,7 @@ async def test_files_are_read_in_the_order_of_the_columns_that_their_load_was_gi
     ref = ObjectRef(bucket, "in/legs.csv")
     data = b"Berlin,de,7\n"
     file = FileVersion(ref, await context.store.create(ref, data), len(data))
-    given = ({"name": "city", "type": "STRING"}, {"name": "country", "type": "STRING"}, {"name": "id", "type": "INT64"})
+    given = (Field("city", Type.STRING), Field("country", Type.STRING), Field("id", Type.INT64))
     legs = replace(context, files=(file,), rows=BatchRows({"sourceFormat": "CSV"}, given))
     await act(legs, SQL="SELECT id, country, city, amount FROM batch", Dest=f"{dataset}.legs")
     assert [row[:3] for row in rows_of(bigquery_client, dataset, "legs")] == [(7, "de", "Berlin")]

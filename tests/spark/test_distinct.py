@@ -21,7 +21,7 @@ from tests.unit.localcloud.bigquery.files.support import schema
 from ingestd.formats.options import LoadOptions
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import BadData, Branch, Drift, Prepared, Shaping, SideInput, Unmatched
-from ingestd.model.schema import Field
+from ingestd.model.schema import Field, Type
 from ingestd.spark.files import kept
 from ingestd.spark.files.kept import Keeping, Kept, worthwhile
 from ingestd.spark.files.read_task import Reading, Unit
@@ -307,7 +307,7 @@ async def test_a_batch_that_has_to_be_read_again_is_not_written_first(
     columns = schema("id INT64")
     shaping = Shaping(unique_columns=("id",))
     prepared = await batches.prepare(files, columns, shaping=shaping, drift=Drift.EVOLVE)
-    assert [field["name"] for field in prepared.added] == ["extra"]
+    assert [field.name for field in prepared.added] == ["extra"]
     assert await batches.loaded(prepared) == [(1, 2.0)]
     assert (len(written), marked) == (1, [1])
     with pytest.raises(BadInput, match="in/bad line 6"):
@@ -402,7 +402,7 @@ class Labels:
         self.rows = rows
 
     async def ready(self, _: Shaping) -> pipeline.Sides:
-        columns = ({"name": "id", "type": "INTEGER"}, {"name": "label", "type": "STRING"})
+        columns = (Field("id", Type.INT64), Field("label", Type.STRING))
         return lambda session: {"s": SideFrame(session.createDataFrame(self.rows, "id BIGINT, label STRING"), columns)}
 
 

@@ -16,8 +16,8 @@ from tests.spark.batches import Batches, lines
 
 from ingestd.model.errors import BadInput, Fatal, Throttled, Transient
 from ingestd.model.preparation import Shaping
+from ingestd.model.schema import Field, Type
 from ingestd.settings import Spark as SparkSettings
-from ingestd.spark.files.carriers import parse_schema
 from ingestd.spark.session.engine import Engine
 from ingestd.spark.session.progress import CALLS
 from ingestd.spark.session.session import Spark
@@ -114,7 +114,7 @@ async def test_a_cancelled_batch_leaves_no_job_no_scratch_and_no_manifest(
     spark: Spark, engine: Engine, tmp_path: Path
 ) -> None:
     batches = Batches(spark, tmp_path)
-    columns = parse_schema([{"name": "id", "type": "INTEGER"}])
+    columns = (Field("id", Type.INT64),)
     files = await batches.put_all({f"in/{n}.json": lines([{"id": k} for k in range(5000)]) for n in range(8)})
     request = batches.request(files, columns, shaping=Shaping(unique_columns=("id",)))
     work = asyncio.create_task(batches.preparer.prepare(request))

@@ -18,7 +18,6 @@ from ingestd.formats.options import LoadOptions
 from ingestd.model.preparation import BadData, Shaping, SideInput
 from ingestd.model.schema import Schema
 from ingestd.spark.files import write_task
-from ingestd.spark.files.carriers import rest
 from ingestd.spark.files.kept import Keeping, Kept
 from ingestd.spark.files.read_task import Reading, Unit
 from ingestd.spark.files.readers import ReadPlan
@@ -122,8 +121,8 @@ def test_what_is_required_and_missing_is_counted_and_an_array_is_never_null(tmp_
 
 
 def test_only_columns_that_nobody_looks_at_and_nothing_changes_come_late() -> None:
-    source = rest(schema("id INT64", "name STRING", "x FLOAT64", "n INT64", "note STRING"))
-    table = rest(schema("note STRING", "ID INT64", "name STRING", "x FLOAT64", "n NUMERIC", "more STRING"))
+    source = schema("id INT64", "name STRING", "x FLOAT64", "n INT64", "note STRING")
+    table = schema("note STRING", "ID INT64", "name STRING", "x FLOAT64", "n NUMERIC", "more STRING")
     every = {"note": "note", "ID": "id", "name": "name", "x": "x"}  # `n` becomes another type on its way
     assert late_columns(Shaping(), source, table) == every
     assert late_columns(Shaping(), source, ()) == {name: name for name in ("id", "name", "x", "n", "note")}

@@ -12,4 +12,4 @@ def schema_from_rest(resource: Mapping[str, Any] | None) -> Schema:
     try:
         return schema.schema_from_rest(resource)
     except SchemaError as error:
-        raise BigQueryError("invalid", str(error)) from None
+        raise BigQueryError("invalid", error.why) from None

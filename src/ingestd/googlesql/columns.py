@@ -32,6 +32,5 @@ def to_field(name: str, kind: SqlType, *, mode: Mode = Mode.NULLABLE) -> Field:
         members = zip(kind.physical_names, kind.fields, strict=True)
         return Field(name, Type.STRUCT, mode, tuple(to_field(member, inner) for member, (_, inner) in members))
     if kind.kind == "RANGE":
-        assert kind.element is not None
-        return Field(name, Type.RANGE, mode, range_element=Type(kind.element.kind))
+        return Field(name, Type.RANGE, mode, range_element=Type(kind.element.kind) if kind.element else None)
     return Field(name, Type(kind.kind), mode)

@@ -12,9 +12,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
+from ingestd.model.errors import BadInput
 
-class SchemaError(ValueError):
-    """No schema of a table."""
+
+class SchemaError(BadInput):
+    """What is no schema, and why."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"schema: {why}")
+        self.why = why
 
 
 class Type(StrEnum):
@@ -112,9 +118,11 @@ class Field:
         name = str(resource.get("name", ""))
         if not name:
             raise SchemaError("Field name cannot be empty")
-        kind = Type.of(str(resource.get("type", "")))
+        kind, mode = Type.of(str(resource.get("type", ""))), str(resource.get("mode") or "NULLABLE").upper()
         if not (kind.known or verbatim):
             raise SchemaError(f"Invalid value for type: {kind} is not a valid value (field {name})")
+        if mode not in Mode.__members__:
+            raise SchemaError(f"Invalid value for mode: {mode} is not a valid value (field {name})")
         members = tuple(cls.from_rest(member, verbatim=verbatim) for member in resource.get("fields") or ())
         if kind is Type.STRUCT and not members:
             raise SchemaError(f"Field {name} is type RECORD but has no schema")
@@ -125,7 +133,7 @@ class Field:
         return cls(
             name=name,
             type=kind,
-            mode=Mode(str(resource.get("mode") or "NULLABLE").upper()),
+            mode=Mode(mode),
             fields=members,
             description=str(resource.get("description") or ""),
             range_element=Type.of(element) if element else None,

@@ -33,7 +33,6 @@ from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
 from ingestd.model.preparation import BadFile, Output, Prepared, PrepareRequest, Shaping
 from ingestd.ports import Deletion, FileStore
 from ingestd.spark.files import bucket, content, inflate, kept, manifest
-from ingestd.spark.files.carriers import described, rest
 from ingestd.spark.files.fetch import PARALLEL, fetch
 from ingestd.spark.files.read_task import Unit
 from ingestd.spark.files.scratch import Scratch, no_room
@@ -303,10 +302,10 @@ def _prepared(
     return Prepared(
         attempt=request.attempt,
         format=made.form.name,
-        schema=described(rest(made.schema), request.schema),
+        schema=made.schema,
         outputs=outputs,
         bad=tuple(sorted((*verdict.bad, *gone), key=lambda item: item.index)),
-        added=rest(made.added),
+        added=made.added,
         relaxed=made.relaxed,
         rows_read=sum(verdict.rows_per_file.values()) + verdict.bad_rows + verdict.left,
         rows_left_out=left_out,

@@ -12,12 +12,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ingestd.formats.options import LoadOptions
 from ingestd.model.errors import Fatal
 from ingestd.model.preparation import BadData, FileLayout, Shaping
-from ingestd.spark.files.carriers import parse_schema
+from ingestd.model.schema import Field, Mode, Type
 from ingestd.spark.files.read_task import Unit
 from ingestd.spark.files.readers import ReadPlan
 from ingestd.spark.session.engine import Engine
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 _ROWS = 20_000  # enough to be worth compiling for
 _TASKS = 4  # for the executors
 _TIMES = 3  # the compiler looks at what ran more than once
-_COLUMNS: tuple[dict[str, Any], ...] = (
-    {"name": "id", "type": "INT64"},
-    {"name": "name", "type": "STRING"},
-    {"name": "amount", "type": "FLOAT64"},
-    {"name": "at", "type": "TIMESTAMP"},
-    {"name": "tags", "type": "STRING", "mode": "REPEATED"},
+_COLUMNS = (
+    Field("id", Type.INT64),
+    Field("name", Type.STRING),
+    Field("amount", Type.FLOAT64),
+    Field("at", Type.TIMESTAMP),
+    Field("tags", Type.STRING, Mode.REPEATED),
 )
 
 
@@ -90,12 +90,11 @@ def _batch(folder: Path, number: int, cores: int, rows: int) -> pipeline.Work:
         path = folder / f"{number}-{index}.json"
         path.write_text("".join(map(_line, range(rows))))
         units.append(Unit(index, path.name, str(path), 0, path.stat().st_size))
-    schema = parse_schema(_COLUMNS)
     options = LoadOptions.from_rest({"sourceFormat": "NEWLINE_DELIMITED_JSON"})
     return pipeline.Work(
-        plan=ReadPlan(schema, options),
+        plan=ReadPlan(_COLUMNS, options),
         units=tuple(units),
-        destination=schema,
+        destination=_COLUMNS,
         shaping=Shaping(transform={"name": "UPPER(t.name)"}, unique_columns=("id",)),
         policy=BadData.QUARANTINE_FILE,
         layout=FileLayout(),

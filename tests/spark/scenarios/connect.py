@@ -129,8 +129,7 @@ async def uploaded(batches: Batches) -> list[FileVersion]:
 
 
 async def prepared_as_the_reference(batches: Batches, files: Sequence[FileVersion]) -> None:
-    source = tuple(item.rest() for item in SOURCE)
-    prepared = await batches.prepare(files, COLUMNS, source_schema=source, shaping=SHAPING)
+    prepared = await batches.prepare(files, COLUMNS, source_schema=SOURCE, shaping=SHAPING)
     assert [(bad.index, bad.line, bad.column) for bad in prepared.bad] == [(FILES, len(rows_of(0)) + 1, "id")]
     assert await batches.loaded(prepared) == reference()
     assert prepared.rows_per_file == dict.fromkeys(range(FILES), 65)

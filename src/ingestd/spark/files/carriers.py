@@ -10,7 +10,7 @@ into NULL: such a value is bad data (`UnfitError`).
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import partial
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from ingestd.formats.columns import arrow_type
 from ingestd.formats.temporal import Interval, interval_text
-from ingestd.model.errors import BadInput
 from ingestd.model.schema import Field, Mode, Schema, Type
 from ingestd.spark.sql.types import from_field, quote, spark_sql
 
@@ -45,36 +44,13 @@ class UnfitError(ValueError):
         self.column = column
 
 
-def parse_schema(fields: Iterable[Mapping[str, Any]]) -> Schema:
-    """Columns from their REST form."""
-    try:
-        return tuple(Field.from_rest(dict(field)) for field in fields)
-    except ValueError as error:
-        raise BadInput(f"schema: {error}") from None
-
-
-def rest(schema: Schema) -> tuple[dict[str, Any], ...]:
-    return tuple(field.rest() for field in schema)
-
-
-def described(columns: Iterable[Mapping[str, Any]], before: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """The columns with what was said of them besides name and type: policy tags, collation, rounding."""
-    given = {str(column["name"]).lower(): column for column in before}
-    found = []
-    for column in columns:
-        old = given.get(str(column["name"]).lower(), {})
-        members = described(column.get("fields") or (), old.get("fields") or ())
-        found.append({**old, **column, **({"fields": list(members)} if members else {})})
-    return tuple(found)
-
-
 def spark_ddl(schema: Schema) -> str:
     """The columns as Spark's SQL names them."""
     return ", ".join(f"{quote(item.name)} {spark_type(item)}" for item in schema)
 
 
 def spark_type(field: Field) -> str:
-    return spark_sql(from_field(field.rest()))
+    return spark_sql(from_field(field))
 
 
 def textual(schema: Schema, prefix: str = "") -> list[str]:

@@ -6,6 +6,7 @@ import orjson
 
 from ingestd.model.errors import Fatal
 from ingestd.model.preparation import BadFile, Output, Prepared
+from ingestd.model.schema import Field
 
 NAME = "manifest.json"
 VERSION = 1
@@ -16,7 +17,7 @@ def encode(prepared: Prepared) -> bytes:
         "schema_version": VERSION,
         "attempt": prepared.attempt,
         "format": prepared.format,
-        "schema": list(prepared.schema),
+        "schema": [column.rest() for column in prepared.schema],
         "outputs": [
             {"branch": item.branch, "uris": list(item.uris), "rows": item.rows, "size": item.size}
             for item in prepared.outputs
@@ -34,7 +35,7 @@ def encode(prepared: Prepared) -> bytes:
             }
             for item in prepared.bad
         ],
-        "added": list(prepared.added),
+        "added": [column.rest() for column in prepared.added],
         "relaxed": list(prepared.relaxed),
         "rows_read": prepared.rows_read,
         "rows_left_out": dict(prepared.rows_left_out),
@@ -52,12 +53,12 @@ def decode(data: bytes) -> Prepared:
     return Prepared(
         attempt=document["attempt"],
         format=document["format"],
-        schema=tuple(document["schema"]),
+        schema=tuple(map(Field.from_rest, document["schema"])),
         outputs=tuple(
             Output(item["branch"], tuple(item["uris"]), item["rows"], item["size"]) for item in document["outputs"]
         ),
         bad=tuple(BadFile(**item) for item in document["bad"]),
-        added=tuple(document["added"]),
+        added=tuple(map(Field.from_rest, document["added"])),
         relaxed=tuple(document["relaxed"]),
         rows_read=document["rows_read"],
         rows_left_out=document["rows_left_out"],

@@ -28,7 +28,7 @@ from ingestd.formats.textfiles import newlines, without_bom
 from ingestd.model.preparation import BadData
 from ingestd.model.schema import Schema
 from ingestd.spark.files import inflate
-from ingestd.spark.files.carriers import carrier_schema, carry, rest
+from ingestd.spark.files.carriers import carrier_schema, carry
 from ingestd.spark.files.readers import (
     PIECE_BYTES,
     Bad,
@@ -274,7 +274,7 @@ class Worker:
             raise  # the machine's trouble, not the file's
         except Exception as error:  # noqa: BLE001 - whatever a file does to a reader, it must not hold up the others
             self._note(unit, Bad(f"the file cannot be read: {type(error).__name__}: {error}", whole=True), report)
-        report.unknown = list(rest(unknown))
+        report.unknown = [item.rest() for item in unknown]
         if report.unkept:
             why = f"{report.unkept:,} more bad rows are not shown: together they are too large; they are in the file"
             report.rejected.append(_told(unit, Bad(why)))

@@ -21,7 +21,6 @@ from ingestd.model.preparation import Drift
 from ingestd.model.schema import Schema
 from ingestd.ports import FileStore, TableRows
 from ingestd.spark.files import inflate
-from ingestd.spark.files.carriers import rest
 from ingestd.spark.files.readers import Bad, Good, ReadPlan, Unknown, reader
 from ingestd.spark.files.unknown import agree
 
@@ -107,7 +106,7 @@ def _parse(form: SourceFormat, contents: Sequence[tuple[str, bytes]], most: int)
     tables = [table for name, data in plain for table in _tables(plan, name, data)]
     if not tables:
         raise BadInput("its files have no rows")
-    return TableRows(rest(plan.schema), pa.concat_tables(tables))
+    return TableRows(plan.schema, pa.concat_tables(tables))
 
 
 def _plan(form: SourceFormat, contents: Sequence[tuple[str, bytes]], bound: Inflation) -> ReadPlan:

@@ -28,7 +28,7 @@ from ingestd.model.errors import BadInput, Fatal, Transient
 from ingestd.model.preparation import DRIFT_REMEDY, BadData, Drift, FileLayout, Shaping
 from ingestd.model.schema import Mode, Schema
 from ingestd.spark.files import bucket, content, kept, output
-from ingestd.spark.files.carriers import parse_schema, required, rest, spark_ddl
+from ingestd.spark.files.carriers import required, spark_ddl
 from ingestd.spark.files.kept import Keeping, Kept
 from ingestd.spark.files.read_task import HOLD_BYTES, Reading, Report, Unit
 from ingestd.spark.files.readers import ReadPlan
@@ -399,12 +399,12 @@ def _computing(session: "SparkSession", work: Work, keeping: Keeping, count: int
         return None
     columns = _columns(work)
     shaping = replace(work.shaping, branches=())
-    behind = set(late_columns(shaping, rest(columns), ()).values())
+    behind = set(late_columns(shaping, columns, ()).values())
     seen = tuple(item for item in columns if item.name not in behind)
     kept = Kept(keeping.folder, marked=False, columns=tuple(item.name for item in seen))
     ddl = ", ".join(filter(None, (spark_ddl(seen), f"{ROW} {_PLACES[ROW]}")))
     rows = session.range(0, count, 1, count).mapInArrow(AtOnce(keeping, kept), ddl)
-    found = keyed(rows, shaping, rest(columns), behind, ROW)
+    found = keyed(rows, shaping, columns, behind, ROW)
     fields = distinct.computed_fields(found.keys, found.order)
     if fields is None:
         return None
@@ -421,7 +421,7 @@ def _itself(kept: Kept) -> Kept:
 def _pass(session: "SparkSession", work: Work, tolerated: int, rows: _Rows) -> Made:
     shaping, columns = rows.shaping, _columns(work)
     number = ROW if rows.folder else ""
-    late = late_columns(shaping, rest(columns), rest(work.destination)) if number else {}
+    late = late_columns(shaping, columns, work.destination) if number else {}
     shaped: Shaped | None = None
     if shaping.asked or (work.destination and _differ(work.destination, columns)):
         sides = work.sides(session) if work.sides is not None else {}
@@ -431,8 +431,8 @@ def _pass(session: "SparkSession", work: Work, tolerated: int, rows: _Rows) -> M
             return shape(
                 rows.frame(tuple(item for item in columns if item.name not in behind)),
                 shaping,
-                source=rest(columns),
-                destination=rest(work.destination),
+                source=columns,
+                destination=work.destination,
                 sides=sides,
                 file_order=work.order,
                 evolve=work.plan.drift is Drift.EVOLVE,
@@ -441,7 +441,7 @@ def _pass(session: "SparkSession", work: Work, tolerated: int, rows: _Rows) -> M
             )
 
         shaped = shape_without(late)
-        schema = parse_schema(shaped.schema)
+        schema = shaped.schema
         form = output.choose(work.layout, schema)
         if late and form.name != output.PARQUET:  # lines are made of whole rows
             shaped = shape_without({})

@@ -20,7 +20,6 @@ from ingestd.model.errors import BadInput
 from ingestd.model.preparation import Drift, PrepareRequest
 from ingestd.model.schema import Mode, Schema
 from ingestd.spark.files import inflate
-from ingestd.spark.files.carriers import parse_schema
 from ingestd.spark.files.fetch import Fetched
 from ingestd.spark.files.read_task import Unit
 from ingestd.spark.files.readers import ReadPlan
@@ -58,7 +57,7 @@ def read_plan(
 ) -> tuple[ReadPlan, dict[int, tuple[Any, ...]]]:
     """How the files are read, and what each file's path says. `heads` are looked at when columns must be detected."""
     options = replace(_options(request), inflation=bound)
-    schema = parse_schema(request.source_schema or request.schema)
+    schema = request.source_schema or request.schema
     if options.source_format in _SELF_DESCRIBING and not request.source_schema and _asks_for_more(request):
         schema = ()  # the files themselves say what they have
     keys: Schema = ()
@@ -94,7 +93,7 @@ _SELF_DESCRIBING = frozenset({SourceFormat.AVRO, SourceFormat.PARQUET, SourceFor
 def _asks_for_more(request: PrepareRequest) -> bool:
     """Whether expressions use columns that the destination has not: then those are the files' own."""
     shaping = request.shaping
-    known = {str(column["name"]).lower() for column in request.schema}
+    known = {column.key for column in request.schema}
     known |= {shaping.alias.lower(), *(side.alias.lower() for side in shaping.side_inputs)}
     texts = [*shaping.transform.values(), *(side.on for side in shaping.side_inputs)]
     texts += [shaping.criteria] if shaping.criteria else []
@@ -214,7 +213,7 @@ def work_of(
     return pipeline.Work(
         plan=plan,
         units=units,
-        destination=parse_schema(request.schema),
+        destination=request.schema,
         shaping=request.shaping,
         policy=request.bad_data,
         absent=request.absent,

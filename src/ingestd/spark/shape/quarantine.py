@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from ingestd.formats.errors import BigQueryError
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import BadData, BadFile
-from ingestd.model.schema import Schema
-from ingestd.spark.files.carriers import parse_schema
+from ingestd.model.schema import Field, Schema
 from ingestd.spark.files.read_task import Report
 from ingestd.spark.files.unknown import agree
 
@@ -53,7 +52,7 @@ def judge(reports: Iterable[Report], policy: BadData, tolerated: int = 0) -> Ver
         rows[index] = sum(report.rows for report in parts)
         left += sum(report.left for report in parts)
         for report in parts:
-            unknown = _agreed(unknown, parse_schema(report.unknown))
+            unknown = _agreed(unknown, tuple(map(Field.from_rest, report.unknown)))
     strict = policy is not BadData.QUARANTINE_ROWS and tolerated > 0 and dropped > tolerated
     return Verdict(tuple(bad), frozenset(leaked), strict, unknown, rows, dropped, left)
 

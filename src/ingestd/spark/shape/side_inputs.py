@@ -9,7 +9,7 @@ never shuffled for a join.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from ingestd.model.errors import BadInput, IngestError, NotFound
 from ingestd.model.preparation import Shaping, SideInput
 from ingestd.model.tables import TableName
 from ingestd.ports import FileStore, TableReader, TableRows, Warehouse
-from ingestd.spark.files.carriers import carry, parse_schema, rest, spark_ddl
+from ingestd.spark.files.carriers import carry, spark_ddl
 from ingestd.spark.files.side_files import SCHEME, SideFiles, look, read_files
 from ingestd.spark.shape.steps import SideFrame
 from ingestd.warehouse.statements import rest_parameter
@@ -145,8 +145,7 @@ class SideInputs:
             assert self._store is not None
             return await read_files(self._store, source, self._most)
         rows = await self._tables.read(source, parameters=parameters, most=self._most)
-        schema = parse_schema(rows.schema)
-        return TableRows(rest(schema), await asyncio.to_thread(carry, rows.table, schema))
+        return replace(rows, table=await asyncio.to_thread(carry, rows.table, rows.schema))
 
     def _forget(self) -> None:
         """Expired rows go, and the least used ones when all together are too many."""
@@ -163,7 +162,7 @@ def _frame(session: "SparkSession", rows: TableRows) -> SideFrame:
     from pyspark.sql import functions as sql
 
     table: Any = rows.table  # PySpark takes Arrow tables; its annotations do not say so
-    frame = session.createDataFrame(table, spark_ddl(parse_schema(rows.schema)))
+    frame = session.createDataFrame(table, spark_ddl(rows.schema))
     if rows.table.nbytes <= BROADCAST_BYTES:
         frame = sql.broadcast(frame)
-    return SideFrame(frame, tuple(rows.schema))
+    return SideFrame(frame, rows.schema)

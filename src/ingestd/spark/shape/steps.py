@@ -17,20 +17,22 @@ columns and the side inputs; keys, their order and the conditions of a split see
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ingestd.googlesql import words
+from ingestd.googlesql.columns import to_field
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.types import FLOAT64, INT64, SqlType, array_of, holds, is_wide
 from ingestd.googlesql.values import Value
 from ingestd.googlesql.words import named_in
 from ingestd.model.errors import BadInput, Fatal
 from ingestd.model.preparation import Shaping, Unmatched
+from ingestd.model.schema import Field, Schema, by_name
 from ingestd.spark.files.reserved import BRANCH, FILE, HOME, LINE, RESERVED
 from ingestd.spark.sql import farmhash
 from ingestd.spark.sql.expressions import Rows, Scope, columns_of, condition, translate
 from ingestd.spark.sql.operators import check_comparable, check_ordered
-from ingestd.spark.sql.types import from_field, quote, spark_sql, to_field
+from ingestd.spark.sql.types import from_field, quote, spark_sql
 from ingestd.spark.sql.values import cast, coerce, fill, fresh, struct_value
 
 if TYPE_CHECKING:
@@ -38,15 +40,13 @@ if TYPE_CHECKING:
 
 _PLACE = f"{RESERVED}place"
 
-Field = Mapping[str, Any]  # a column in BigQuery's REST form
-
 
 @dataclass(frozen=True, slots=True)
 class SideFrame:
-    """The rows of one side input and their columns (REST form)."""
+    """The rows of one side input and their columns."""
 
     frame: "DataFrame"
-    schema: tuple[Field, ...]
+    schema: Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Shaped:
     """One frame for all targets. `left_out`, after the write: rows dropped by reason, given those read and written."""
 
     frame: "DataFrame"
-    schema: tuple[Field, ...]  # the columns of the frame that belong to the destination, REST form
+    schema: Schema  # the columns of the frame that belong to the destination
     branches: bool  # whether the frame has the column BRANCH
     left_out: Callable[[int, int], dict[str, int]]  # criteria, duplicate, unmatched
     made: Callable[[int], int]  # after the write: rows before they were split, given those written
@@ -73,8 +73,8 @@ def shape(
     frame: "DataFrame",
     shaping: Shaping,
     *,
-    source: Sequence[Field],
-    destination: Sequence[Field],
+    source: Schema,
+    destination: Schema,
     sides: Mapping[str, SideFrame] | None = None,
     file_order: Sequence[int] = (),
     evolve: bool = False,
@@ -106,7 +106,7 @@ def _texts(shaping: Shaping) -> list[str]:
     return [*shaping.transform.values(), *on, shaping.criteria, *shaping.unique_columns, *shaping.order_by, *split]
 
 
-def check(shaping: Shaping, source: Sequence[Field], destination: Sequence[Field]) -> None:
+def check(shaping: Shaping, source: Schema, destination: Schema) -> None:
     """Whether a shaping without side inputs can work on these columns, without Spark; raises `BadInput`."""
     scope = Scope({shaping.alias.lower(): Rows.of(source)}, shaping.parameters)
     columns, _ = _columns(shaping, source, scope)
@@ -141,7 +141,7 @@ def looked_at(shaping: Shaping) -> set[str]:
         return set()  # told by whoever translates it
 
 
-def late_columns(shaping: Shaping, source: Sequence[Field], destination: Sequence[Field]) -> dict[str, str]:
+def late_columns(shaping: Shaping, source: Schema, destination: Schema) -> dict[str, str]:
     """The destination's columns that are the files' own, unchanged and not looked at, and their names there."""
     try:
         paths = [path for text in _texts(shaping) if text for path in columns_of(_plain(text))]
@@ -150,15 +150,15 @@ def late_columns(shaping: Shaping, source: Sequence[Field], destination: Sequenc
     if shaping.alias.lower() in {path[0].lower() for path in paths if len(path) == 1}:
         return {}  # the row as a whole
     seen = {name.lower() for path in paths for name in path[:2]} | {name.lower() for name in shaping.transform}
-    own = {str(one["name"]).lower(): _Column(str(one["name"]), from_field(one), one) for one in source}
+    own = {one.key: _Column(one.name, from_field(one), one) for one in source}
     unseen = {key: one for key, one in own.items() if key not in seen}
     if not destination:
         return {one.name: one.name for one in unseen.values()}
     found = {}
     for field in destination:
-        one = unseen.get(str(field["name"]).lower())
+        one = unseen.get(field.key)
         if one is not None and _fitted(one, field, from_field(field)) == quote(one.name):
-            found[str(field["name"])] = one.name
+            found[field.name] = one.name
     return found
 
 
@@ -182,7 +182,7 @@ class Keyed:
     order: tuple[tuple[SqlType, bool, bool], ...]  # whether it descends, whether NULLs come last
 
 
-def keyed(frame: "DataFrame", shaping: Shaping, source: Sequence[Field], late: Collection[str], number: str) -> Keyed:
+def keyed(frame: "DataFrame", shaping: Shaping, source: Schema, late: Collection[str], number: str) -> Keyed:
     """The keys of the rows of `frame`, computed, where neither side inputs nor criteria come before them."""
     _check_session(frame)
     if any("FARM_FINGERPRINT" in text.upper() for text in _texts(shaping)):
@@ -218,7 +218,7 @@ class _Shaping:
         self,
         frame: "DataFrame",
         shaping: Shaping,
-        source: Sequence[Field],
+        source: Schema,
         sides: Mapping[str, SideFrame],
         file_order: Sequence[int],
         late: frozenset[str],
@@ -246,7 +246,7 @@ class _Shaping:
             if found is None:
                 raise BadInput(f"side input {side.alias}: its rows are not there")
             packed = f"{RESERVED}side{number}"
-            rows = found.frame.select(sql.struct(*(quote(str(one["name"])) for one in found.schema)).alias(packed))
+            rows = found.frame.select(sql.struct(*(quote(one.name) for one in found.schema)).alias(packed))
             aliases = {**self.input.aliases, alias: Rows.of(found.schema, f"{quote(packed)}.")}
             self.input = Scope(aliases, self.shaping.parameters)
             on = _condition(side.on, self.input, f"side input {side.alias}: On")
@@ -309,13 +309,13 @@ class _Shaping:
             self.count("unmatched", f"count_if({BRANCH} IS NULL)")
             self.frame = self.frame.where(f"{BRANCH} IS NOT NULL")
 
-    def finish(self, destination: Sequence[Field], *, evolve: bool) -> Shaped:
+    def finish(self, destination: Schema, *, evolve: bool) -> Shaped:
         projected = _projection(self.shaping, self.columns, destination, evolve=evolve)
         late = {quote(name) for name in self.late}
-        listed = [f"{value} AS {quote(str(field['name']))}" for field, value in projected if value not in late]
+        listed = [f"{value} AS {quote(field.name)}" for field, value in projected if value not in late]
         branches = bool(self.shaping.branches)
         # Whoever takes rows by their number takes columns by their names: these may be there already.
-        as_they_are = self.number and all(value == quote(str(field["name"])) for field, value in projected)
+        as_they_are = self.number and all(value == quote(field.name) for field, value in projected)
         frame = self.frame
         if not as_they_are:
             frame = frame.selectExpr(*listed, *([BRANCH] if branches else []), *self.number)
@@ -346,20 +346,20 @@ class _Shaping:
         return {reason: rows for reason, rows in left.items() if rows}
 
 
-def _columns(shaping: Shaping, source: Sequence[Field], scope: Scope) -> tuple[list[_Column], list[Value]]:
+def _columns(shaping: Shaping, source: Schema, scope: Scope) -> tuple[list[_Column], list[Value]]:
     """The shaped rows' columns: the files' own in their order, then those that are only computed, by name."""
     computed = {name.lower(): (name, text) for name, text in shaping.transform.items()}
     columns: list[_Column] = []
     values: list[Value] = []
-    own = {str(one["name"]).lower(): one for one in source}
+    own = by_name(source)
     rows = scope.aliases[shaping.alias.lower()]
     for key, one in own.items():
         if key in computed:
             value = _translated(computed[key][1], scope, f"Transform.{computed[key][0]}")
-            columns.append(_Column(str(one["name"]), value.type))
+            columns.append(_Column(one.name, value.type))
         else:
             value = rows.columns[key]
-            columns.append(_Column(str(one["name"]), value.type, one))
+            columns.append(_Column(one.name, value.type, one))
         values.append(value)
     for name, text in sorted(item for key, item in computed.items() if key not in own):
         value = _translated(text, scope, f"Transform.{name}")
@@ -369,12 +369,12 @@ def _columns(shaping: Shaping, source: Sequence[Field], scope: Scope) -> tuple[l
 
 
 def _projection(
-    shaping: Shaping, columns: Sequence[_Column], destination: Sequence[Field], *, evolve: bool = False
+    shaping: Shaping, columns: Sequence[_Column], destination: Schema, *, evolve: bool = False
 ) -> list[tuple[Field, str]]:
     """The destination's columns, and what each is computed from; all shaped columns where there is no table yet."""
     if not destination:
         return [_unchanged(one) for one in columns]
-    wanted = {str(field["name"]).lower() for field in destination}
+    wanted = {field.key for field in destination}
     absent = [one for one in columns if one.name.lower() not in wanted]
     carried = named_in(shaping.conditions, [one.name for one in absent])
     lost = [one.name for one in absent if one.field is None and one.name not in carried]
@@ -384,18 +384,18 @@ def _projection(
     known = {one.name.lower(): one for one in columns}
     found: list[tuple[Field, str]] = []
     for field in destination:
-        one = known.get(str(field["name"]).lower())
+        one = known.get(field.key)
         kind = from_field(field)
         if one is not None:
             found.append((field, _fitted(one, field, kind)))
-        elif not field.get("defaultValueExpression"):  # a column that is left out gets its default
+        elif not field.default:  # a column that is left out gets its default
             found.append((field, f"CAST(NULL AS {spark_sql(kind)})"))
     found += [_unchanged(one) for one in absent if one.name in carried or one.name in unused]
     return found
 
 
 def _unchanged(column: _Column) -> tuple[Field, str]:
-    return dict(column.field) if column.field else to_field(column.name, column.type), quote(column.name)
+    return column.field or to_field(column.name, column.type), quote(column.name)
 
 
 def _unused(shaping: Shaping, names: Sequence[str]) -> list[str]:
@@ -419,11 +419,11 @@ def _fitted(column: _Column, field: Field, want: SqlType) -> str:
         found = _converted(value, want)
     if found is None:
         raise BadInput(
-            f"column {field['name']} is {column.type} in the data and {want} in the destination;"
+            f"column {field.name} is {column.type} in the data and {want} in the destination;"
             " say with Transform how the one becomes the other"
         )
     if column.field is None and want.element is not None:
-        return _without_nulls(found.sql, str(field["name"]))
+        return _without_nulls(found.sql, field.name)
     return found.sql
 
 

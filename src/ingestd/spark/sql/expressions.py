@@ -9,7 +9,7 @@ A parameter (`@name`) becomes a typed literal; no text of a rule or of a file's 
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -36,6 +36,7 @@ from ingestd.googlesql.types import (
     from_node,
 )
 from ingestd.googlesql.values import Value
+from ingestd.model.schema import Schema
 from ingestd.spark.sql import subselects
 from ingestd.spark.sql.functions import REGISTRY, Call, unknown_function
 from ingestd.spark.sql.grammar import columns_of, parse
@@ -61,14 +62,9 @@ class Rows:
     columns: Mapping[str, Value]  # by lower-cased name
 
     @classmethod
-    def of(cls, schema: Sequence[Mapping[str, Any]], prefix: str = "") -> "Rows":
+    def of(cls, schema: Schema, prefix: str = "") -> "Rows":
         """Columns of a frame, or with a prefix, members of a struct column in it."""
-        return cls(
-            {
-                str(item["name"]).lower(): Value(prefix + quote(str(item["name"])), from_field(item), simple=True)
-                for item in schema
-            }
-        )
+        return cls({item.key: Value(prefix + quote(item.name), from_field(item), simple=True) for item in schema})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,11 @@
-"""The Spark type that carries each GoogleSQL type, and columns in BigQuery's REST form.
+"""The Spark type that carries each GoogleSQL type.
 
 What Spark cannot hold exactly is carried as text: BIGNUMERIC, TIME, JSON, GEOGRAPHY, INTERVAL, RANGE.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from ingestd.googlesql.types import ALIASES, SCALARS, SqlType, array_of, struct_of
+from ingestd.googlesql import columns
+from ingestd.googlesql.types import SqlType, array_of, struct_of
+from ingestd.model.schema import Field
 
 _SPARK = {
     "INT64": "BIGINT", "FLOAT64": "DOUBLE", "NUMERIC": "DECIMAL(38,9)", "BOOL": "BOOLEAN", "BYTES": "BINARY",
@@ -29,27 +28,14 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def from_field(field: Mapping[str, Any]) -> SqlType:
-    """The type of a column in BigQuery's REST form."""
-    name = str(field["type"]).upper()
-    name = ALIASES.get(name, name)
-    if name in ("STRUCT", "RECORD"):
-        scalar = struct_of((str(member["name"]), from_field(member)) for member in field.get("fields") or ())
-    else:
-        scalar = RANGE if name == "RANGE" else SCALARS[name]
-    return array_of(scalar) if str(field.get("mode") or "").upper() == "REPEATED" else scalar
+def from_field(item: Field) -> SqlType:
+    """The type of a column's values."""
+    return _opaque(columns.from_field(item))
 
 
-_REST = {"INT64": "INTEGER", "FLOAT64": "FLOAT", "BOOL": "BOOLEAN", "STRUCT": "RECORD"}
-
-
-def to_field(name: str, kind: SqlType) -> dict[str, Any]:
-    """A column in BigQuery's REST form."""
-    if kind.kind == "ARRAY":
-        assert kind.element is not None
-        return {**to_field(name, kind.element), "mode": "REPEATED"}
-    field: dict[str, Any] = {"name": name, "type": _REST.get(kind.kind, kind.kind), "mode": "NULLABLE"}
-    if kind.kind == "STRUCT":
-        members = zip(kind.physical_names, kind.fields, strict=True)
-        field["fields"] = [to_field(physical, inner) for physical, (_, inner) in members]
-    return field
+def _opaque(kind: SqlType) -> SqlType:
+    if kind.kind == "RANGE":
+        return RANGE
+    if kind.element is not None:
+        return array_of(_opaque(kind.element))
+    return struct_of((name, _opaque(inner)) for name, inner in kind.fields) if kind.fields else kind
