@@ -242,7 +242,7 @@ async def test_text_files_lose_nothing_on_their_way_into_another_table(
 ) -> None:
     """Microseconds, quotes, backslashes, line ends, spaces around, bytes, and what is empty but not NULL."""
     kinds = {"n": "INTEGER", "at": "TIMESTAMP", "dt": "DATETIME", "s": "STRING", "y": "BYTES", "x": "FLOAT"}
-    columns = tuple({"name": name, "type": kind} for name, kind in kinds.items())
+    columns = tuple(Field(name, Type.of(kind)) for name, kind in kinds.items())
     texts = ['say "hi", \\ ok', "two\r\nlines", "one\rline", " pad ", "", "back\\", '"', '\\"', "NULL", None]
     moment = {"at": "2026-01-01T00:00:00.123456Z", "dt": "2026-01-01T00:00:00.654321", "y": "//8=", "x": "NaN"}
     rows = [{"n": n, "s": text} | (moment if n else {}) for n, text in enumerate(texts)]
@@ -255,7 +255,7 @@ async def test_text_files_lose_nothing_on_their_way_into_another_table(
     (name,) = await names(context, "out/")
     load = {"skipLeadingRows": 1, "allowQuotedNewlines": True} if kind == "CSV" else {}
     target = f"{bigquery_client.project}.{dataset}.texts"
-    configuration = {"load": {"sourceFormat": kind, "schema": {"fields": list(columns)}, **load}}
+    configuration = {"load": {"sourceFormat": kind, "schema": schema_rest(columns), **load}}
     job = bigquery.LoadJobConfig.from_api_repr(configuration)
     bigquery_client.load_table_from_uri(f"gs://{bucket}/{name}", target, job_config=job).result()
     loaded = rows_of(bigquery_client, dataset, "texts")
