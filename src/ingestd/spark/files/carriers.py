@@ -10,7 +10,7 @@ into NULL: such a value is bad data (`UnfitError`).
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import partial
@@ -196,9 +196,3 @@ def _bound(element: Type, value: Any) -> str:
 
 def required(schema: Schema) -> list[str]:
     return [item.name for item in schema if item.mode is Mode.REQUIRED]
-
-
-def named(schema: Schema, names: Sequence[str]) -> Schema:
-    """The fields with these names, in this order; names ignore case."""
-    known = {item.name.lower(): item for item in schema}
-    return tuple(known[name.lower()] for name in names if name.lower() in known)

@@ -12,7 +12,7 @@ from typing import Any
 from ingestd.formats.detect import fields_of, see_members
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.schemas import schema_from_rest
-from ingestd.model.schema import Field, Mode, Schema, Type, schema_rest
+from ingestd.model.schema import Field, Mode, Schema, Type, by_name, schema_rest
 from ingestd.spark.files.reserved import RESERVED
 
 
@@ -58,11 +58,11 @@ def _substance(value: Any) -> Any:
 
 def missing_from(file: Schema, schema: Schema) -> Schema:
     """The columns of a file that describes itself which the table has not; of a known record, its new members alone."""
-    known = {item.name.lower(): item for item in schema}
+    known = by_name(schema)
     found: list[Field] = []
     for item in file:
         relaxed = replace(item, mode=Mode.REPEATED if item.mode is Mode.REPEATED else Mode.NULLABLE)
-        there = known.get(item.name.lower())
+        there = known.get(item.key)
         if there is None:
             found.append(relaxed)
         elif item.type is there.type is Type.STRUCT and (members := missing_from(item.fields, there.fields)):
@@ -74,7 +74,7 @@ def leaves(schema: Schema, prefix: str = "") -> frozenset[str]:
     """The dotted names of all columns that are no records, in lower case."""
     found: set[str] = set()
     for item in schema:
-        name = prefix + item.name.lower()
+        name = prefix + item.key
         found |= leaves(item.fields, f"{name}.") if item.fields else {name}
     return frozenset(found)
 
@@ -82,7 +82,7 @@ def leaves(schema: Schema, prefix: str = "") -> frozenset[str]:
 def usable(fields: Schema) -> Schema:
     """The new columns of a file; `BigQueryError`, which is that file's alone, when no table can have them."""
     for item in fields:
-        if item.name.lower().startswith(RESERVED):
+        if item.key.startswith(RESERVED):
             raise BigQueryError(
                 "invalid", f'Invalid field name "{item.name}". Names with {RESERVED} are ingestd\'s own.'
             )
@@ -91,10 +91,10 @@ def usable(fields: Schema) -> Schema:
 
 def agree(left: Schema, right: Schema, prefix: str = "") -> Schema:
     """What two files have beyond the schema, as one; a record here and a scalar there cannot agree (BigQueryError)."""
-    merged = {item.name.lower(): item for item in left}
+    merged = by_name(left)
     for item in right:
-        other = merged.get(item.name.lower())
-        merged[item.name.lower()] = item if other is None else _agreed(other, item, prefix + item.name)
+        other = merged.get(item.key)
+        merged[item.key] = item if other is None else _agreed(other, item, prefix + item.name)
     return tuple(merged.values())
 
 
@@ -124,12 +124,12 @@ def wider(left: Type, right: Type) -> Type:
 
 def extended(schema: Schema, added: Schema) -> Schema:
     """The schema with the new columns at the end, and new members at the end of their records."""
-    new = {item.name.lower(): item for item in added}
+    new = by_name(added)
     known = [
-        replace(item, fields=extended(item.fields, new[item.name.lower()].fields))
-        if item.type is Type.STRUCT and item.name.lower() in new
+        replace(item, fields=extended(item.fields, new[item.key].fields))
+        if item.type is Type.STRUCT and item.key in new
         else item
         for item in schema
     ]
-    names = {item.name.lower() for item in schema}
-    return (*known, *(item for item in added if item.name.lower() not in names))
+    names = {item.key for item in schema}
+    return (*known, *(item for item in added if item.key not in names))

@@ -31,7 +31,7 @@ from ingestd.formats.columns import arrow_type
 from ingestd.googlesql.types import SqlType
 from ingestd.model.errors import Fatal
 from ingestd.model.preparation import Shaping
-from ingestd.model.schema import Field, Mode, Schema, Type
+from ingestd.model.schema import Field, Mode, Schema, Type, by_name
 from ingestd.spark.files.kept import Keeping, Kept, kept_columns, marks_file
 from ingestd.spark.files.reserved import FILE, LINE, REPORT, ROW, ROW_BITS
 from ingestd.spark.shape.steps import split_order
@@ -65,7 +65,7 @@ def keys_of(shaping: Shaping, columns: Schema) -> tuple[tuple[Field, ...], tuple
     nothing: tuple[tuple[Field, ...], tuple[By, ...]] = ((), ())
     if shaping.criteria or any(side.inner for side in shaping.side_inputs):  # they may leave out the row that wins
         return nothing
-    known = {item.name.lower(): item for item in columns}
+    known = by_name(columns)
     keys = [_plain_column(text, shaping, known) for text in shaping.unique_columns]
     order = []
     for text in shaping.order_by:

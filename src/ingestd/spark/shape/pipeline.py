@@ -26,7 +26,7 @@ import structlog
 from ingestd.googlesql.words import named_in
 from ingestd.model.errors import BadInput, Fatal, Transient
 from ingestd.model.preparation import DRIFT_REMEDY, BadData, Drift, FileLayout, Shaping
-from ingestd.model.schema import Mode, Schema
+from ingestd.model.schema import Mode, Schema, by_name
 from ingestd.spark.files import bucket, content, kept, output
 from ingestd.spark.files.carriers import required, spark_ddl
 from ingestd.spark.files.kept import Keeping, Kept
@@ -209,9 +209,9 @@ def _as_in_the_table(found: Schema, work: Work) -> Schema:
 
     So a file whose column is of another type is a bad file, and not a reason to read all of them as text.
     """
-    table = {item.name.lower(): item for item in work.destination}
+    table = by_name(work.destination)
     computed = {name.lower() for name in work.shaping.transform} | looked_at(work.shaping)
-    return tuple(item if (name := item.name.lower()) in computed else table.get(name, item) for item in found)
+    return tuple(item if item.key in computed else table.get(item.key, item) for item in found)
 
 
 def read_rows(session: "SparkSession", work: Work, tolerated: int) -> "DataFrame":
