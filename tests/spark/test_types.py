@@ -14,7 +14,6 @@ from ingestd.model.errors import BadInput
 from ingestd.model.preparation import FileLayout
 from ingestd.model.schema import Field, Mode, Type, schema_from_rest, schema_rest
 from ingestd.spark.files.carriers import (
-    TEXT,
     UnfitError,
     bignumeric_text,
     carrier_schema,
@@ -23,6 +22,7 @@ from ingestd.spark.files.carriers import (
     textual,
 )
 from ingestd.spark.files.output import NDJSON, PARQUET, choose
+from ingestd.spark.sql.types import TEXT
 
 SCALARS = schema(*(f"c{kind} {kind}" for kind in Type if kind not in (Type.STRUCT, Type.RANGE)), "r RANGE<DATE>")
 

@@ -45,7 +45,7 @@ class Type(StrEnum):
 
     @property
     def known(self) -> bool:
-        return self.name in Type.__members__
+        return self in _SPELT
 
     @property
     def rest(self) -> str:
@@ -55,8 +55,7 @@ class Type(StrEnum):
     @classmethod
     def of(cls, name: str) -> "Type":
         """The type of that name in any spelling; one that is not `known` where BigQuery has more than we do."""
-        name = name.upper()
-        return cls(ALIASES.get(name, name))
+        return _SPELT.get(name) or _SPELT.get(name.upper()) or cls(name.upper())
 
     @classmethod
     def _missing_(cls, value: object) -> "Type":
@@ -76,7 +75,11 @@ ALIASES = {
     "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "RECORD": "STRUCT", "DECIMAL": "NUMERIC", "BIGDECIMAL": "BIGNUMERIC",
 }  # fmt: skip
 _REST = {Type.INT64: "INTEGER", Type.FLOAT64: "FLOAT", Type.BOOL: "BOOLEAN", Type.STRUCT: "RECORD"}
+_SPELT = {**{kind.value: kind for kind in Type}, **{alias: Type(name) for alias, name in ALIASES.items()}}
 _SIZES = {"maxLength": "max_length", "precision": "precision", "scale": "scale"}
+_ALWAYS = ("name", "type", "mode")
+_NOTHING: tuple[Any, ...] = (None, "", [], {})
+_MODELLED = {"fields", "description", "rangeElementType", "defaultValueExpression", *_SIZES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,45 +126,49 @@ class Field:
             raise SchemaError(f"Invalid value for type: {kind} is not a valid value (field {name})")
         if mode not in Mode.__members__:
             raise SchemaError(f"Invalid value for mode: {mode} is not a valid value (field {name})")
-        members = tuple(cls.from_rest(member, verbatim=verbatim) for member in resource.get("fields") or ())
-        if kind is Type.STRUCT and not members:
+        tacit = verbatim and not resource.get("mode")
+        said = {key: value for key, value in resource.items() if key not in _ALWAYS and value not in _NOTHING}
+        if kind is Type.STRUCT and "fields" not in said:
             raise SchemaError(f"Field {name} is type RECORD but has no schema")
-        element = (resource.get("rangeElementType") or {}).get("type")
-        if element and not (Type.of(element).known or verbatim):
+        if not said:
+            return cls(name, kind, Mode(mode), tacit=tacit)
+        bound = said.get("rangeElementType", {}).get("type")
+        element = Type.of(bound) if bound else None
+        if element is not None and not (element.known or verbatim):
             raise SchemaError(f"Invalid value for rangeElementType: {element} is not a valid value (field {name})")
-        sizes = {own: int(resource[key]) for key, own in _SIZES.items() if resource.get(key) not in (None, "")}
         return cls(
-            name=name,
-            type=kind,
-            mode=Mode(mode),
-            fields=members,
-            description=str(resource.get("description") or ""),
-            range_element=Type.of(element) if element else None,
-            default=str(resource.get("defaultValueExpression") or ""),
-            other=tuple(sorted((key, value) for key, value in resource.items() if value and key not in _MODELLED)),
-            tacit=verbatim and not resource.get("mode"),
-            **sizes,
+            name,
+            kind,
+            Mode(mode),
+            tuple(cls.from_rest(member, verbatim=verbatim) for member in said.get("fields", ())),
+            str(said.get("description", "")),
+            element,
+            default=str(said.get("defaultValueExpression", "")),
+            other=tuple(sorted((key, value) for key, value in said.items() if key not in _MODELLED)),
+            tacit=tacit,
+            **{own: int(said[key]) for key, own in _SIZES.items() if key in said},
         )
 
     def rest(self) -> dict[str, Any]:
         """As a `TableFieldSchema`."""
-        said = {
-            "fields": [member.rest() for member in self.fields],
-            "description": self.description,
-            "rangeElementType": {"type": self.range_element.value} if self.range_element else None,
-            "defaultValueExpression": self.default,
-            **{key: None if (size := getattr(self, own)) is None else str(size) for key, own in _SIZES.items()},
-            **dict(self.other),
-        }
-        always = {"name": self.name, "type": self.type.rest} | ({} if self.tacit else {"mode": self.mode.value})
-        return always | {key: value for key, value in said.items() if value}
+        resource: dict[str, Any] = {"name": self.name, "type": self.type.rest}
+        if not self.tacit:
+            resource["mode"] = self.mode.value
+        if self.fields:
+            resource["fields"] = [member.rest() for member in self.fields]
+        if self.description:
+            resource["description"] = self.description
+        if self.range_element:
+            resource["rangeElementType"] = {"type": self.range_element.value}
+        for key, size in (("maxLength", self.max_length), ("precision", self.precision), ("scale", self.scale)):
+            if size is not None:
+                resource[key] = str(size)
+        if self.default:
+            resource["defaultValueExpression"] = self.default
+        return resource | dict(self.other) if self.other else resource
 
 
 Schema = tuple[Field, ...]
-
-_MODELLED = frozenset(
-    ("name", "type", "mode", "fields", "description", "rangeElementType", "defaultValueExpression", *_SIZES)
-)
 
 
 def by_name(schema: Iterable[Field]) -> dict[str, Field]:

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ingestd.formats.binary import decimal_type
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import FileLayout, Output, Prepared, PrepareRequest
-from ingestd.model.schema import Field, Mode, Schema, Type
+from ingestd.model.schema import Schema
 from ingestd.ports import FileStore
 from ingestd.spark.files.carriers import spark_type
 from ingestd.spark.files.output import Format
@@ -26,11 +25,11 @@ from ingestd.spark.session.failures import explain
 from ingestd.spark.session.session import Spark
 from ingestd.spark.shape import pipeline
 from ingestd.spark.shape.quarantine import Verdict
-from ingestd.spark.sql.types import quote
+from ingestd.spark.sql.types import DECIMALS, from_spark, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import DataType, StructField, StructType
+    from pyspark.sql.types import StructField, StructType
 
 VIEW = "batch"
 # The batch's files were loaded, so they can be read. If one cannot any more, or has more bad rows than its load allows,
@@ -45,14 +44,6 @@ _TOLD = f"""CASE WHEN {REPORT} IS NULL THEN true
 _BAD = f"coalesce(CAST(get_json_object({REPORT}, '$.bad') AS BIGINT), 0)"
 _UNREADABLE = re.compile(r"unreadable \[(\d+) (\d+|-) (.*?)\](?= SQLSTATE|$)")
 _AVRO = "org.apache.spark.sql.avro.AvroFileFormat"  # by its class: the name `avro` is only known with a package
-
-_DECIMALS = (Type.NUMERIC, Type.BIGNUMERIC, Type.STRING)
-_TYPES = {
-    "byte": Type.INT64, "short": Type.INT64, "integer": Type.INT64, "long": Type.INT64, "boolean": Type.BOOL,
-    "float": Type.FLOAT64, "double": Type.FLOAT64, "string": Type.STRING, "char": Type.STRING, "varchar": Type.STRING,
-    "void": Type.STRING, "binary": Type.BYTES, "date": Type.DATE, "time": Type.TIME, "timestamp": Type.TIMESTAMP,
-    "timestamp_ntz": Type.DATETIME,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +64,7 @@ class ResultFormat(Format):
             return {}
         return {
             "parquetOptions": {"enableListInference": True},
-            "decimalTargetTypes": [kind.value for kind in _DECIMALS],
+            "decimalTargetTypes": [kind.value for kind in DECIMALS],
         }
 
 
@@ -197,32 +188,7 @@ def result_columns(result: "StructType") -> Schema:
     """
     if "timestamp_ntz" not in result.simpleString():
         return ()
-    return tuple(_column(item.name, item.dataType) for item in result)
-
-
-def _column(name: str, kind: "DataType", mode: Mode = Mode.NULLABLE) -> Field:
-    from pyspark.sql import types
-
-    match kind:
-        case types.ArrayType():
-            return _column(name, kind.elementType, Mode.REPEATED)
-        case types.StructType():
-            return Field(name, Type.STRUCT, mode, tuple(_column(item.name, item.dataType) for item in kind))
-        case types.MapType():
-            pair = Field(
-                "key_value",
-                Type.STRUCT,
-                Mode.REPEATED,
-                (_column("key", kind.keyType), _column("value", kind.valueType)),
-            )
-            return Field(name, Type.STRUCT, mode, (pair,))
-        case types.DecimalType():
-            return Field(name, decimal_type(kind.precision, kind.scale, _DECIMALS), mode)
-        case _:
-            found = _TYPES.get(kind.typeName())
-            if found is None:
-                raise BadInput(f"column {name} of the result is a {kind.simpleString()}, which no table has: cast it")
-            return Field(name, found, mode)
+    return tuple(from_spark(item.name, item.dataType) for item in result)
 
 
 def _in_csv(column: "StructField") -> str:

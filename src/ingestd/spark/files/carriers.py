@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any
 from ingestd.formats.columns import arrow_type
 from ingestd.formats.temporal import Interval, interval_text
 from ingestd.model.schema import Field, Mode, Schema, Type
-from ingestd.spark.sql.types import from_field, quote, spark_sql
+from ingestd.spark.sql.types import TEXT, from_field, quote, spark_sql
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TEXT = frozenset([Type.BIGNUMERIC, Type.TIME, Type.JSON, Type.GEOGRAPHY, Type.INTERVAL, Type.RANGE])
 # Their readers answer with something else than the text they travel as.
 _RETOLD = frozenset([Type.BIGNUMERIC, Type.TIME, Type.INTERVAL, Type.RANGE])
 _EXACT = Context(prec=120, rounding=ROUND_HALF_UP)

@@ -79,6 +79,17 @@ def test_a_failed_load_leaves_the_table_as_it_was(bench: Bench) -> None:
     assert bench.rows() == [["1", None]]
 
 
+def test_what_is_said_of_a_column_stays_with_it(bench: Bench) -> None:
+    """Through a load that adds a column, too."""
+    said = {"collation": "und:ci", "policyTags": {"names": ["projects/p/locations/us/taxonomies/1/policyTags/2"]}}
+    secret = {"name": "secret", "type": "STRING", "mode": "NULLABLE", **said}
+    bench.create(schema={"fields": [secret]})
+    updates = {"schemaUpdateOptions": ["ALLOW_FIELD_ADDITION"], "autodetect": True}
+    assert bench.load(content='{"secret": "x", "more": 1}\n', **updates).error is None
+    fields = bench.core.metadata.get_table("p", "d", "t")["schema"]["fields"]
+    assert fields == [secret, {"name": "more", "type": "INTEGER", "mode": "NULLABLE"}]
+
+
 def test_an_expired_table_does_not_exist_and_its_name_is_free(bench: Bench) -> None:
     due = bench.clock.now() + timedelta(hours=1)
     bench.create(expirationTime=str(round(due.timestamp() * 1000)))
