@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestd.model.schema import ALIASES, Field, SchemaError, Type, schema_from_rest, schema_rest
+from ingestd.rules.load_options import FieldType
 
 NAMES = st.text("abcXYZ_09ä", min_size=1, max_size=8)
 TEXT = st.text(min_size=1, max_size=20)
@@ -89,3 +90,7 @@ def test_two_columns_of_one_name_are_refused_at_any_depth() -> None:
     twice = [{"name": "a", "type": "STRING"}, {"name": "A", "type": "STRING"}]
     with pytest.raises(SchemaError, match="Duplicate field name: A"):
         schema_from_rest({"fields": [{"name": "r", "type": "RECORD", "fields": twice}]})
+
+
+def test_a_rule_may_name_every_type_and_no_other() -> None:
+    assert {Type.of(one.value) for one in FieldType} == set(Type)
