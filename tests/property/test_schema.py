@@ -79,6 +79,8 @@ def test_however_a_type_is_spelt_it_is_the_same_column(drawn: list[dict[str, Any
         ({"name": "a"}, "is not a valid value"),
         ({"name": "a", "type": "RECORD"}, "has no schema"),
         ({"name": "a", "type": "RANGE", "rangeElementType": {"type": "DAY"}}, "DAY is not a valid value"),
+        ({"name": "a", "type": "STRING", "maxLength": "long"}, "Invalid value for maxLength: long"),
+        ({"name": "a", "type": "STRING", "mode": "SOMETIMES"}, "Invalid value for mode: SOMETIMES"),
     ],
 )
 def test_what_is_no_column_is_refused(resource: dict[str, Any], why: str) -> None:

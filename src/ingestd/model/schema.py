@@ -136,6 +136,7 @@ class Field:
         element = Type.of(bound) if bound else None
         if element is not None and not (element.known or verbatim):
             raise SchemaError(f"Invalid value for rangeElementType: {element} is not a valid value (field {name})")
+        sizes = {own: _size(said[key], key, name) for key, own in _SIZES.items() if key in said}
         return cls(
             name,
             kind,
@@ -146,7 +147,7 @@ class Field:
             default=str(said.get("defaultValueExpression", "")),
             other=tuple(sorted((key, value) for key, value in said.items() if key not in _MODELLED)),
             tacit=tacit,
-            **{own: int(said[key]) for key, own in _SIZES.items() if key in said},
+            **sizes,
         )
 
     def rest(self) -> dict[str, Any]:
@@ -169,6 +170,13 @@ class Field:
 
 
 Schema = tuple[Field, ...]
+
+
+def _size(value: Any, key: str, name: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise SchemaError(f"Invalid value for {key}: {value} is not a valid value (field {name})") from None
 
 
 def by_name(schema: Iterable[Field]) -> dict[str, Field]:
