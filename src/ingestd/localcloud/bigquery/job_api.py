@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from ingestd.formats.errors import BigQueryError
+from ingestd.googlesql.words import named_in
 from ingestd.localcloud.bigquery import copy_job, extract_job, load_job, query_job
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.database import Database
@@ -140,7 +141,7 @@ class JobApi:
             text = str(details.get("query") or "")
             for dataset in catalog.datasets(project):
                 elsewhere = dataset.location != self._settings.default_location
-                if elsewhere and re.search(rf"\b{re.escape(dataset.ref.dataset)}\b", text):
+                if elsewhere and named_in([text], [dataset.ref.dataset]):
                     return dataset.location
         return self._settings.default_location
 
