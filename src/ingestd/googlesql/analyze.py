@@ -1,17 +1,18 @@
-"""What operators and constructors mean: which operands they take, what type their result has.
+"""What an expression means: names, operators and constructors, the operands they take, the type of their result.
 
-An engine is a subclass: it knows what names mean, writes each operation in its own SQL, and words what is wrong.
+An engine is a subclass that writes each operation in its own SQL.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ingestd.googlesql import ast
 from ingestd.googlesql.coercion import Conversions
 from ingestd.googlesql.literals import INT64_MAX, INT64_MIN
+from ingestd.googlesql.names import AmbiguousName, Column, Range, Scope
 from ingestd.googlesql.types import (
     BOOL,
     BYTES,
@@ -25,6 +26,7 @@ from ingestd.googlesql.types import (
     struct_of,
 )
 from ingestd.googlesql.values import Value
+from ingestd.googlesql.wording import GOOGLESQL
 
 _COMPARISONS = frozenset(["=", "!=", "<", ">", "<=", ">="])
 _BITS = frozenset(["&", "|", "^", "<<", ">>"])
@@ -33,25 +35,15 @@ _NULL = Value("NULL", INT64, literal=True, null=True, simple=True)
 
 class Analyzer(ABC):
     conversions: ClassVar[Conversions]
-
-    @abstractmethod
-    def expr(self, node: ast.Expression, scope: Any) -> Value:
-        """Any expression, in the engine's SQL."""
+    words: ClassVar[Mapping[str, str]] = GOOGLESQL
+    rows_are_values: ClassVar[bool] = True  # whether an alias alone means its row, as a STRUCT
 
     @abstractmethod
     def mistake(self, message: str, node: ast.Node) -> Exception: ...
 
     @abstractmethod
-    def mismatch(self, what: str, values: Sequence[Value], node: ast.Node) -> Exception:
-        """An operation that does not take values of these types."""
-
-    @abstractmethod
-    def no_common(self, what: str, values: Sequence[Value], node: ast.Node) -> Exception:
-        """Values that should have a common type, and have none."""
-
-    @abstractmethod
-    def untyped(self, what: str, kind: SqlType, value: Value, node: ast.Node) -> Exception:
-        """A value that should be of this type, and is not."""
+    def unavailable(self, node: ast.Expression) -> Exception:
+        """A kind of expression that the engine has no method for."""
 
     @abstractmethod
     def comparable(self, op: str, kind: SqlType) -> bool: ...
@@ -93,11 +85,94 @@ class Analyzer(ABC):
     def civil(self, op: str, left: Value, right: Value) -> Value | None:
         """Arithmetic on dates, times and intervals."""
 
-    def moved(self, node: ast.Binary, value: Value, scope: Any) -> Value | None:
+    def moved(self, node: ast.Binary, value: Value, scope: Scope) -> Value | None:
         """An operation whose right side is no value by itself."""
         return None
 
-    def typed(self, node: ast.Expression, scope: Any, kind: SqlType, what: str = "") -> Value:
+    def variable(self, name: str) -> Value | None:
+        """What a name means that is in no scope."""
+        return None
+
+    def expr(self, node: ast.Expression, scope: Scope) -> Value:
+        """Any expression, in the engine's SQL."""
+        method = getattr(self, METHODS.get(type(node), ""), None)
+        if method is None:
+            raise self.unavailable(node)
+        value: Value = method(node, scope)
+        return value
+
+    def wrong(self, key: str, node: ast.Node, /, **facts: object) -> Exception:
+        """What is wrong, in the engine's words."""
+        return self.mistake(self.words[key].format(**facts), node)
+
+    def mismatch(self, what: str, values: Sequence[Value], node: ast.Node) -> Exception:
+        """An operation that does not take values of these types."""
+        return self.wrong("mismatch", node, what=what, **_kinds(values))
+
+    def no_common(self, what: str, values: Sequence[Value], node: ast.Node) -> Exception:
+        """Values that should have a common type, and have none."""
+        own = f"no common type of {what}"
+        return self.wrong(own if own in self.words else "no common type", node, what=what, **_kinds(values))
+
+    def untyped(self, what: str, kind: SqlType, value: Value, node: ast.Node) -> Exception:
+        """A value that should be of this type, and is not."""
+        own = f"untyped {what}"
+        if own not in self.words:
+            own = "untyped condition" if kind is BOOL and what else "untyped"
+        return self.wrong(own, node, what=what, kind=kind, found=value.type)
+
+    def path(self, node: ast.Path, scope: Scope) -> Value:
+        first, *rest = node.parts
+        try:
+            found = scope.lookup(first, columns_first=not rest and not self.rows_are_values) or self.variable(first)
+        except AmbiguousName:
+            raise self.wrong("ambiguous name", node, name=first) from None
+        if found is None:
+            raise self.wrong("unknown name", node, name=first, hint=scope.suggestion(first))
+        if isinstance(found, Range):
+            columns = found.find(rest[0]) if rest else []
+            if len(columns) > 1:
+                raise self.wrong("ambiguous name", node, name=rest[0])
+            if rest and not columns and found.value is None:
+                raise self.wrong("unknown column", node, name=rest[0], alias=first)
+            if not rest and found.value is None and not self.rows_are_values:
+                raise self.wrong("alias alone", node, name=first)
+            value, rest = (columns[0].expr, rest[1:]) if columns else (self._row(found), rest)
+        else:
+            value = found
+        for name in rest:
+            value = self.member(value, name, node)
+        return value
+
+    def _row(self, item: Range) -> Value:
+        if item.value is not None:
+            return item.value
+        visible = [column for column in item.columns if not column.pseudo]
+        kind = struct_of((column.name, column.type) for column in visible)
+        return self.conversions.struct_value(kind, [column.expr for column in visible])
+
+    def value_range(self, alias: str, value: Value) -> Range:
+        """A range whose rows are values: a STRUCT's fields are visible as columns, another value under the alias."""
+        if value.type.kind != "STRUCT":
+            return Range(alias, [Column(alias, value.type, value.sql, simple=value.simple)], value)
+        named = zip(value.type.fields, value.type.physical_names, self.conversions.struct_members(value), strict=True)
+        columns = [
+            Column(name or physical, kind, member.sql, simple=member.simple) for (name, kind), physical, member in named
+        ]
+        return Range(alias, columns, value)
+
+    def dot(self, node: ast.Dot, scope: Scope) -> Value:
+        return self.member(self.expr(node.base, scope), node.name, node)
+
+    def member(self, value: Value, name: str, node: ast.Node) -> Value:
+        if value.type.kind != "STRUCT":
+            raise self.wrong("no struct", node, name=name, kind=value.type)
+        found = value.type.member(name)
+        if found is None:
+            raise self.wrong("unknown field", node, name=name, kind=value.type)
+        return Value(self.conversions.field(value, found[0]), found[1], simple=value.simple)
+
+    def typed(self, node: ast.Expression, scope: Scope, kind: SqlType, what: str = "") -> Value:
         """An expression that must convert to `kind`."""
         value = self.expr(node, scope)
         converted = self.conversions.coerce(value, kind)
@@ -114,14 +189,14 @@ class Analyzer(ABC):
             raise self.no_common(what, values, node)
         return kind, found
 
-    def literal(self, node: ast.Literal, scope: Any) -> Value:
+    def literal(self, node: ast.Literal, scope: Scope) -> Value:
         if node.kind == "NULL":
             return _NULL
         if node.kind == "INT64" and isinstance(node.value, int) and not INT64_MIN <= node.value <= INT64_MAX:
             raise self.mistake(f"Invalid integer literal: {node.value}", node)
         return self.conversions.literal(node.value, SCALARS[node.kind])
 
-    def unary(self, node: ast.Unary, scope: Any) -> Value:
+    def unary(self, node: ast.Unary, scope: Scope) -> Value:
         value = self.expr(node.value, scope)
         if node.op == "NOT":
             if is_null(node.value):
@@ -136,7 +211,7 @@ class Analyzer(ABC):
             return self.conversions.literal(-value.constant, value.type)
         return Value(f"({node.op} {value.sql})", value.type)
 
-    def binary(self, node: ast.Binary, scope: Any) -> Value:
+    def binary(self, node: ast.Binary, scope: Scope) -> Value:
         # Chains lean left and may be long (x = 1 OR x = 2 OR …): walk them instead of recursing.
         spine = [node]
         while isinstance(spine[-1].left, ast.Binary):
@@ -198,7 +273,7 @@ class Analyzer(ABC):
             raise self.mismatch(f"operator {op}", [left, right], node)
         return Value(self.compared(op, a, b, (left, right)), BOOL)
 
-    def is_distinct(self, node: ast.IsDistinct, scope: Any) -> Value:
+    def is_distinct(self, node: ast.IsDistinct, scope: Scope) -> Value:
         left, right = self.expr(node.left, scope), self.expr(node.right, scope)
         kind = self.conversions.supertype([left, right])
         op = "IS DISTINCT FROM"
@@ -208,14 +283,14 @@ class Analyzer(ABC):
             raise self.mismatch(f"operator {op}", [left, right], node)
         return Value(self.distinct(a, b, negated=node.negated), BOOL)
 
-    def between(self, node: ast.Between, scope: Any) -> Value:
+    def between(self, node: ast.Between, scope: Scope) -> Value:
         written = [self.expr(item, scope) for item in (node.value, node.low, node.high)]
         kind, (value, low, high) = self.common(written, "operator BETWEEN", node)
         if not self.comparable("<", kind):
             raise self.mismatch("operator BETWEEN", written, node)
         return _unless(node.negated, self.ranges(value, low, high))
 
-    def in_list(self, node: ast.In, scope: Any) -> Value:
+    def in_list(self, node: ast.In, scope: Scope) -> Value:
         value = self.expr(node.value, scope)
         kind, (first, *rest) = self.common(
             [value, *(self.expr(item, scope) for item in node.items)], "operator IN", node
@@ -224,7 +299,7 @@ class Analyzer(ABC):
             raise self.mismatch("operator IN", [first], node)
         return _unless(node.negated, self.among(first, rest))
 
-    def in_array(self, node: ast.In, array: ast.Expression, scope: Any) -> Value:
+    def in_array(self, node: ast.In, array: ast.Expression, scope: Scope) -> Value:
         value, listed = self.expr(node.value, scope), self.expr(array, scope)
         if listed.type.kind != "ARRAY" or listed.type.element is None:
             raise self.mistake(f"Second argument of IN UNNEST must be an array but was {listed.type}", node)
@@ -236,7 +311,7 @@ class Analyzer(ABC):
         right = self.conversions.coerce(listed, wanted) or self.conversions.cast(listed, wanted)
         return _unless(node.negated, self.contained(left, right))
 
-    def like(self, node: ast.Like, scope: Any) -> Value:
+    def like(self, node: ast.Like, scope: Scope) -> Value:
         if is_null(node.value) or (not node.quantifier and is_null(node.patterns[0])):
             raise self.mistake("Operands of LIKE cannot be literal NULL", node)
         value = self.expr(node.value, scope)
@@ -250,7 +325,7 @@ class Analyzer(ABC):
             parts.append(self.matches(left, right, negated=node.negated))
         return Value(f"({(' AND ' if node.quantifier == 'ALL' else ' OR ').join(parts)})", BOOL)
 
-    def is_(self, node: ast.Is, scope: Any) -> Value:
+    def is_(self, node: ast.Is, scope: Scope) -> Value:
         what = "NULL" if node.what == "UNKNOWN" else node.what
         value = self.expr(node.value, scope)
         converted = value if what == "NULL" else self.conversions.coerce(value, BOOL)
@@ -258,7 +333,7 @@ class Analyzer(ABC):
             raise self.mismatch(f"operator IS {what}", [value], node)
         return Value(f"({converted.sql} IS {'NOT ' if node.negated else ''}{what})", BOOL)
 
-    def case(self, node: ast.Case, scope: Any) -> Value:
+    def case(self, node: ast.Case, scope: Scope) -> Value:
         results = [self.expr(result, scope) for _, result in node.whens]
         results.append(self.expr(node.otherwise, scope) if node.otherwise is not None else _NULL)
         kind, (*converted, otherwise) = self.common(results, "operator CASE", node)
@@ -272,7 +347,7 @@ class Analyzer(ABC):
             whens.append(f"WHEN {test.sql} THEN {result.sql}")
         return Value(f"(CASE {' '.join(whens)} ELSE {otherwise.sql} END)", kind)
 
-    def array(self, node: ast.ArrayValue, scope: Any) -> Value:
+    def array(self, node: ast.ArrayValue, scope: Scope) -> Value:
         if node.element is not None:
             element = from_node(node.element)
             items = [self.typed(item, scope, element, "array element") for item in node.items]
@@ -284,7 +359,7 @@ class Analyzer(ABC):
         kind, converted = self.common(items, "array", node)
         return self.conversions.array_value(converted, kind)
 
-    def struct(self, node: ast.StructValue, scope: Any) -> Value:
+    def struct(self, node: ast.StructValue, scope: Scope) -> Value:
         if node.type is None:
             named = [(item, alias or ("" if node.tuple_syntax else implied_name(item))) for item, alias in node.items]
             return self.packed(named, scope)
@@ -296,7 +371,7 @@ class Analyzer(ABC):
         members = [self.typed(item, scope, inner, "struct field") for (item, _), (_, inner) in pairs]
         return self.conversions.struct_value(kind, members)
 
-    def packed(self, items: Sequence[tuple[ast.Expression, str]], scope: Any) -> Value:
+    def packed(self, items: Sequence[tuple[ast.Expression, str]], scope: Scope) -> Value:
         """A STRUCT of expressions with names."""
         values = [self.expr(item, scope) for item, _ in items]
         kind = struct_of((name, value.type) for (_, name), value in zip(items, values, strict=True))
@@ -305,6 +380,22 @@ class Analyzer(ABC):
             for value in values
         ]
         return self.conversions.struct_value(kind, members)
+
+
+METHODS: dict[type[ast.Expression], str] = {
+    ast.Literal: "literal", ast.TypedLiteral: "typed_literal", ast.RangeLiteral: "range_literal",
+    ast.IntervalValue: "interval", ast.Param: "parameter", ast.SystemVariable: "system_variable", ast.Path: "path",
+    ast.Dot: "dot", ast.Index: "index", ast.Call: "call", ast.Lambda: "lambda_", ast.Cast: "cast",
+    ast.Extract: "extract", ast.Unary: "unary", ast.Binary: "binary", ast.Between: "between", ast.In: "in_",
+    ast.Like: "like", ast.Is: "is_", ast.IsDistinct: "is_distinct", ast.Case: "case", ast.ArrayValue: "array",
+    ast.ArrayQuery: "array_query", ast.StructValue: "struct", ast.ScalarQuery: "scalar_query", ast.Exists: "exists",
+    ast.Default: "default",
+}  # fmt: skip
+
+
+def _kinds(values: Sequence[Value]) -> dict[str, str]:
+    kinds = [str(value.type) for value in values]
+    return {"kinds": ", ".join(kinds), "pair": " and ".join(kinds), "distinct": ", ".join(dict.fromkeys(kinds))}
 
 
 def _unless(negated: bool, sql: str) -> Value:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from ingestd.googlesql import words
 from ingestd.googlesql.columns import to_field
 from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.names import Column
 from ingestd.googlesql.types import FLOAT64, INT64, SqlType, array_of, holds, is_wide
 from ingestd.googlesql.values import Value
 from ingestd.googlesql.words import named_in
@@ -247,8 +248,7 @@ class _Shaping:
                 raise BadInput(f"side input {side.alias}: its rows are not there")
             packed = f"{RESERVED}side{number}"
             rows = found.frame.select(sql.struct(*(quote(one.name) for one in found.schema)).alias(packed))
-            aliases = {**self.input.aliases, alias: Rows.of(found.schema, f"{quote(packed)}.")}
-            self.input = Scope(aliases, self.shaping.parameters)
+            self.input.ranges.append(replace(Rows.of(found.schema, f"{quote(packed)}."), alias=alias))
             on = _condition(side.on, self.input, f"side input {side.alias}: On")
             self.frame = self.frame.join(rows, sql.expr(on), "inner" if side.inner else "left")
 
@@ -267,7 +267,7 @@ class _Shaping:
             ]
             places = [FILE, LINE] if self.shaping.unique_columns else []
             self.frame = self.frame.selectExpr(*listed, *places, *self.number)
-        rows = Rows({one.name.lower(): Value(quote(one.name), one.type, simple=True) for one in self.columns})
+        rows = Rows("", [Column(one.name, one.type, quote(one.name), simple=True) for one in self.columns])
         self.output = Scope({self.shaping.alias.lower(): rows}, self.shaping.parameters)
 
     def unique(self) -> None:
@@ -352,13 +352,12 @@ def _columns(shaping: Shaping, source: Schema, scope: Scope) -> tuple[list[_Colu
     columns: list[_Column] = []
     values: list[Value] = []
     own = by_name(source)
-    rows = scope.aliases[shaping.alias.lower()]
-    for key, one in own.items():
+    for (key, one), column in zip(own.items(), scope.ranges[0].columns, strict=True):
         if key in computed:
             value = _translated(computed[key][1], scope, f"Transform.{computed[key][0]}")
             columns.append(_Column(one.name, value.type))
         else:
-            value = rows.columns[key]
+            value = column.expr
             columns.append(_Column(one.name, value.type, one))
         values.append(value)
     for name, text in sorted(item for key, item in computed.items() if key not in own):

@@ -6,9 +6,10 @@ from typing import Any
 
 from ingestd.googlesql import ast
 from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import ANY_STRUCT
 from ingestd.googlesql.values import Value
-from ingestd.spark.sql.expressions import Compiler, Scope
+from ingestd.spark.sql.expressions import Compiler
 from ingestd.spark.sql.grammar import parse
 from ingestd.spark.sql.guesses import ANYTHING, Guesses
 
@@ -35,6 +36,7 @@ class Checker(Compiler):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.found: dict[str, None] = {}
         self._judged: dict[Any, tuple[ast.Expression, Sequence[Value] | SqlError]] = {}
         self._refused: set[int] = set()
@@ -43,7 +45,7 @@ class Checker(Compiler):
     def expr(self, node: ast.Expression, scope: Scope) -> Value:
         guesses = self._guesses[-1]
         guesses.steps += 1
-        key = id(node), tuple((name, value.type, value.null) for name, value in scope.values.items())
+        key = id(node), tuple((name, value.type, value.null) for name, value in scope.known().items())
         if key not in self._judged:
             self._judged[key] = node, self._judge(node, scope)  # the node is kept: its id stays its own
         answers = self._judged[key][1]
@@ -52,8 +54,8 @@ class Checker(Compiler):
         guesses.unsure |= id(node) in self._refused or isinstance(_written(node), ast.Param)
         return guesses.pick(answers)
 
-    def member(self, value: Value, name: str) -> Value:
-        return self._guesses[-1].pick(ANYTHING) if value.type == ANY_STRUCT else super().member(value, name)
+    def member(self, value: Value, name: str, node: ast.Node) -> Value:
+        return self._guesses[-1].pick(ANYTHING) if value.type == ANY_STRUCT else super().member(value, name, node)
 
     def _judge(self, node: ast.Expression, scope: Scope) -> Sequence[Value] | SqlError:
         """What the node may answer, or why it answers nothing."""
@@ -86,7 +88,7 @@ class Checker(Compiler):
             return tuple(answers.values())
         if guesses.unsure:
             return ANYTHING
-        if scope.values:  # names that are a guess themselves: another one may do
+        if scope.known():  # names that are a guess themselves: another one may do
             return problem
         self.found[str(problem)] = None
         self._refused.add(id(node))
@@ -95,7 +97,7 @@ class Checker(Compiler):
 
 def _is_unknown(node: ast.Expression, scope: Scope) -> bool:
     """Whether it is a column, and not a name that the expression itself gives."""
-    return isinstance(node, ast.Path) and node.parts[0].lower() not in scope.values
+    return isinstance(node, ast.Path) and node.parts[0].lower() not in scope.known()
 
 
 def _written(node: ast.Expression) -> ast.Expression:

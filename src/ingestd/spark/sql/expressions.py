@@ -9,15 +9,16 @@ A parameter (`@name`) becomes a typed literal; no text of a rule or of a file's 
 """
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Any
 
-from ingestd.googlesql import ast
+from ingestd.googlesql import ast, names
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.functions import FUNCTIONS
+from ingestd.googlesql.names import Column, Range
 from ingestd.googlesql.types import (
     BIGNUMERIC,
     BOOL,
@@ -55,47 +56,28 @@ from ingestd.spark.sql.values import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The columns an alias stands for. `sql` is the alias's own text when it stands for a struct."""
-
-    columns: Mapping[str, Value]  # by lower-cased name
+class Rows(Range):
+    """The columns that an alias stands for."""
 
     @classmethod
     def of(cls, schema: Schema, prefix: str = "") -> "Rows":
         """Columns of a frame, or with a prefix, members of a struct column in it."""
-        return cls({item.key: Value(prefix + quote(item.name), from_field(item), simple=True) for item in schema})
+        return cls("", [Column(item.name, from_field(item), prefix + quote(item.name), simple=True) for item in schema])
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """What names mean: `aliases` by lower-cased alias; a bare name is a column of exactly one of them."""
+class Scope(names.Scope):
+    """What names mean: a bare one is a column of exactly one alias. Parameters are given to all expressions."""
 
-    aliases: Mapping[str, Rows] = field(default_factory=dict)
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    values: Mapping[str, Value] = field(default_factory=dict)  # variables of lambdas and elements of UNNEST
+    __slots__ = ("parameters",)
 
-    def inside(self, values: Mapping[str, Value]) -> "Scope":
-        return Scope(self.aliases, self.parameters, {**self.values, **values})
-
-    def lookup(self, name: str, *, alone: bool = True) -> "Value | Rows | None":
-        """What a name means; before a dot an alias is meant rather than a column of that name, as in BigQuery."""
-        lowered = name.lower()
-        if lowered in self.values:
-            return self.values[lowered]
-        if not alone and lowered in self.aliases:
-            return self.aliases[lowered]
-        found = [rows.columns[lowered] for rows in self.aliases.values() if lowered in rows.columns]
-        if len(found) > 1:
-            raise SqlError(f"column {name} is ambiguous: write its alias before it")
-        if found:
-            return found[0]
-        return self.aliases.get(lowered)
+    def __init__(self, rows: Mapping[str, Rows] | None = None, parameters: Mapping[str, Any] | None = None) -> None:
+        super().__init__([replace(item, alias=alias) for alias, item in (rows or {}).items()])
+        self.parameters = parameters or {}
 
 
 def translate(text: str, scope: Scope) -> Value:
     """The expression in Spark SQL, with its type."""
-    return Compiler().expr(parse(text), scope)
+    return Compiler(scope.parameters).expr(parse(text), scope)
 
 
 def condition(text: str, scope: Scope, what: str) -> str:
@@ -131,55 +113,24 @@ def _no_constant(name: str) -> None:
     raise ValueError(name)
 
 
-@dataclass(frozen=True, slots=True)
-class NamedArgument(ast.Expression):
-    """`name => value` in a call, which no function takes here."""
-
-    name: str
-    value: ast.Expression
-
-
 class Compiler(SparkOperators):
-    """One method per kind of node. Every value it answers is Spark SQL with its GoogleSQL type."""
+    """What is Spark's own about expressions. Every value it answers is Spark SQL with its GoogleSQL type."""
 
-    NODES: ClassVar[dict[type[ast.Expression], Callable[["Compiler", Any, Scope], Value]]] = {}
+    rows_are_values = False
+    exists, scalar_query, array_query = subselects.exists, subselects.scalar, subselects.array
 
-    def expr(self, node: ast.Expression, scope: Scope) -> Value:
-        handler = self.NODES.get(type(node))
-        if handler is None:
-            raise SqlError(f"{_NAMES[type(node)]} is not available on Spark")
-        return handler(self, node, scope)
+    def __init__(self, parameters: Mapping[str, Any] | None = None) -> None:
+        self._parameters = {key.lower(): value for key, value in (parameters or {}).items()}
 
-    def member(self, value: Value, name: str) -> Value:
+    def unavailable(self, node: ast.Expression) -> SqlError:
+        return SqlError(f"{_NAMES[type(node)]} is not available on Spark")
+
+    def member(self, value: Value, name: str, node: ast.Node) -> Value:
         if value.type is JSON:
             raise SqlError(f"field {name} of a JSON value: use JSON_VALUE or JSON_QUERY")
-        found = value.type.member(name) if value.type.kind == "STRUCT" else None
-        if found is None:
-            raise SqlError(f"{value.type} has no field {name}")
-        return Value(f"{value.sql}.{quote(found[0])}", found[1], simple=value.simple)
+        return super().member(value, name, node)
 
-    def path(self, node: ast.Path, scope: Scope) -> Value:
-        first, *rest = node.parts
-        found = scope.lookup(first, alone=not rest)
-        if found is None:
-            raise SqlError(f"there is no column {first}")
-        if isinstance(found, Rows):
-            if not rest:
-                raise SqlError(f"{first} is an alias: name one of its columns")
-            value = found.columns.get(rest[0].lower())
-            if value is None:
-                raise SqlError(f"{first} has no column {rest[0]}")
-            rest = rest[1:]
-        else:
-            value = found
-        for name in rest:
-            value = self.member(value, name)
-        return value
-
-    def dot(self, node: ast.Dot, scope: Scope) -> Value:
-        return self.member(self.expr(node.base, scope), node.name)
-
-    def typed_literal(self, node: ast.TypedLiteral, scope: Scope) -> Value:
+    def typed_literal(self, node: ast.TypedLiteral, scope: names.Scope) -> Value:
         kind = SCALARS[node.kind]
         if kind is JSON:
             try:
@@ -195,13 +146,12 @@ class Compiler(SparkOperators):
             raise SqlError(f"{node.text!r} is no {kind}")  # a literal is not rounded, unlike a CAST
         return parsed
 
-    def parameter(self, node: ast.Param, scope: Scope) -> Value:
-        by_name = {key.lower(): value for key, value in scope.parameters.items()}
-        if node.name.lower() not in by_name:
+    def parameter(self, node: ast.Param, scope: names.Scope) -> Value:
+        if node.name.lower() not in self._parameters:
             raise SqlError(f"there is no parameter @{node.name}")
-        return parameter_value(node.name, by_name[node.name.lower()])
+        return parameter_value(node.name, self._parameters[node.name.lower()])
 
-    def moved(self, node: ast.Binary, value: Value, scope: Scope) -> Value | None:
+    def moved(self, node: ast.Binary, value: Value, scope: names.Scope) -> Value | None:
         """A date or time plus or minus an INTERVAL; of a DATE this makes a DATETIME."""
         if not isinstance(node.right, ast.IntervalValue):
             return None
@@ -214,17 +164,17 @@ class Compiler(SparkOperators):
         args = (ast.Path(node.pos, ("_start",)), node.right)
         return REGISTRY[f"{name}_{direction}"].handler(Call(self, f"{name}_{direction}", args, inside))
 
-    def likes(self, node: ast.Like, scope: Scope) -> Value:
+    def like(self, node: ast.Like, scope: names.Scope) -> Value:
         if node.array is not None:
             raise SqlError("LIKE with UNNEST is not available on Spark")
-        return self.like(node, scope)
+        return super().like(node, scope)
 
-    def in_(self, node: ast.In, scope: Scope) -> Value:
+    def in_(self, node: ast.In, scope: names.Scope) -> Value:
         if node.query is not None:
             raise SqlError("IN with a sub-select is not available on Spark: use a side input")
         return self.in_list(node, scope) if node.array is None else self.in_array(node, node.array, scope)
 
-    def cast(self, node: ast.Cast, scope: Scope) -> Value:
+    def cast(self, node: ast.Cast, scope: names.Scope) -> Value:
         if node.format is not None:
             raise SqlError("CAST … FORMAT is not available on Spark: use FORMAT_DATE, PARSE_DATE …")
         value, target = self.expr(node.value, scope), from_node(node.type)
@@ -237,11 +187,11 @@ class Compiler(SparkOperators):
             return parsed or literal(None, target)
         return cast(value, target, safe=node.safe)
 
-    def index(self, node: ast.Index, scope: Scope) -> Value:
+    def index(self, node: ast.Index, scope: names.Scope) -> Value:
         base = self.expr(node.base, scope)
         if base.type.element is None:
             raise SqlError(f"[] does not take {base.type}")
-        index = self.typed(node.index, scope, INT64, "an array's position")
+        index = self.typed(node.index, scope, INT64, "array position")
         shift = "" if node.mode.endswith("ORDINAL") else " + 1"
         if node.mode.startswith("SAFE"):
             template = f"IF(@1{shift} > 0, try_element_at(@0, CAST(@1{shift} AS INT)), NULL)"
@@ -253,11 +203,11 @@ class Compiler(SparkOperators):
             )
         return Value(fill(template, base, index), base.type.element)
 
-    def extract(self, node: ast.Extract, scope: Scope) -> Value:
+    def extract(self, node: ast.Extract, scope: names.Scope) -> Value:
         zone = () if node.zone is None else (node.zone,)
         return REGISTRY["EXTRACT"].handler(Call(self, "EXTRACT", (node.part, node.value, *zone), scope))
 
-    def call(self, node: ast.Call, scope: Scope) -> Value:
+    def call(self, node: ast.Call, scope: names.Scope) -> Value:
         found = REGISTRY.get(node.name)
         if found is None:
             raise SqlError(unknown_function(node.name))
@@ -267,31 +217,18 @@ class Compiler(SparkOperators):
             raise SqlError(f"{node.name} takes plain arguments: no *, DISTINCT, NULLS, HAVING, ORDER BY or LIMIT")
         if node.safe and not found.safe:
             raise SqlError(f"SAFE.{node.name} is not available on Spark")
-        args = (*node.args, *(NamedArgument(value.pos, name, value) for name, value in node.named))
-        function = FUNCTIONS[node.name]
-        if not function.takes(len(args)):
-            raise SqlError(f"{node.name} takes {function.wanted} arguments, not {len(args)}")
-        return found.handler(Call(self, node.name, args, scope, node.safe))
-
-    def named_argument(self, node: NamedArgument, scope: Scope) -> Value:
-        raise SqlError(f"an argument by name ({node.name} =>) is not available on Spark")
+        function, count = FUNCTIONS[node.name], len(node.args) + len(node.named)
+        if not function.takes(count):
+            raise SqlError(f"{node.name} takes {function.wanted} arguments, not {count}")
+        for name, _ in node.named:
+            raise SqlError(f"an argument by name ({name} =>) is not available on Spark")
+        return found.handler(Call(self, node.name, node.args, scope, node.safe))
 
 
 # What has no method, as an author would call it.
 _NAMES: dict[type[ast.Expression], str] = {
     ast.RangeLiteral: "RANGE", ast.IntervalValue: "an INTERVAL alone", ast.SystemVariable: "a system variable",
     ast.Lambda: "a lambda outside of a function that takes one", ast.Default: "DEFAULT",
-}  # fmt: skip
-
-Compiler.NODES = {
-    ast.Path: Compiler.path, ast.Dot: Compiler.dot, ast.Literal: Compiler.literal,
-    ast.TypedLiteral: Compiler.typed_literal, ast.Param: Compiler.parameter, ast.Unary: Compiler.unary,
-    ast.Binary: Compiler.binary, ast.IsDistinct: Compiler.is_distinct, ast.Like: Compiler.likes,
-    ast.Between: Compiler.between, ast.In: Compiler.in_, ast.Is: Compiler.is_, ast.Case: Compiler.case,
-    ast.ArrayValue: Compiler.array, ast.StructValue: Compiler.struct, ast.Cast: Compiler.cast,
-    ast.Index: Compiler.index, ast.Extract: Compiler.extract, ast.Call: Compiler.call,
-    NamedArgument: Compiler.named_argument, ast.Exists: subselects.exists, ast.ScalarQuery: subselects.scalar,
-    ast.ArrayQuery: subselects.array,
 }  # fmt: skip
 
 __all__ = ["Compiler", "Rows", "Scope", "columns_of", "condition", "translate"]

@@ -42,20 +42,28 @@ NUMERIC_ARITHMETIC = {
 }
 
 
+# What is wrong, as the author of a rule is told.
+WORDS = {
+    "unknown name": "there is no column {name}",
+    "ambiguous name": "column {name} is ambiguous: write its alias before it",
+    "alias alone": "{name} is an alias: name one of its columns",
+    "unknown column": "{alias} has no column {name}",
+    "no struct": "{kind} has no field {name}",
+    "unknown field": "{kind} has no field {name}",
+    "mismatch": "{what} does not take {pair} on Spark",
+    "no common type": "{what} has no common type of {kinds}",
+    "untyped": "{what} must be {kind}, not {found}",
+    "untyped condition": "{what} must be BOOL, not {found}",
+    "untyped array position": "an array's position must be INT64, not {found}",
+}
+
+
 class SparkOperators(Analyzer):
     conversions = SPARK
+    words = WORDS
 
     def mistake(self, message: str, node: ast.Node) -> SqlError:
         return SqlError(message)
-
-    def mismatch(self, what: str, values: Sequence[Value], node: ast.Node) -> SqlError:
-        return SqlError(f"{what} does not take {' and '.join(str(value.type) for value in values)} on Spark")
-
-    def no_common(self, what: str, values: Sequence[Value], node: ast.Node) -> SqlError:
-        return SqlError(f"{what} has no common type of {', '.join(str(value.type) for value in values)}")
-
-    def untyped(self, what: str, kind: SqlType, value: Value, node: ast.Node) -> SqlError:
-        return SqlError(f"{what} must be {kind}, not {value.type}")
 
     def comparable(self, op: str, kind: SqlType) -> bool:
         return kind.kind not in (_UNORDERED if op in ("<", ">", "<=", ">=") else _UNCOMPARABLE)

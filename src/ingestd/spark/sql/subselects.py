@@ -1,24 +1,22 @@
 """Sub-selects over the elements of an array: the only ones that run on Spark, as its higher-order functions."""
 
-from typing import Any
-
 from ingestd.googlesql import ast
 from ingestd.googlesql.analyze import Analyzer, implied_name
 from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import BOOL, INT64, array_of
 from ingestd.googlesql.values import Value
 from ingestd.spark.sql.operators import aggregate
-from ingestd.spark.sql.types import quote
 from ingestd.spark.sql.values import fresh
 
 AGGREGATES = frozenset(["SUM", "MIN", "MAX", "COUNT", "AVG", "COUNTIF", "LOGICAL_AND", "LOGICAL_OR", "STRING_AGG"])
 
 
-def exists(c: Analyzer, node: ast.Exists, scope: Any) -> Value:
+def exists(c: Analyzer, node: ast.Exists, scope: Scope) -> Value:
     return Value(f"(size({_unnested(c, node.query, scope).sql}) > 0)", BOOL)
 
 
-def scalar(c: Analyzer, node: ast.ScalarQuery, scope: Any) -> Value:
+def scalar(c: Analyzer, node: ast.ScalarQuery, scope: Scope) -> Value:
     """`(SELECT SUM(x) FROM UNNEST(array) x)`: one aggregate over the elements of an array."""
     query = node.query
     while isinstance(query.body, ast.Query):
@@ -36,12 +34,12 @@ def scalar(c: Analyzer, node: ast.ScalarQuery, scope: Any) -> Value:
     return aggregate(call.name, listed, [c.expr(item, scope) for item in call.args[1:]])
 
 
-def array(c: Analyzer, node: ast.ArrayQuery, scope: Any) -> Value:
+def array(c: Analyzer, node: ast.ArrayQuery, scope: Scope) -> Value:
     """`ARRAY(SELECT … FROM UNNEST(array) …)`."""
     return _unnested(c, node.query, scope)
 
 
-def _unnested(c: Analyzer, query: ast.Query, scope: Any, output: ast.Expression | None = None) -> Value:
+def _unnested(c: Analyzer, query: ast.Query, scope: Scope, output: ast.Expression | None = None) -> Value:
     """The array of a sub-select's results: elements filtered, then computed, in the array's order."""
     select, unnest = _plain(query)
     array = c.expr(unnest.array, scope)
@@ -49,17 +47,11 @@ def _unnested(c: Analyzer, query: ast.Query, scope: Any, output: ast.Expression 
         raise SqlError("UNNEST takes an array")
     _check_order(query, unnest)
 
-    def bind(element: str, position: str) -> Any:
-        values: dict[str, Value] = {}
-        item = Value(element, array.type.element or INT64, simple=True)
-        if unnest.alias:
-            values[unnest.alias.lower()] = item
-        elif item.type.kind == "STRUCT":
-            for physical, (own, kind) in zip(item.type.physical_names, item.type.fields, strict=True):
-                values[own.lower()] = Value(f"{element}.{quote(physical)}", kind, simple=True)
+    def bind(element: str, position: str) -> Scope:
+        ranges = [c.value_range(unnest.alias, Value(element, array.type.element or INT64, simple=True))]
         if unnest.offset:
-            values[unnest.offset.lower()] = Value(f"CAST({position} AS BIGINT)", INT64, simple=True)
-        return scope.inside(values)
+            ranges.append(c.value_range(unnest.offset, Value(f"CAST({position} AS BIGINT)", INT64, simple=True)))
+        return Scope(ranges, scope)
 
     element, position = fresh("u"), fresh("i")
     listed = f"coalesce({array.sql}, array())"

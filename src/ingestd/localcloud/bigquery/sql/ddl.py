@@ -7,6 +7,7 @@ from ingestd.formats.errors import BigQueryError, not_implemented
 from ingestd.googlesql import ast
 from ingestd.googlesql.columns import from_field
 from ingestd.googlesql.lexer import Source
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.catalog import Dataset, DatasetRef, Table, TableKind, TableRef
 from ingestd.localcloud.bigquery.duckdb_types import column_type, duckdb_type, quote
@@ -15,7 +16,6 @@ from ingestd.localcloud.bigquery.sql.columns import field_from_node
 from ingestd.localcloud.bigquery.sql.context import TempTable, UserFunction
 from ingestd.localcloud.bigquery.sql.dml import stored
 from ingestd.localcloud.bigquery.sql.layout import evaluate, partitioning, with_dataset_options, with_options
-from ingestd.localcloud.bigquery.sql.names import Scope
 from ingestd.localcloud.bigquery.sql.queries import Compiler
 from ingestd.localcloud.bigquery.sql.reading import fail, from_node, parse_query
 from ingestd.localcloud.bigquery.sql.results import CreateExternalRequest, StatementResult, TableName

@@ -11,12 +11,13 @@ from ingestd.formats.errors import BigQueryError
 from ingestd.googlesql import ast
 from ingestd.googlesql.columns import from_field
 from ingestd.googlesql.lexer import Source
+from ingestd.googlesql.names import Column, Range, Scope
 from ingestd.googlesql.types import DATE, TIMESTAMP, SqlType
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.catalog import PARTITION_TIME, Table, TableKind
 from ingestd.localcloud.bigquery.duckdb_types import column_type, duckdb_type, quote
 from ingestd.localcloud.bigquery.sql.coercion import coerce, literal, string_sql
-from ingestd.localcloud.bigquery.sql.names import Column, Range, Scope, pack
+from ingestd.localcloud.bigquery.sql.idioms import pack
 from ingestd.localcloud.bigquery.sql.queries import Compiler
 from ingestd.localcloud.bigquery.sql.reading import parse_expression
 from ingestd.localcloud.bigquery.sql.results import DmlStats, StatementResult, TableName

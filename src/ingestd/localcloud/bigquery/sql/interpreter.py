@@ -8,6 +8,7 @@ from typing import Any
 
 from ingestd.formats.errors import BigQueryError, not_implemented
 from ingestd.googlesql import ast
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.parser import Script
 from ingestd.googlesql.types import BOOL, STRING, SqlType, struct_of
 from ingestd.googlesql.values import Value
@@ -16,7 +17,6 @@ from ingestd.localcloud.bigquery.sql.context import Variable
 from ingestd.localcloud.bigquery.sql.ddl import DdlRunner, table_name
 from ingestd.localcloud.bigquery.sql.dml import DmlRunner
 from ingestd.localcloud.bigquery.sql.layout import evaluate, partitioning
-from ingestd.localcloud.bigquery.sql.names import Scope
 from ingestd.localcloud.bigquery.sql.reading import fail, from_node, mistake, parse_script
 from ingestd.localcloud.bigquery.sql.results import ExportRequest, LoadRequest, StatementResult
 from ingestd.localcloud.bigquery.sql.runner import Runner

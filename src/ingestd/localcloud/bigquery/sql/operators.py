@@ -7,7 +7,7 @@ from ingestd.googlesql.analyze import Analyzer, comparison, may_be_nan
 from ingestd.googlesql.types import DATE, DATETIME, FLOAT64, INT64, INTERVAL, TIMESTAMP, SqlType
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import DUCKDB, coerce
-from ingestd.localcloud.bigquery.sql.names import once, ranged
+from ingestd.localcloud.bigquery.sql.idioms import once, ranged
 
 _UNORDERED = frozenset(["STRUCT", "ARRAY", "RANGE", "JSON", "GEOGRAPHY"])
 _BITS = {

@@ -11,13 +11,13 @@ from ingestd.formats.errors import BigQueryError
 from ingestd.googlesql import ast
 from ingestd.googlesql.columns import to_field
 from ingestd.googlesql.lexer import Source
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import SqlType
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.duckdb_types import column_type, duckdb_type, quote
 from ingestd.localcloud.bigquery.sql.coercion import string_sql
 from ingestd.localcloud.bigquery.sql.context import Collected, Session, Variable
 from ingestd.localcloud.bigquery.sql.failures import from_duckdb, is_conflict
-from ingestd.localcloud.bigquery.sql.names import Scope
 from ingestd.localcloud.bigquery.sql.queries import CompiledQuery, Compiler, OutColumn
 from ingestd.model.clock import Clock
 from ingestd.model.schema import Schema

@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from ingestd.formats.errors import not_implemented
 from ingestd.googlesql import ast
 from ingestd.googlesql.functions import FUNCTIONS, Function
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
@@ -22,7 +23,6 @@ from ingestd.localcloud.bigquery.sql.library import (
 )
 from ingestd.localcloud.bigquery.sql.library.registry import REGISTRY
 from ingestd.localcloud.bigquery.sql.library.safe import attempt_call
-from ingestd.localcloud.bigquery.sql.names import Scope
 
 _FAMILIES = (aggregates, arrays, conditionals, dates, formats, intervals, jsons, maths, strings, windows)
 

@@ -2,6 +2,7 @@
 
 from ingestd.formats.errors import not_implemented
 from ingestd.googlesql import ast
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import (
     BIGNUMERIC,
     BOOL,
@@ -19,7 +20,6 @@ from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, function, no_signature, want
 from ingestd.localcloud.bigquery.sql.library.windows import order, over
-from ingestd.localcloud.bigquery.sql.names import Scope
 
 
 def _plain(c: ExpressionCompiler, node: ast.Call, *allowed: str) -> None:

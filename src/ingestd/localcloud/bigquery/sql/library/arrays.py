@@ -1,6 +1,7 @@
 """Array functions, and generators of arrays."""
 
 from ingestd.googlesql import ast
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import BOOL, BYTES, DATE, DATETIME, FLOAT64, INT64, STRING, TIMESTAMP, SqlType, array_of
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
@@ -9,7 +10,6 @@ from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.dates import ADDABLE, TIME_PARTS
 from ingestd.localcloud.bigquery.sql.library.intervals import add
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, function, no_signature, want
-from ingestd.localcloud.bigquery.sql.names import Scope
 from ingestd.localcloud.bigquery.sql.operators import numbers_of
 
 _UNORDERED = frozenset(["STRUCT", "ARRAY", "JSON", "GEOGRAPHY", "RANGE"])
@@ -121,7 +121,7 @@ def _lambda(c: ExpressionCompiler, node: ast.Lambda, scope: Scope, element: SqlT
         index = f"_i{c.collected.alias()}"
         values[node.names[1].lower()] = Value(f"({index} - 1)", INT64)
         names = f"{name}, {index}"
-    body = c.expr(node.body, Scope(parent=scope, values=values))
+    body = c.expr(node.body, scope.inside(values))
     if wanted is not None:
         body = c.must(body, wanted, node)
     return Value(f"lambda {names}: {body.sql}", body.type)

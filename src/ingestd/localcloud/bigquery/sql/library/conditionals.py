@@ -3,13 +3,14 @@
 from ingestd.formats.errors import not_implemented
 from ingestd.googlesql import ast
 from ingestd.googlesql.analyze import comparison
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import BOOL, FLOAT64, INT64, STRING, SqlType
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.coercion import coerce, string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
+from ingestd.localcloud.bigquery.sql.idioms import once
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, define, function, no_signature, want
-from ingestd.localcloud.bigquery.sql.names import Scope, once
 
 
 @function("IF")

@@ -4,6 +4,7 @@ import re
 
 from ingestd.formats.errors import not_implemented
 from ingestd.googlesql import ast
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import (
     BIGNUMERIC,
     BYTES,
@@ -23,7 +24,6 @@ from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, constant_text, function
 from ingestd.localcloud.bigquery.sql.library.safe import attempt
-from ingestd.localcloud.bigquery.sql.names import Scope
 from ingestd.localcloud.bigquery.sql.reading import mistake
 
 _SPECIFIER = re.compile(

@@ -3,12 +3,12 @@
 import re
 
 from ingestd.googlesql import ast
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import INT64, INTERVAL, STRING
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, function, want
-from ingestd.localcloud.bigquery.sql.names import Scope
 
 _UNITS = {
     "YEAR": "to_months(CAST({0} * 12 AS INTEGER))",

@@ -2,6 +2,7 @@
 
 from ingestd.formats.errors import not_implemented
 from ingestd.googlesql import ast
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import BOOL, FLOAT64, INT64, JSON, STRING, SqlType, array_of
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import cast, string_sql
@@ -14,7 +15,6 @@ from ingestd.localcloud.bigquery.sql.library.registry import (
     no_signature,
     want,
 )
-from ingestd.localcloud.bigquery.sql.names import Scope
 from ingestd.localcloud.bigquery.sql.runtime import jsons as runtime
 
 

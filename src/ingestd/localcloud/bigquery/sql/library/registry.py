@@ -5,11 +5,11 @@ from typing import NoReturn
 
 from ingestd.googlesql import ast
 from ingestd.googlesql.functions import FUNCTIONS, overload, types
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import SqlType
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.names import Scope
 
 Handler = Callable[[ExpressionCompiler, ast.Call, Scope], Value]
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ingestd.googlesql import ast
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.names import Scope
 
 # What the compiler writes for them; a match inside a string literal costs nothing but speed.
 _UNTRIABLE = re.compile(
@@ -67,6 +67,6 @@ def attempt_call(
     names = list(values)
 
     def build(inside: list[Value]) -> Value:
-        return handler(c, changed, Scope(parent=scope, values=dict(zip(names, inside, strict=True))))
+        return handler(c, changed, scope.inside(dict(zip(names, inside, strict=True))))
 
     return attempt(c, list(values.values()), build)

@@ -3,6 +3,7 @@
 import re
 
 from ingestd.googlesql import ast
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import BOOL, BYTES, INT64, STRING, array_of
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, string_sql
@@ -16,7 +17,6 @@ from ingestd.localcloud.bigquery.sql.library.registry import (
     no_signature,
     want,
 )
-from ingestd.localcloud.bigquery.sql.names import Scope
 from ingestd.localcloud.bigquery.sql.runtime import strings as runtime
 
 for _name in ("UPPER", "LOWER"):  # a letter may become several, which DuckDB does not know

@@ -1,13 +1,13 @@
 """OVER clauses and the functions that need one."""
 
 from ingestd.googlesql import ast
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import FLOAT64, INT64, NUMERIC
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, function, no_signature, want
-from ingestd.localcloud.bigquery.sql.names import Scope
 
 
 def order(c: ExpressionCompiler, items: tuple[ast.OrderItem, ...], scope: Scope) -> str:

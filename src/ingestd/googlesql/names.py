@@ -1,36 +1,12 @@
-"""Names in scope: what FROM brings in, which names win, and BigQuery's words when none or several match."""
+"""Names in scope: what FROM brings in, and which of several meanings wins."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 from ingestd.googlesql import ast
 from ingestd.googlesql.types import SqlType
 from ingestd.googlesql.values import Value
-from ingestd.localcloud.bigquery.duckdb_types import duckdb_type, quote
-
-
-def once(body: str, **values: str) -> str:
-    """DuckDB SQL that computes each value a single time; `body` reads them as `_n.name`, as often as it wants."""
-    packed = ", ".join(f"{name} := {sql}" for name, sql in values.items())
-    return f"list_transform([struct_pack({packed})], lambda _n: {body})[1]"
-
-
-_FIRST_AND_LAST = {
-    "DATE": ("DATE '0001-01-01'", "DATE '9999-12-31'"),
-    "DATETIME": ("TIMESTAMP '0001-01-01 00:00:00'", "TIMESTAMP '9999-12-31 23:59:59.999999'"),
-    "TIMESTAMP": ("TIMESTAMPTZ '0001-01-01 00:00:00+00'", "TIMESTAMPTZ '9999-12-31 23:59:59.999999+00'"),
-}
-
-
-def ranged(value: Value) -> Value:
-    """A computed date or time, which fails outside the years 1 to 9999; DuckDB has others as well."""
-    bounds = _FIRST_AND_LAST.get(value.type.kind)
-    if bounds is None:
-        return value
-    failing = f"CAST(bq_error('{value.type.kind} value out of range') AS {duckdb_type(value.type)})"
-    body = f"CASE WHEN _n.x < {bounds[0]} OR _n.x > {bounds[1]} THEN {failing} ELSE _n.x END"
-    return Value(once(body, x=value.sql), value.type)
 
 
 @dataclass(slots=True)
@@ -39,10 +15,11 @@ class Column:
     type: SqlType
     sql: str
     pseudo: bool = False  # visible by name, not through *
+    simple: bool = False  # the text may be repeated at no cost
 
     @property
     def expr(self) -> Value:
-        return Value(self.sql, self.type)
+        return Value(self.sql, self.type, simple=self.simple)
 
 
 @dataclass(slots=True)
@@ -56,20 +33,6 @@ class Range:
     def find(self, name: str) -> list[Column]:
         lowered = name.lower()
         return [column for column in self.columns if column.name.lower() == lowered]
-
-    def as_struct(self) -> Value:
-        if self.value is not None:
-            return self.value
-        visible = [column for column in self.columns if not column.pseudo]
-        kind = SqlType("STRUCT", fields=tuple((column.name, column.type) for column in visible))
-        members = tuple(column.expr for column in visible)
-        return Value(pack(kind, members), kind, members=members)
-
-
-def pack(kind: SqlType, members: Sequence[Value]) -> str:
-    """A DuckDB STRUCT of these members."""
-    pairs = zip(kind.physical_names, members, strict=True)
-    return "struct_pack(" + ", ".join(f"{quote(name)} := {member.sql}" for name, member in pairs) + ")"
 
 
 class AmbiguousName(Exception):  # noqa: N818
@@ -96,13 +59,19 @@ class Scope:
         """The same scope as an aggregate's argument sees it: the FROM clause alone."""
         return replace(self, aliases={}) if self.aliases else self
 
-    def cte(self, name: str) -> object | None:
+    def inside(self, values: Mapping[str, Value]) -> "Scope":
+        """The scope of a lambda: its arguments in front of all other names."""
+        return Scope(parent=self, values=dict(values))
+
+    def _outward(self) -> Iterator["Scope"]:
         scope: Scope | None = self
         while scope is not None:
-            if name.lower() in scope.ctes:
-                return scope.ctes[name.lower()]
+            yield scope
             scope = scope.parent
-        return None
+
+    def cte(self, name: str) -> object | None:
+        lowered = name.lower()
+        return next((scope.ctes[lowered] for scope in self._outward() if lowered in scope.ctes), None)
 
     def columns(self) -> Iterator[Column]:
         """What `*` expands to."""
@@ -116,17 +85,24 @@ class Scope:
         lowered = alias.lower()
         return next((item for item in self.ranges if item.alias.lower() == lowered), None)
 
-    def lookup(self, name: str) -> Value | Range | None:
-        """The innermost meaning of a name."""
+    def known(self) -> dict[str, Value]:
+        """Every name that means a value here, in lower case."""
+        found = self.parent.known() if self.parent is not None else {}
+        for item in self.ranges:
+            found |= {column.name.lower(): column.expr for column in item.columns}
+            found |= {item.alias.lower(): item.value} if item.value is not None else {}
+        return found | self.values
+
+    def lookup(self, name: str, *, columns_first: bool = False) -> Value | Range | None:
+        """The innermost meaning of a name; a source's is its alias rather than a column's, unless told."""
         lowered = name.lower()
-        scope: Scope | None = self
-        while scope is not None:
+        for scope in self._outward():
             if lowered in scope.aliases:
                 return scope.aliases[lowered]
             if lowered in scope.values:
                 return scope.values[lowered]
             found = scope.find_range(name)
-            if found is not None:
+            if found is not None and (found.value is not None or not columns_first):
                 return found
             if lowered in scope.merged:
                 return scope.merged[lowered].expr
@@ -135,20 +111,15 @@ class Scope:
             ]
             if len(matches) > 1:
                 raise AmbiguousName(name)
-            if matches:
-                return matches[0].expr
-            scope = scope.parent
+            if matches or found is not None:
+                return matches[0].expr if matches else found
         return None
 
     def suggestion(self, name: str) -> str:
         """`; Did you mean x?`, as BigQuery adds when a name is close."""
         known: list[str] = []
-        scope: Scope | None = self
-        while scope is not None:
-            for item in scope.ranges:
-                known.append(item.alias)
-                known.extend(column.name for column in item.columns if not column.pseudo)
-            scope = scope.parent
+        for item in (item for scope in self._outward() for item in scope.ranges):
+            known += [item.alias, *(column.name for column in item.columns if not column.pseudo)]
         by_lower = {candidate.lower(): candidate for candidate in known if candidate}
         close = get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.75)
         return f"; Did you mean {by_lower[close[0]]}?" if close else ""
