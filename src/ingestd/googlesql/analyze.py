@@ -7,10 +7,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from ingestd.googlesql import ast
 from ingestd.googlesql.coercion import Conversions
+from ingestd.googlesql.functions import FUNCTIONS
+from ingestd.googlesql.library import Entry, Library
 from ingestd.googlesql.literals import INT64_MAX, INT64_MIN
 from ingestd.googlesql.names import AmbiguousName, Column, Range, Scope
 from ingestd.googlesql.types import (
@@ -28,6 +30,7 @@ from ingestd.googlesql.types import (
 from ingestd.googlesql.values import Value
 from ingestd.googlesql.wording import GOOGLESQL
 
+_Handler = TypeVar("_Handler")
 _COMPARISONS = frozenset(["=", "!=", "<", ">", "<=", ">="])
 _BITS = frozenset(["&", "|", "^", "<<", ">>"])
 _NULL = Value("NULL", INT64, literal=True, null=True, simple=True)
@@ -37,6 +40,7 @@ class Analyzer(ABC):
     conversions: ClassVar[Conversions]
     words: ClassVar[Mapping[str, str]] = GOOGLESQL
     rows_are_values: ClassVar[bool] = True  # whether an alias alone means its row, as a STRUCT
+    counts_overloads: ClassVar[bool] = False  # whether overloaded functions are told how many arguments they take
 
     @abstractmethod
     def mistake(self, message: str, node: ast.Node) -> Exception: ...
@@ -160,6 +164,31 @@ class Analyzer(ABC):
             Column(name or physical, kind, member.sql, simple=member.simple) for (name, kind), physical, member in named
         ]
         return Range(alias, columns, value)
+
+    def called(self, node: ast.Call, library: Library[_Handler]) -> Entry[_Handler]:
+        """What the engine has of the function, if it may be called like that."""
+        found = library.get(node.name)
+        if found is None:
+            near = library.near(node.name)
+            hint = self.words["near function"].format(near=near, lowered=near.lower()) if near else ""
+            raise self.wrong("unknown function", node, name=node.name, written=node.written or node.name, hint=hint)
+        function, count = FUNCTIONS[node.name], len(node.args)
+        if function.kind == "scalar":
+            if node.over is not None:
+                raise self.wrong("over", node, name=node.name)
+            if node.distinct or node.order_by or node.limit is not None or node.having is not None or node.nulls:
+                raise self.wrong("modified", node, name=node.name)
+            if node.star:
+                raise self.wrong("star", node, name=node.name)
+        elif function.kind == "window" and node.over is None:
+            raise self.wrong("no window", node, name=node.name)
+        if node.safe and not found.safe:
+            raise self.wrong("never safe", node, name=node.name)
+        # A wrong number for an overloaded one may be told with the signatures that it has.
+        taken = function.takes(count) or (bool(function.signatures) and not self.counts_overloads)
+        if node.name != "COUNT" if node.star else not taken:
+            raise self.wrong("number of arguments", node, name=node.name, wanted=function.wanted, count=count)
+        return found
 
     def dot(self, node: ast.Dot, scope: Scope) -> Value:
         return self.member(self.expr(node.base, scope), node.name, node)

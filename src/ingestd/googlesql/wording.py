@@ -11,6 +11,7 @@ GOOGLESQL = {
     "no struct": "Cannot access field {name} on a value with type {kind}",
     "unknown field": "Field name {name} does not exist in {kind}",
     "unknown function": "Function not found: {written}{hint}",
+    "near function": "; Did you mean {lowered}?",
     "over": "Function {name} does not support an OVER clause",
     "modified": "{name} is not an aggregate function: it takes no DISTINCT, ORDER BY, LIMIT or NULLS",
     "star": "Argument * can only be used in COUNT(*)",

@@ -17,7 +17,6 @@ from typing import Any
 
 from ingestd.googlesql import ast, names
 from ingestd.googlesql.errors import SqlError
-from ingestd.googlesql.functions import FUNCTIONS
 from ingestd.googlesql.names import Column, Range
 from ingestd.googlesql.types import (
     BIGNUMERIC,
@@ -39,7 +38,7 @@ from ingestd.googlesql.types import (
 from ingestd.googlesql.values import Value
 from ingestd.model.schema import Schema
 from ingestd.spark.sql import subselects
-from ingestd.spark.sql.functions import REGISTRY, Call, unknown_function
+from ingestd.spark.sql.functions import REGISTRY, Call
 from ingestd.spark.sql.grammar import columns_of, parse
 from ingestd.spark.sql.operators import SparkOperators
 from ingestd.spark.sql.types import from_field, quote
@@ -116,7 +115,7 @@ def _no_constant(name: str) -> None:
 class Compiler(SparkOperators):
     """What is Spark's own about expressions. Every value it answers is Spark SQL with its GoogleSQL type."""
 
-    rows_are_values = False
+    rows_are_values, counts_overloads = False, True
     exists, scalar_query, array_query = subselects.exists, subselects.scalar, subselects.array
 
     def __init__(self, parameters: Mapping[str, Any] | None = None) -> None:
@@ -208,18 +207,7 @@ class Compiler(SparkOperators):
         return REGISTRY["EXTRACT"].handler(Call(self, "EXTRACT", (node.part, node.value, *zone), scope))
 
     def call(self, node: ast.Call, scope: names.Scope) -> Value:
-        found = REGISTRY.get(node.name)
-        if found is None:
-            raise SqlError(unknown_function(node.name))
-        if node.over is not None:
-            raise SqlError("OVER is not available on Spark")
-        if node.star or node.distinct or node.nulls or node.having or node.order_by or node.limit:
-            raise SqlError(f"{node.name} takes plain arguments: no *, DISTINCT, NULLS, HAVING, ORDER BY or LIMIT")
-        if node.safe and not found.safe:
-            raise SqlError(f"SAFE.{node.name} is not available on Spark")
-        function, count = FUNCTIONS[node.name], len(node.args) + len(node.named)
-        if not function.takes(count):
-            raise SqlError(f"{node.name} takes {function.wanted} arguments, not {count}")
+        found = self.called(replace(node, args=(*node.args, *(value for _, value in node.named))), REGISTRY)
         for name, _ in node.named:
             raise SqlError(f"an argument by name ({name} =>) is not available on Spark")
         return found.handler(Call(self, node.name, node.args, scope, node.safe))

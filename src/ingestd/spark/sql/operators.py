@@ -42,6 +42,7 @@ NUMERIC_ARITHMETIC = {
 }
 
 
+_PLAIN = "{name} takes plain arguments: no *, DISTINCT, NULLS, HAVING, ORDER BY or LIMIT"
 # What is wrong, as the author of a rule is told.
 WORDS = {
     "unknown name": "there is no column {name}",
@@ -50,6 +51,13 @@ WORDS = {
     "unknown column": "{alias} has no column {name}",
     "no struct": "{kind} has no field {name}",
     "unknown field": "{kind} has no field {name}",
+    "unknown function": "function {name} is not available on Spark{hint}",
+    "near function": "; did you mean {near}?",
+    "over": "OVER is not available on Spark",
+    "modified": _PLAIN,
+    "star": _PLAIN,
+    "never safe": "SAFE.{name} is not available on Spark",
+    "number of arguments": "{name} takes {wanted} arguments, not {count}",
     "mismatch": "{what} does not take {pair} on Spark",
     "no common type": "{what} has no common type of {kinds}",
     "untyped": "{what} must be {kind}, not {found}",

@@ -1,4 +1,4 @@
-"""The table of functions. A simple one is a template of Spark SQL per signature; the others have a handler."""
+"""The table of functions. A simple one is a template of Spark SQL per signature, `@0` its first argument."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,13 +6,11 @@ from typing import Any
 
 from ingestd.googlesql import ast
 from ingestd.googlesql.errors import SqlError
-from ingestd.googlesql.functions import FUNCTIONS, overload, types
+from ingestd.googlesql.library import NEVER_FAILS, Library
 from ingestd.googlesql.types import STRING, SqlType
 from ingestd.googlesql.values import Value
 from ingestd.spark.sql.operators import SparkOperators
 from ingestd.spark.sql.values import coerce, fill
-
-NEVER_FAILS = "never fails"  # SAFE.f is f
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,48 +66,16 @@ class Call:
 Handler = Callable[[Call], Value]
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
-    handler: Handler
-    safe: bool  # whether SAFE.f is available
-
-
-REGISTRY: dict[str, Function] = {}
-
-
-def function(*names: str, safe: bool = False) -> Callable[[Handler], Handler]:
-    def register(handler: Handler) -> Handler:
-        for name in names:
-            REGISTRY[name] = Function(handler, safe)
-        return handler
-
-    return register
-
-
-_Templates = tuple[str, str]  # of f and of SAFE.f, which may be none
-_TEMPLATES: dict[tuple[str, tuple[SqlType, ...]], _Templates] = {}
-
-
-def define(names: str, parameters: str, template: str, *, safe: str = "") -> None:
-    """An overload that is one template, `@0` its first argument.
-
-    `safe` is the template of `SAFE.f`, or NEVER_FAILS; without it `SAFE.f` is not available.
-    """
-    kinds = types(parameters)
-    for name in names.split():
-        assert any(one.parameters == kinds for one in FUNCTIONS[name].signatures), (name, parameters)
-        _TEMPLATES[name, kinds] = template, template if safe == NEVER_FAILS else safe
-        REGISTRY[name] = Function(_simple, bool(safe) and (name not in REGISTRY or REGISTRY[name].safe))
-
-
 def _simple(call: Call) -> Value:
-    """The overload that the arguments choose; another that GoogleSQL has must not be taken instead of it."""
     args = call.values()
-    found = overload(FUNCTIONS[call.name], args, coerce, lambda one: (call.name, one.parameters) in _TEMPLATES)
+    found = REGISTRY.overload(call.name, args, call.compiler.conversions, safe=call.safe)
     if found is None:
         raise call.mismatch(args)
-    signature, converted = found
-    template = _TEMPLATES.get((call.name, signature.parameters), ("", ""))[call.safe]
-    if not template:
-        raise call.mismatch(args)
+    template, signature, converted = found
     return Value(fill(template, *converted), signature.returns)
+
+
+REGISTRY: Library[Handler] = Library(_simple)
+function, define = REGISTRY.function, REGISTRY.define
+
+__all__ = ["NEVER_FAILS", "REGISTRY", "Call", "define", "function"]

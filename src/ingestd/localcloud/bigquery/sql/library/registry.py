@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from ingestd.googlesql import ast
-from ingestd.googlesql.functions import FUNCTIONS, overload, types
+from ingestd.googlesql.functions import FUNCTIONS
+from ingestd.googlesql.library import NEVER_FAILS, Library
 from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import SqlType
 from ingestd.googlesql.values import Value
@@ -14,36 +15,25 @@ from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 Handler = Callable[[ExpressionCompiler, ast.Call, Scope], Value]
 
 
-REGISTRY: dict[str, Handler] = {}
-_TEMPLATES: dict[tuple[str, tuple[SqlType, ...]], str] = {}
+def _simple(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
+    args = arguments(c, node, scope)
+    found = REGISTRY.overload(node.name, args, c.conversions)
+    if found is None:
+        no_signature(c, node, args)
+    template, signature, converted = found
+    return Value(template.format(*(item.sql for item in converted)), signature.returns)
+
+
+REGISTRY: Library[Handler] = Library(_simple)
 
 
 def function(*names: str) -> Callable[[Handler], Handler]:
-    def register(handler: Handler) -> Handler:
-        for name in names:
-            REGISTRY[name] = handler
-        return handler
-
-    return register
+    return REGISTRY.function(*names, safe=FUNCTIONS[names[0]].kind == "scalar")
 
 
 def define(names: str, parameters: str, template: str) -> None:
     """An overload that is one DuckDB expression: `{0}` is its first argument."""
-    kinds = types(parameters)
-    for name in names.split():
-        assert any(one.parameters == kinds for one in FUNCTIONS[name].signatures), (name, parameters)
-        _TEMPLATES[name, kinds] = template
-        REGISTRY[name] = _simple
-
-
-def _simple(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
-    found = overload(FUNCTIONS[node.name], args, coerce, lambda one: (node.name, one.parameters) in _TEMPLATES)
-    if found is None:
-        no_signature(c, node, args)
-    signature, converted = found
-    template = _TEMPLATES[node.name, signature.parameters]
-    return Value(template.format(*(item.sql for item in converted)), signature.returns)
+    REGISTRY.define(names, parameters, template, safe=NEVER_FAILS)  # SAFE.f is an attempt at f
 
 
 def no_signature(c: ExpressionCompiler, node: ast.Call, args: list[Value], supported: str = "") -> NoReturn:

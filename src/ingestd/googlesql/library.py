@@ -1,0 +1,62 @@
+"""What an engine has of GoogleSQL's functions: for each something that writes its calls, or templates of its SQL.
+
+`FUNCTIONS` says what there is; what of it is in no engine's library, that engine lacks.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Generic, TypeVar
+
+from ingestd.googlesql.coercion import Conversions
+from ingestd.googlesql.functions import FUNCTIONS, Signature, overload, types
+from ingestd.googlesql.types import SqlType
+from ingestd.googlesql.values import Value
+
+NEVER_FAILS = "never fails"  # SAFE.f is f
+
+_Handler = TypeVar("_Handler")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[_Handler]):
+    handler: _Handler
+    safe: bool  # whether SAFE.f is available
+
+
+class Library(dict[str, Entry[_Handler]], Generic[_Handler]):
+    """By name; `simple` is the handler of functions that are templates alone."""
+
+    def __init__(self, simple: _Handler) -> None:
+        super().__init__()
+        self._simple = simple
+        self._templates: dict[tuple[str, tuple[SqlType, ...]], tuple[str, str]] = {}  # of f and of SAFE.f
+
+    def function(self, *names: str, safe: bool = False) -> Callable[[_Handler], _Handler]:
+        def register(handler: _Handler) -> _Handler:
+            self.update((name, Entry(handler, safe)) for name in names)
+            return handler
+
+        return register
+
+    def define(self, names: str, parameters: str, template: str, *, safe: str = "") -> None:
+        """An overload that is one template. `safe` is that of `SAFE.f`, or NEVER_FAILS; without it there is none."""
+        kinds = types(parameters)
+        for name in names.split():
+            assert any(one.parameters == kinds for one in FUNCTIONS[name].signatures), (name, parameters)
+            self._templates[name, kinds] = template, template if safe == NEVER_FAILS else safe
+            self[name] = Entry(self._simple, bool(safe) and (name not in self or self[name].safe))
+
+    def overload(
+        self, name: str, args: Sequence[Value], conversions: Conversions, *, safe: bool = False
+    ) -> tuple[str, Signature, list[Value]] | None:
+        """The template of what the arguments choose; another that GoogleSQL has must not be taken instead of it."""
+        found = overload(
+            FUNCTIONS[name], args, conversions.coerce, lambda one: (name, one.parameters) in self._templates
+        )
+        template = self._templates.get((name, found[0].parameters), ("", ""))[safe] if found is not None else ""
+        return (template, *found) if found is not None and template else None
+
+    def near(self, name: str) -> str:
+        """The function that somebody may have meant, or nothing."""
+        return next(iter(get_close_matches(name, self, n=1, cutoff=0.8)), "")
