@@ -3,10 +3,10 @@
 import re
 
 from ingestd.googlesql import ast
+from ingestd.googlesql.civil import TIME_PARTS
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.types import BOOL, DATE, INT64, STRING, SqlType, array_of
 from ingestd.googlesql.values import Value
-from ingestd.spark.sql.functions.dates import TIME_PARTS
 from ingestd.spark.sql.functions.registry import Call, function
 from ingestd.spark.sql.operators import aggregate, check_ordered, contains
 from ingestd.spark.sql.values import cast, fill, fresh

@@ -7,24 +7,19 @@ therefore read with a regular expression whose groups are put together, and writ
 import re
 from functools import lru_cache
 
+from ingestd.googlesql.civil import ELEMENT, EXPANSIONS, escape_format
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.types import DATE, DATETIME, STRING, TIME, TIMESTAMP, SqlType
 from ingestd.googlesql.values import Value
-from ingestd.spark.sql.functions.dates import FAMILY, in_zone, temporal
+from ingestd.spark.sql.functions.dates import in_zone, temporal
 from ingestd.spark.sql.functions.registry import Call, function
 from ingestd.spark.sql.types import spark_sql
 from ingestd.spark.sql.values import cast, fill, text_sql
 
-_ELEMENT = re.compile(r"%(E\*S|E\d+S|E4Y|Ez|.)", re.DOTALL)
-_EXPANSIONS = {
-    "c": "%a %b %e %H:%M:%S %Y", "D": "%m/%d/%y", "F": "%Y-%m-%d", "R": "%H:%M", "T": "%H:%M:%S",
-    "X": "%H:%M:%S", "x": "%m/%d/%y", "h": "%b",
-}  # fmt: skip
-
 
 def _expand(pattern: str) -> str:
     while True:
-        expanded = _ELEMENT.sub(lambda found: _EXPANSIONS.get(found[1], found[0]), pattern)
+        expanded = ELEMENT.sub(lambda found: EXPANSIONS.get(found[1], found[0]), pattern)
         if expanded == pattern:
             return pattern
         pattern = expanded
@@ -64,29 +59,14 @@ def format_(call: Call) -> Value:
     value = temporal(call, call.value(1), family)
     zone = call.typed(2, STRING) if len(call.nodes) == 3 else None
     utc = zone is None or zone.constant == "UTC"
-    if not utc and "s" in _ELEMENT.findall(pattern):
+    if not utc and "s" in ELEMENT.findall(pattern):
         raise SqlError(f"{call.name}: %s with a time zone is not available on Spark")
     if value.type is TIME:
         local = Value(f"CAST(concat('1970-01-01 ', {value.sql}) AS TIMESTAMP_NTZ)", DATETIME)
     else:
         local = Value(in_zone(value, None if utc else zone), value.type, simple=value.simple and utc)
-    pattern = _escaped(pattern, FAMILY[family] if value.type is DATE else value.type)
+    pattern = escape_format(pattern, family if value.type is DATE else value.type.kind)
     return Value(fill(_written(call, pattern, utc=utc), local), STRING)
-
-
-# Format elements that say nothing about a type stay as they are written.
-_FOREIGN = {
-    DATE: re.compile(r"%%|%(?:[EO]?[cHIklMPpRrSsTXZz]|E\*S|E\d+S)"),
-    TIME: re.compile(r"%%|%(?:[EO]?[AaBbhCcDdeFGgjmQsUuVWwxYyZz]|E4Y)"),
-    DATETIME: re.compile(r"%%|%[EO]?[Zz]"),
-}
-
-
-def _escaped(pattern: str, kind: SqlType) -> str:
-    foreign = _FOREIGN.get(kind)
-    if foreign is None:
-        return pattern
-    return foreign.sub(lambda found: found[0] if found[0] == "%%" else f"%{found[0]}", pattern)
 
 
 def _written(call: Call, pattern: str, *, utc: bool) -> str:
@@ -102,7 +82,7 @@ def _written(call: Call, pattern: str, *, utc: bool) -> str:
 
     pattern, at = _expand(pattern.replace("%F", "%E4Y-%m-%d")), 0
     while at < len(pattern):
-        found = _ELEMENT.match(pattern, at)
+        found = ELEMENT.match(pattern, at)
         if found is None or found[1] in _FIXED:
             character = pattern[at] if found is None else _FIXED[found[1]]
             at = at + 1 if found is None else found.end()
@@ -158,7 +138,7 @@ def _reader(pattern: str) -> tuple[str, tuple[str, ...]]:
     out, codes, at = [], [], 0
     pattern = _expand(pattern)
     while at < len(pattern):
-        found = _ELEMENT.match(pattern, at)
+        found = ELEMENT.match(pattern, at)
         if found is None:
             character = pattern[at]
             out.append(r"\s*" if character.isspace() else re.sub(r"([^A-Za-z0-9])", r"\\\1", character))

@@ -7,33 +7,23 @@ otherwise. Without a zone, UTC: the session's zone is UTC, too.
 import re
 
 from ingestd.googlesql import ast
+from ingestd.googlesql.civil import FAMILY, TIME_PARTS, date_part
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.types import DATE, DATETIME, INT64, JSON, STRING, TIME, TIMESTAMP, SqlType
 from ingestd.googlesql.values import Value
 from ingestd.spark.sql.functions.registry import NEVER_FAILS, Call, define, function
 from ingestd.spark.sql.types import spark_sql
-from ingestd.spark.sql.values import cast, coerce, fill, ranged, text_sql
+from ingestd.spark.sql.values import cast, coerce, fill, ranged
 
-_WEEKDAYS = ("SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY")
-TIME_PARTS = {
-    "HOUR": 3_600_000_000, "MINUTE": 60_000_000, "SECOND": 1_000_000, "MILLISECOND": 1_000, "MICROSECOND": 1,
-}  # fmt: skip
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _DAYS = {"DAY": 1, "WEEK": 7}
-DATE_PARTS = frozenset([*TIME_PARTS, *_MONTHS, *_DAYS, "ISOWEEK", "ISOYEAR"])
-FAMILY = {"DATE": DATE, "DATETIME": DATETIME, "TIME": TIME, "TIMESTAMP": TIMESTAMP}
 
 
-def date_part(call: Call, node: ast.Expression) -> tuple[str, int]:
-    """A date part and, for weeks, the day they start on (0 is Sunday)."""
-    if isinstance(node, ast.Call) and node.name == "WEEK" and len(node.args) == 1:
-        day = node.args[0].parts[0].upper() if isinstance(node.args[0], ast.Path) else ""
-        if day in _WEEKDAYS:
-            return "WEEK", _WEEKDAYS.index(day)
-    if isinstance(node, ast.Path):
-        name = node.parts[0].upper()
-        return name, 1 if name == "ISOWEEK" else 0
-    raise SqlError(f"{call.name} needs a date part there")
+def _part(call: Call, node: ast.Expression) -> tuple[str, int]:
+    found = date_part(node)
+    if found is None:
+        raise SqlError(f"{call.name} needs a date part there")
+    return found
 
 
 def in_zone(value: Value, zone: Value | None) -> str:
@@ -181,7 +171,7 @@ def diff(call: Call) -> Value:
     kind, (end, start) = call.common([end, start], call.name)
     if kind is DATE and family == "DATETIME":
         kind, end, start = DATETIME, cast(end, DATETIME), cast(start, DATETIME)
-    part, week = date_part(call, call.nodes[2])
+    part, week = _part(call, call.nodes[2])
     if kind is TIMESTAMP and (part in TIME_PARTS or part == "DAY"):
         unit = TIME_PARTS.get(part, 86_400_000_000)
         return Value(f"(({_micros(end)} - {_micros(start)}) div {unit}L)", INT64)
@@ -219,7 +209,7 @@ def _iso_year_start(day: str, later: int = 0) -> str:
 def trunc(call: Call) -> Value:
     family = call.name.removesuffix("_TRUNC")
     value = temporal(call, call.value(0), family)
-    part, week = date_part(call, call.nodes[1])
+    part, week = _part(call, call.nodes[1])
     if value.type is DATE and family != "DATE" and part not in TIME_PARTS:
         value = cast(value, DATETIME)
     zone = call.typed(2, STRING) if len(call.nodes) == 3 else None
@@ -249,7 +239,7 @@ def last_day(call: Call) -> Value:
     value = temporal(call, call.value(0), "DATE")
     if value.type is TIMESTAMP:
         raise call.mismatch([value])
-    part, week = date_part(call, call.nodes[1]) if len(call.nodes) == 2 else ("MONTH", 0)
+    part, week = _part(call, call.nodes[1]) if len(call.nodes) == 2 else ("MONTH", 0)
     day = cast(value, DATE)
     template = {
         "MONTH": "last_day(@0)",
@@ -282,7 +272,7 @@ _TIME_TEXT = {
 
 @function("EXTRACT")
 def extract(call: Call) -> Value:
-    part, week = date_part(call, call.nodes[0])
+    part, week = _part(call, call.nodes[0])
     value = call.value(1)
     if value.null:
         value = cast(value, TIMESTAMP)
@@ -328,6 +318,3 @@ def string(call: Call) -> Value:
         found = "schema_of_variant(parse_json(@0)) = 'STRING'"
         return Value(fill(f"IF(@0 IS NULL, NULL, IF({found}, get_json_object(@0, '$'), {failing}))", args[0]), STRING)
     raise call.mismatch(args)
-
-
-__all__ = ["TIME_PARTS", "date_part", "in_zone", "temporal", "text_sql"]

@@ -1,13 +1,14 @@
 """Array functions, and generators of arrays."""
 
 from ingestd.googlesql import ast
+from ingestd.googlesql.civil import TIME_PARTS
 from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import BOOL, BYTES, DATE, DATETIME, FLOAT64, INT64, STRING, TIMESTAMP, SqlType, array_of
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.coercion import cast, string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.library.dates import ADDABLE, TIME_PARTS
+from ingestd.localcloud.bigquery.sql.library.dates import ADDABLE
 from ingestd.localcloud.bigquery.sql.library.intervals import add
 from ingestd.localcloud.bigquery.sql.library.registry import arguments, function, no_signature, want
 from ingestd.localcloud.bigquery.sql.operators import numbers_of

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from ingestd.googlesql import ast
+from ingestd.googlesql.civil import FAMILY, TIME_PARTS, date_part, escape_format
 from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import DATE, DATETIME, INT64, INTERVAL, JSON, STRING, TIME, TIMESTAMP, SqlType
 from ingestd.googlesql.values import Value
@@ -27,12 +28,7 @@ from ingestd.localcloud.bigquery.sql.library.registry import (
 from ingestd.localcloud.bigquery.sql.reading import mistake
 from ingestd.localcloud.bigquery.sql.runtime import civil
 
-_WEEKDAYS = ("SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY")
-TIME_PARTS = {
-    "HOUR": 3_600_000_000, "MINUTE": 60_000_000, "SECOND": 1_000_000, "MILLISECOND": 1_000, "MICROSECOND": 1,
-}  # fmt: skip
 _DATE_PARTS = frozenset(["DAY", "WEEK", "ISOWEEK", "MONTH", "QUARTER", "YEAR", "ISOYEAR"])
-_FAMILY = {"DATE": DATE, "DATETIME": DATETIME, "TIME": TIME, "TIMESTAMP": TIMESTAMP}
 ADDABLE = {
     "DATE": frozenset(["DAY", "WEEK", "MONTH", "QUARTER", "YEAR"]),
     "DATETIME": frozenset([*TIME_PARTS, *["DAY", "WEEK", "MONTH", "QUARTER", "YEAR"]]),
@@ -43,14 +39,10 @@ ADDABLE = {
 
 def part_of(c: ExpressionCompiler, node: ast.Expression) -> tuple[str, int]:
     """A date part and, for weeks, how many days before Monday they start."""
-    if isinstance(node, ast.Path) and len(node.parts) == 1:
-        name = node.parts[0].upper()
-        return name, 0 if name == "ISOWEEK" else 1
-    if isinstance(node, ast.Call) and node.name == "WEEK" and len(node.args) == 1:
-        day = node.args[0]
-        if isinstance(day, ast.Path) and day.parts[0].upper() in _WEEKDAYS:
-            return "WEEK", (1 - _WEEKDAYS.index(day.parts[0].upper())) % 7
-    raise mistake(c.source, "A valid date part name is required", node.pos)
+    found = date_part(node)
+    if found is None:
+        raise mistake(c.source, "A valid date part name is required", node.pos)
+    return found[0], (1 - found[1]) % 7
 
 
 def zone_sql(c: ExpressionCompiler, zone: Value | None) -> str:
@@ -82,7 +74,7 @@ def _temporal(c: ExpressionCompiler, node: ast.Call, value: Value, family: str) 
     """The argument of a family's function: literals take the family's type, other temporal types stay what they are."""
     if value.type in (DATE, DATETIME, TIMESTAMP, TIME) and (value.type is TIME) == (family == "TIME"):
         return value
-    converted = coerce(value, _FAMILY[family])
+    converted = coerce(value, FAMILY[family])
     if converted is None:
         no_signature(c, node, [value])
         raise AssertionError
@@ -96,7 +88,7 @@ def current(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     if node.name == "CURRENT_TIMESTAMP":
         return Value(now.sql, TIMESTAMP)
     local = f"({now.sql} AT TIME ZONE {zone_sql(c, args[0] if args else None)})"
-    kind = _FAMILY[node.name.removeprefix("CURRENT_")]
+    kind = FAMILY[node.name.removeprefix("CURRENT_")]
     return Value(local if kind is DATETIME else f"CAST({local} AS {duckdb_type(kind)})", kind)
 
 
@@ -429,7 +421,7 @@ def format_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     text = constant_text(pattern)
     kind = family if value.type is DATE else value.type.kind
     if text is not None:
-        text = civil.escape_format(text, kind)
+        text = escape_format(text, kind)
         pattern = literal(text, STRING)
         try:
             civil.format_civil(text, datetime(2000, 1, 1, tzinfo=UTC))
