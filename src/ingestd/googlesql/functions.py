@@ -112,6 +112,10 @@ NTILE FIRST_VALUE LAST_VALUE: 1
 LEAD LAG: 1-3
 NTH_VALUE PERCENTILE_CONT PERCENTILE_DISC: 2
 """
+# What answers something else each time, or to each who asks.
+CHANGEFUL = (
+    "RAND", "GENERATE_UUID", "SESSION_USER", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_DATETIME", "CURRENT_TIMESTAMP",
+)  # fmt: skip
 # GoogleSQL has these as well; no engine here does.
 _LACKING = ("ST_", "S2_", "NET.", "KEYS.", "AEAD.", "ML.", "AI.", "D3A_COUNT.", "BAG_", "OBJ.", "DETERMINISTIC_")
 _LACKING_NAMES = frozenset(

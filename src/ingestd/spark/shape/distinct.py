@@ -28,7 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ingestd.formats.columns import arrow_type
+from ingestd.googlesql.functions import CHANGEFUL
 from ingestd.googlesql.types import SqlType
+from ingestd.googlesql.words import named_in
 from ingestd.model.errors import Fatal
 from ingestd.model.preparation import Shaping
 from ingestd.model.schema import Field, Mode, Schema, Type, by_name
@@ -47,7 +49,6 @@ MOST_KEY_BYTES = 256 << 20
 # Types whose values are equal exactly when what Arrow holds of them is.
 _EXACT = {Type.INT64, Type.STRING, Type.BYTES, Type.BOOL, Type.DATE, Type.DATETIME, Type.TIMESTAMP}
 _WHOLE = (Type.INT64, Type.DATETIME, Type.TIMESTAMP)
-_UNSTEADY = re.compile(r"(?i)\bRAND\b|UUID|\bCURRENT_|SESSION_USER")
 _NAME = re.compile(r"(?:`?(\w+)`?\.)?`?(\w+)`?")
 
 
@@ -104,7 +105,7 @@ def computable(shaping: Shaping) -> bool:
     if not shaping.unique_columns or shaping.criteria or shaping.side_inputs:
         return False
     texts = (*shaping.transform.values(), *shaping.unique_columns, *shaping.order_by)
-    return not any(_UNSTEADY.search(text) for text in texts)
+    return not named_in(texts, CHANGEFUL)
 
 
 def computed_fields(keys: Sequence[SqlType], order: Sequence[tuple[SqlType, bool, bool]]) -> "Computed | None":

@@ -9,8 +9,7 @@ from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import ANY_STRUCT
 from ingestd.googlesql.values import Value
-from ingestd.spark.sql.expressions import Compiler
-from ingestd.spark.sql.grammar import parse
+from ingestd.spark.sql.expressions import Compiler, parse
 from ingestd.spark.sql.guesses import ANYTHING, Guesses
 
 _ENOUGH = 100  # combinations that are tried though one was found that works

@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date, datetime, time
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from ingestd.googlesql import ast, names
-from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.errors import SqlError, UnsupportedSql
 from ingestd.googlesql.names import Column, Range
+from ingestd.googlesql.rule_expressions import columns_of, read
 from ingestd.googlesql.types import (
     BIGNUMERIC,
     BOOL,
@@ -39,7 +41,6 @@ from ingestd.googlesql.values import Value
 from ingestd.model.schema import Schema
 from ingestd.spark.sql import subselects
 from ingestd.spark.sql.functions import REGISTRY, Call
-from ingestd.spark.sql.grammar import columns_of, parse
 from ingestd.spark.sql.operators import SparkOperators
 from ingestd.spark.sql.types import from_field, quote
 from ingestd.spark.sql.values import (
@@ -72,6 +73,15 @@ class Scope(names.Scope):
     def __init__(self, rows: Mapping[str, Rows] | None = None, parameters: Mapping[str, Any] | None = None) -> None:
         super().__init__([replace(item, alias=alias) for alias, item in (rows or {}).items()])
         self.parameters = parameters or {}
+
+
+@lru_cache(maxsize=1024)
+def parse(text: str) -> ast.Expression:
+    """The expression's tree; raises `SqlError` when it is none, or has what only BigQuery reads."""
+    try:
+        return read(text)
+    except UnsupportedSql as error:
+        raise SqlError(f"{error.feature} is not available on Spark") from None
 
 
 def translate(text: str, scope: Scope) -> Value:

@@ -1,6 +1,4 @@
-"""Rule expressions as trees, and words for their authors when they are none."""
-
-from functools import lru_cache
+"""Expressions of rules as trees, and words for their authors when they are none."""
 
 from ingestd.googlesql import ast, parser, references
 from ingestd.googlesql.errors import SqlError, UnexpectedToken, UnsupportedSql
@@ -10,19 +8,10 @@ _LONG = 20_000
 _SHOWN = 40  # characters before a mistake
 
 
-@lru_cache(maxsize=1024)
-def parse(text: str) -> ast.Expression:
-    """The expression's tree; raises `SqlError` when it is none, or has what only BigQuery reads."""
-    try:
-        return _read(text)
-    except UnsupportedSql as error:
-        raise SqlError(f"{error.feature} is not available on Spark") from None
-
-
 def problem(text: str) -> str:
     """Why nobody can run the expression, or nothing."""
     try:
-        _read(text)
+        read(text)
     except UnsupportedSql:
         return ""  # by BigQuery alone
     except SqlError as error:
@@ -30,7 +19,8 @@ def problem(text: str) -> str:
     return ""
 
 
-def _read(text: str) -> ast.Expression:
+def read(text: str) -> ast.Expression:
+    """The expression's tree; raises `UnsupportedSql` when only BigQuery reads it, `SqlError` when nobody does."""
     if len(text) > _LONG:
         raise SqlError(f"an expression of {len(text)} characters is too long")
     try:
@@ -60,6 +50,6 @@ def _complaint(text: str, error: Exception) -> str:
 def columns_of(text: str) -> list[tuple[str, ...]]:
     """The dotted names of columns that the expression uses; none where only BigQuery can read it."""
     try:
-        return references.columns_of(_read(text))
+        return references.columns_of(read(text))
     except UnsupportedSql:
         return []
