@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import ClassVar, TypeVar
 
 from ingestd.googlesql import ast
@@ -20,6 +21,7 @@ from ingestd.googlesql.types import (
     BYTES,
     FLOAT64,
     INT64,
+    JSON,
     SCALARS,
     STRING,
     SqlType,
@@ -70,6 +72,13 @@ class Analyzer(ABC):
 
     @abstractmethod
     def contained(self, value: Value, array: Value) -> str: ...
+
+    @abstractmethod
+    def in_query(self, node: ast.In, query: ast.Query, scope: Scope) -> Value: ...
+
+    @abstractmethod
+    def element(self, array: Value, position: Value, mode: str) -> str:
+        """One element; `mode` is OFFSET, ORDINAL, SAFE_OFFSET, SAFE_ORDINAL or empty."""
 
     @abstractmethod
     def matches(self, value: Value, pattern: Value, *, negated: bool) -> str: ...
@@ -225,6 +234,32 @@ class Analyzer(ABC):
             raise self.mistake(f"Invalid integer literal: {node.value}", node)
         return self.conversions.literal(node.value, SCALARS[node.kind])
 
+    def typed_literal(self, node: ast.TypedLiteral, scope: Scope) -> Value:
+        value = self.conversions.read(node.text, SCALARS[node.kind])
+        rounded = value is not None and isinstance(value.constant, Decimal)
+        if value is None or (rounded and value.constant != Decimal(node.text.strip())):  # unlike a CAST
+            raise self.wrong("bad literal", node, text=node.text, kind=node.kind)
+        return replace(value, literal=False)
+
+    def read_as(self, value: Value, target: SqlType, node: ast.Cast) -> Value | None:
+        """A text literal that is cast to what has literals of its own: it is read at once. None for all else."""
+        text = value.constant if value.literal and not value.parameter else None
+        if not isinstance(text, str) or target is JSON or target.kind not in self.conversions.readers:
+            return None
+        found = self.conversions.read(text, target)
+        if found is None and not node.safe:
+            raise self.wrong("bad cast", node.value, text=text, kind=target)
+        return replace(found, literal=False) if found is not None else self.conversions.literal(None, target)
+
+    def index(self, node: ast.Index, scope: Scope) -> Value:
+        return self.subscript(self.expr(node.base, scope), node, scope)
+
+    def subscript(self, base: Value, node: ast.Index, scope: Scope) -> Value:
+        if base.type.kind != "ARRAY" or base.type.element is None:
+            raise self.wrong("no array", node, mode=node.mode or "INT64", kind=base.type)
+        position = self.typed(node.index, scope, INT64, "array position")
+        return Value(self.element(base, position, node.mode), base.type.element)
+
     def unary(self, node: ast.Unary, scope: Scope) -> Value:
         value = self.expr(node.value, scope)
         if node.op == "NOT":
@@ -339,6 +374,11 @@ class Analyzer(ABC):
         wanted = array_of(kind)
         right = self.conversions.coerce(listed, wanted) or self.conversions.cast(listed, wanted)
         return _unless(node.negated, self.contained(left, right))
+
+    def in_(self, node: ast.In, scope: Scope) -> Value:
+        if node.query is not None:
+            return self.in_query(node, node.query, scope)
+        return self.in_list(node, scope) if node.array is None else self.in_array(node, node.array, scope)
 
     def like(self, node: ast.Like, scope: Scope) -> Value:
         if is_null(node.value) or (not node.quantifier and is_null(node.patterns[0])):

@@ -48,9 +48,7 @@ from ingestd.spark.sql.values import (
     array_value,
     cast,
     coerce,
-    fill,
     literal,
-    parse_text,
     supertype,
     text_sql,
 )
@@ -150,10 +148,7 @@ class Compiler(SparkOperators):
             return Value(text_sql(text), JSON, simple=True)
         if kind is BIGNUMERIC:
             return cast(literal(node.text, STRING), BIGNUMERIC)
-        parsed = parse_text(node.text, kind)
-        if parsed is None or (isinstance(parsed.constant, Decimal) and parsed.constant != Decimal(node.text.strip())):
-            raise SqlError(f"{node.text!r} is no {kind}")  # a literal is not rounded, unlike a CAST
-        return parsed
+        return super().typed_literal(node, scope)
 
     def parameter(self, node: ast.Param, scope: names.Scope) -> Value:
         if node.name.lower() not in self._parameters:
@@ -178,10 +173,8 @@ class Compiler(SparkOperators):
             raise SqlError("LIKE with UNNEST is not available on Spark")
         return super().like(node, scope)
 
-    def in_(self, node: ast.In, scope: names.Scope) -> Value:
-        if node.query is not None:
-            raise SqlError("IN with a sub-select is not available on Spark: use a side input")
-        return self.in_list(node, scope) if node.array is None else self.in_array(node, node.array, scope)
+    def in_query(self, node: ast.In, query: ast.Query, scope: names.Scope) -> Value:
+        raise SqlError("IN with a sub-select is not available on Spark: use a side input")
 
     def cast(self, node: ast.Cast, scope: names.Scope) -> Value:
         if node.format is not None:
@@ -189,28 +182,7 @@ class Compiler(SparkOperators):
         value, target = self.expr(node.value, scope), from_node(node.type)
         if node.type.parameters:
             raise SqlError(f"type {target} with parameters is not available on Spark")
-        if value.literal and isinstance(value.constant, str) and target in (DATE, DATETIME, TIME, TIMESTAMP, NUMERIC):
-            parsed = parse_text(value.constant, target)
-            if parsed is None and not node.safe:
-                raise SqlError(f"{value.constant!r} is no {target}")
-            return parsed or literal(None, target)
-        return cast(value, target, safe=node.safe)
-
-    def index(self, node: ast.Index, scope: names.Scope) -> Value:
-        base = self.expr(node.base, scope)
-        if base.type.element is None:
-            raise SqlError(f"[] does not take {base.type}")
-        index = self.typed(node.index, scope, INT64, "array position")
-        shift = "" if node.mode.endswith("ORDINAL") else " + 1"
-        if node.mode.startswith("SAFE"):
-            template = f"IF(@1{shift} > 0, try_element_at(@0, CAST(@1{shift} AS INT)), NULL)"
-        else:
-            error = "raise_error(concat('Array index ', @1, ' is out of bounds'))"
-            template = (
-                f"CASE WHEN @1{shift} > 0 AND @1{shift} <= size(@0) THEN element_at(@0, CAST(@1{shift} AS INT)) "
-                f"WHEN @0 IS NULL OR @1 IS NULL THEN NULL ELSE {error} END"
-            )
-        return Value(fill(template, base, index), base.type.element)
+        return self.read_as(value, target, node) or cast(value, target, safe=node.safe)
 
     def extract(self, node: ast.Extract, scope: names.Scope) -> Value:
         zone = () if node.zone is None else (node.zone,)

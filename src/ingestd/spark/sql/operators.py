@@ -51,6 +51,9 @@ WORDS = {
     "unknown column": "{alias} has no column {name}",
     "no struct": "{kind} has no field {name}",
     "unknown field": "{kind} has no field {name}",
+    "no array": "[] does not take {kind}",
+    "bad literal": "{text!r} is no {kind}",
+    "bad cast": "{text!r} is no {kind}",
     "unknown function": "function {name} is not available on Spark{hint}",
     "near function": "; did you mean {near}?",
     "over": "OVER is not available on Spark",
@@ -102,6 +105,17 @@ class SparkOperators(Analyzer):
     def contained(self, value: Value, array: Value) -> str:
         found = contains("@1", "@0", value.type)
         return fill(f"IF(@1 IS NULL, FALSE, IF(size(@1) = 0, FALSE, {found}))", value, array)
+
+    def element(self, array: Value, position: Value, mode: str) -> str:
+        place = "@1" if mode.endswith("ORDINAL") else "@1 + 1"
+        if mode.startswith("SAFE"):
+            return fill(f"IF({place} > 0, try_element_at(@0, CAST({place} AS INT)), NULL)", array, position)
+        error = "raise_error(concat('Array index ', @1, ' is out of bounds'))"
+        template = (
+            f"CASE WHEN {place} > 0 AND {place} <= size(@0) THEN element_at(@0, CAST({place} AS INT)) "
+            f"WHEN @0 IS NULL OR @1 IS NULL THEN NULL ELSE {error} END"
+        )
+        return fill(template, array, position)
 
     def matches(self, value: Value, pattern: Value, *, negated: bool) -> str:
         return fill(rf"(@0 {'NOT ' if negated else ''}LIKE @1 ESCAPE '\\')", value, pattern)

@@ -2,7 +2,6 @@
 # ruff: noqa: S608 - identifiers go through `quote`, values are bound or written by `literal`
 
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING, NoReturn
 
 from ingestd.formats.errors import BigQueryError, not_implemented
@@ -14,7 +13,6 @@ from ingestd.googlesql.types import BOOL, BYTES, INT64, JSON, SCALARS, STRING, S
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.coercion import (
-    NULL,
     cast,
     coerce,
     literal,
@@ -78,14 +76,6 @@ class ExpressionCompiler(DuckDbOperators):
         if what == "operator LIKE" and values[0].type is BYTES:
             return not_implemented("LIKE on BYTES")
         return super().mismatch(what, values, node)
-
-    def typed_literal(self, node: ast.TypedLiteral, scope: Scope) -> Value:
-        value = parse_literal(node.text, SCALARS[node.kind])
-        if value is not None and isinstance(value.constant, Decimal) and value.constant != Decimal(node.text.strip()):
-            value = None  # a literal is not rounded, unlike a CAST
-        if value is None:
-            self.fail(f"Invalid {node.kind} literal", node)
-        return Value(value.sql, value.type, constant=value.constant)
 
     def range_literal(self, node: ast.RangeLiteral, scope: Scope) -> Value:
         element = SCALARS.get(node.element)
@@ -159,8 +149,7 @@ class ExpressionCompiler(DuckDbOperators):
             return Value(f"CAST(bq_json_member({value.sql}, {string_sql(name)}) AS JSON)", JSON)
         return super().member(value, name, node)
 
-    def index(self, node: ast.Index, scope: Scope) -> Value:
-        base = self.expr(node.base, scope)
+    def subscript(self, base: Value, node: ast.Index, scope: Scope) -> Value:
         if base.type is JSON and not node.mode:
             key = self.expr(node.index, scope)
             if key.type is STRING:
@@ -171,26 +160,7 @@ class ExpressionCompiler(DuckDbOperators):
             return Value(f"CAST(bq_json_item({base.sql}, {item.sql}) AS JSON)", JSON)
         if base.type.kind == "STRUCT" and node.mode in ("OFFSET", "ORDINAL", ""):
             return self._struct_index(base, node)
-        if base.type.kind != "ARRAY":
-            self.fail(
-                f"Element access using [{node.mode or 'INT64'}] is not supported on values of type {base.type}", node
-            )
-        assert base.type.element is not None
-        if base.null:
-            return NULL
-        index = self.typed(node.index, scope, INT64, "array position")
-        one_based = node.mode.endswith("ORDINAL")
-        position = index.sql if one_based else f"({index.sql} + 1)"
-        if node.mode.startswith("SAFE"):
-            found = f"CASE WHEN {position} > 0 THEN {base.sql}[{position}] END"
-        else:
-            error = f"'Array index ' || CAST({index.sql} AS VARCHAR) || ' is out of bounds'"
-            found = (
-                f"CASE WHEN {position} > 0 AND {position} <= len({base.sql}) THEN {base.sql}[{position}] "
-                f"WHEN {base.sql} IS NULL OR {index.sql} IS NULL THEN NULL "
-                f"ELSE CAST(bq_error({error}) AS {duckdb_type(base.type.element)}) END"
-            )
-        return Value(f"({found})", base.type.element)
+        return super().subscript(base, node, scope)
 
     def _struct_index(self, base: Value, node: ast.Index) -> Value:
         if not isinstance(node.index, ast.Literal) or not isinstance(node.index.value, int):
@@ -220,46 +190,27 @@ class ExpressionCompiler(DuckDbOperators):
             return cast_with_parameters(self, value, target, node)
         if node.safe:
             return safe_cast(self, value, target)
-        literal_text = (
-            value.constant if value.literal and isinstance(value.constant, str) and not value.parameter else None
-        )
-        if literal_text is not None and target.kind in (
-            "DATE",
-            "DATETIME",
-            "TIME",
-            "TIMESTAMP",
-            "NUMERIC",
-            "BIGNUMERIC",
-        ):
-            parsed = parse_literal(literal_text, target)
-            if parsed is None:
-                self.fail(f'Could not cast literal "{literal_text}" to type {target}', node.value)
-            return Value(parsed.sql, target)
-        return cast(value, target)
+        return self.read_as(value, target, node) or cast(value, target)
 
     def extract(self, node: ast.Extract, scope: Scope) -> Value:
         from ingestd.localcloud.bigquery.sql.library.dates import extract
 
         return extract(self, node, scope)
 
-    def in_(self, node: ast.In, scope: Scope) -> Value:
-        if node.array is not None:
-            return self.in_array(node, node.array, scope)
-        if node.query is None:
-            return self.in_list(node, scope)
+    def in_query(self, node: ast.In, query: ast.Query, scope: Scope) -> Value:
         value = self.expr(node.value, scope)
-        query = self.compile_query(node.query, scope)
-        if len(query.columns) != 1:
+        found = self.compile_query(query, scope)
+        if len(found.columns) != 1:
             self.fail("Subquery of type IN must have only one output column", node)
-        column = query.columns[0]
+        column = found.columns[0]
         kind = supertype([value, Value("", column.type)])
         left = coerce(value, kind) if kind else None
         if left is None or kind is None:
             self.fail(f"Cannot execute IN subquery with uncomparable types {value.type} and {column.type}", node)
-        inner = query.sql
+        inner = found.sql
         if kind != column.type:
             converted = cast(Value("_v", column.type), kind)
-            inner = f"SELECT {converted.sql} FROM ({query.sql}) AS _in(_v)"
+            inner = f"SELECT {converted.sql} FROM ({found.sql}) AS _in(_v)"
         return Value(f"({left.sql} {'NOT ' if node.negated else ''}IN ({inner}))", BOOL)
 
     def like(self, node: ast.Like, scope: Scope) -> Value:
