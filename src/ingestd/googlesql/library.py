@@ -6,16 +6,75 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
+from ingestd.googlesql import ast
 from ingestd.googlesql.coercion import Conversions
 from ingestd.googlesql.functions import FUNCTIONS, Signature, overload, types
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import SqlType
 from ingestd.googlesql.values import Value
 
 NEVER_FAILS = "never fails"  # SAFE.f is f
 
+if TYPE_CHECKING:
+    from ingestd.googlesql.analyze import Analyzer
+
+_Compiler = TypeVar("_Compiler", bound="Analyzer")
 _Handler = TypeVar("_Handler")
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[_Compiler]):
+    """One call, with its arguments as they are written."""
+
+    compiler: _Compiler
+    node: ast.Call
+    scope: Scope
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def nodes(self) -> tuple[ast.Expression, ...]:
+        return self.node.args
+
+    @property
+    def safe(self) -> bool:
+        return self.node.safe
+
+    def values(self) -> list[Value]:
+        return [self.compiler.expr(item, self.scope) for item in self.nodes]
+
+    def value(self, index: int) -> Value:
+        return self.compiler.expr(self.nodes[index], self.scope)
+
+    def typed(self, index: int, kind: SqlType) -> Value:
+        return self.want(self.value(index), kind)
+
+    def want(self, value: Value, kind: SqlType) -> Value:
+        """An argument converted to the type the function takes."""
+        converted = self.compiler.conversions.coerce(value, kind)
+        if converted is None:
+            raise self.mismatch([value])
+        return converted
+
+    def common(self, values: Sequence[Value]) -> tuple[SqlType, list[Value]]:
+        return self.compiler.common(values, self.compiler.words["function"].format(name=self.name), self.node)
+
+    def named(self, name: str) -> ast.Expression | None:
+        return next((value for key, value in self.node.named if key == name), None)
+
+    def mismatch(self, values: Sequence[Value], supported: str = "") -> Exception:
+        """Arguments that the function does not take."""
+        kinds = ", ".join("NULL" if value.null else str(value.type) for value in values) or "no arguments"
+        known = supported or FUNCTIONS[self.name].described
+        signatures = f". Supported signature{'s' if ';' in known else ''}: {known}" if known else ""
+        return self.compiler.wrong("no signature", self.node, name=self.name, kinds=kinds, signatures=signatures)
+
+    def fail(self, message: str, node: ast.Node | None = None) -> NoReturn:
+        raise self.compiler.mistake(message, node or self.node)
 
 
 @dataclass(frozen=True, slots=True)

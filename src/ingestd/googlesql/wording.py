@@ -21,6 +21,8 @@ GOOGLESQL = {
     "no window": "Analytic function {name} cannot be called without an OVER clause",
     "never safe": "Function {name} does not support SAFE error mode",
     "number of arguments": "Number of arguments does not match for function {name}: it takes {wanted}",
+    "function": "function {name}",
+    "no signature": "No matching signature for function {name} for argument types: {kinds}{signatures}",
     "mismatch": "No matching signature for {what} for argument types: {kinds}",
     "no common type": "No matching signature for {what} for argument types: {kinds}",
     "no common type of operator CASE": (

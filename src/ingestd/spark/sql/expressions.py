@@ -165,8 +165,8 @@ class Compiler(SparkOperators):
         name = "TIMESTAMP" if value.type is TIMESTAMP else "DATETIME"
         start = value if value.type is not DATE else cast(value, DATETIME)
         inside = scope.inside({"_start": start})
-        args = (ast.Path(node.pos, ("_start",)), node.right)
-        return REGISTRY[f"{name}_{direction}"].handler(Call(self, f"{name}_{direction}", args, inside))
+        call = ast.Call(node.pos, f"{name}_{direction}", (ast.Path(node.pos, ("_start",)), node.right))
+        return REGISTRY[call.name].handler(Call(self, call, inside))
 
     def like(self, node: ast.Like, scope: names.Scope) -> Value:
         if node.array is not None:
@@ -186,13 +186,15 @@ class Compiler(SparkOperators):
 
     def extract(self, node: ast.Extract, scope: names.Scope) -> Value:
         zone = () if node.zone is None else (node.zone,)
-        return REGISTRY["EXTRACT"].handler(Call(self, "EXTRACT", (node.part, node.value, *zone), scope))
+        return REGISTRY["EXTRACT"].handler(
+            Call(self, ast.Call(node.pos, "EXTRACT", (node.part, node.value, *zone)), scope)
+        )
 
     def call(self, node: ast.Call, scope: names.Scope) -> Value:
         found = self.called(replace(node, args=(*node.args, *(value for _, value in node.named))), REGISTRY)
         for name, _ in node.named:
             raise SqlError(f"an argument by name ({name} =>) is not available on Spark")
-        return found.handler(Call(self, node.name, node.args, scope, node.safe))
+        return found.handler(Call(self, node, scope))
 
 
 # What has no method, as an author would call it.

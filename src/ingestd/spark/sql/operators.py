@@ -61,6 +61,8 @@ WORDS = {
     "star": _PLAIN,
     "never safe": "SAFE.{name} is not available on Spark",
     "number of arguments": "{name} takes {wanted} arguments, not {count}",
+    "function": "{name}",
+    "no signature": "{name} does not take {kinds} on Spark",
     "mismatch": "{what} does not take {pair} on Spark",
     "no common type": "{what} has no common type of {kinds}",
     "untyped": "{what} must be {kind}, not {found}",

@@ -36,7 +36,7 @@ def reverse(call: Call) -> Value:
 
 @function("ARRAY_CONCAT", safe=True)
 def concat(call: Call) -> Value:
-    kind, values = call.common(call.values(), "ARRAY_CONCAT")
+    kind, values = call.common(call.values())
     if kind.kind != "ARRAY":
         raise call.mismatch(values)
     return Value(f"concat({', '.join(value.sql for value in values)})", kind)

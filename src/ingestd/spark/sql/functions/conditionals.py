@@ -15,20 +15,20 @@ def if_(call: Call) -> Value:
     test = coerce(condition, BOOL)
     if test is None:
         raise SqlError("the condition of IF must be BOOL")
-    kind, (then, otherwise) = call.common(branches, "IF")
+    kind, (then, otherwise) = call.common(branches)
     return Value(f"IF({test.sql}, {then.sql}, {otherwise.sql})", kind)
 
 
 @function("COALESCE", "IFNULL", safe=True)
 def coalesce(call: Call) -> Value:
     values = call.values()
-    kind, converted = call.common(values, call.name)
+    kind, converted = call.common(values)
     return Value(f"coalesce({', '.join(item.sql for item in converted)})", kind)
 
 
 @function("NULLIF", safe=True)
 def nullif(call: Call) -> Value:
-    kind, (a, b) = call.common(call.values(), "NULLIF")
+    kind, (a, b) = call.common(call.values())
     check_comparable(kind, "NULLIF")
     return Value(fill(f"IF({comparison('=', '@0', '@1', (a, b))}, NULL, @0)", a, b), kind)
 
@@ -48,7 +48,7 @@ def zero(call: Call) -> Value:
 def extreme(call: Call) -> Value:
     """NULL when any argument is NULL; NaN when any is NaN."""
     call.at_most(9)
-    kind, values = call.common(call.values(), call.name)
+    kind, values = call.common(call.values())
     check_ordered(kind, call.name)
     if len(values) == 1:
         return values[0]
@@ -74,7 +74,7 @@ def range_bucket(call: Call) -> Value:
     point, bounds = call.values()
     if bounds.type.element is None:
         raise SqlError("RANGE_BUCKET takes an array")
-    kind, (value, _) = call.common([point, Value("", bounds.type.element)], "RANGE_BUCKET")
+    kind, (value, _) = call.common([point, Value("", bounds.type.element)])
     item = coerce(Value("_b", bounds.type.element, simple=True), kind)
     assert item is not None
     missing = "@0 IS NULL OR @1 IS NULL" + (" OR isnan(@0)" if kind.kind == "FLOAT64" else "")

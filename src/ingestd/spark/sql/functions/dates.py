@@ -168,7 +168,7 @@ def _floor(sql: str, unit: int) -> str:
 def diff(call: Call) -> Value:
     family = call.name.removesuffix("_DIFF")
     end, start = (temporal(call, call.value(index), family) for index in (0, 1))
-    kind, (end, start) = call.common([end, start], call.name)
+    kind, (end, start) = call.common([end, start])
     if kind is DATE and family == "DATETIME":
         kind, end, start = DATETIME, cast(end, DATETIME), cast(start, DATETIME)
     part, week = _part(call, call.nodes[2])

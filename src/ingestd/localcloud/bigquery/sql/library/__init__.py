@@ -2,7 +2,7 @@
 
 from ingestd.formats.errors import not_implemented
 from ingestd.googlesql import ast
-from ingestd.googlesql.functions import is_lacking
+from ingestd.googlesql.functions import FUNCTIONS, is_lacking
 from ingestd.googlesql.names import Scope
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import coerce
@@ -19,7 +19,7 @@ from ingestd.localcloud.bigquery.sql.library import (
     strings,
     windows,
 )
-from ingestd.localcloud.bigquery.sql.library.registry import REGISTRY
+from ingestd.localcloud.bigquery.sql.library.registry import REGISTRY, Call
 from ingestd.localcloud.bigquery.sql.library.safe import attempt_call
 
 _FAMILIES = (aggregates, arrays, conditionals, dates, formats, intervals, jsons, maths, strings, windows)
@@ -32,7 +32,9 @@ def call(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     if node.name not in REGISTRY and is_lacking(node.name):
         raise not_implemented(f"the function {node.name}")
     handler = c.called(node, REGISTRY).handler
-    return attempt_call(c, node, scope, handler) if node.safe else handler(c, node, scope)
+    # The argument of an aggregate sees the FROM clause alone.
+    seen = scope if FUNCTIONS[node.name].kind == "scalar" else scope.without_aliases()
+    return attempt_call(Call(c, node, seen), handler) if node.safe else handler(Call(c, node, seen))
 
 
 def _user_function(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
