@@ -12,7 +12,7 @@ from ingestd.googlesql import ast
 from ingestd.googlesql.coercion import Conversions
 from ingestd.googlesql.functions import FUNCTIONS, Signature, overload, types
 from ingestd.googlesql.names import Scope
-from ingestd.googlesql.types import SqlType
+from ingestd.googlesql.types import DATE, DATETIME, INT64, SCALARS, TIMESTAMP, SqlType, array_of
 from ingestd.googlesql.values import Value
 
 NEVER_FAILS = "never fails"  # SAFE.f is f
@@ -59,6 +59,20 @@ class Call(Generic[_Compiler]):
         if converted is None:
             raise self.mismatch([value])
         return converted
+
+    def array(self, value: Value) -> tuple[Value, SqlType]:
+        """An argument that has to be an ARRAY, and the type of its elements."""
+        if value.null:
+            value = self.compiler.conversions.cast(value, array_of(INT64))
+        if value.type.kind != "ARRAY" or value.type.element is None:
+            raise self.mismatch([value])
+        return value, value.type.element
+
+    def temporal(self, value: Value, family: str) -> Value:
+        """The argument of a family's function: of a literal the family's type, of other temporal ones their own."""
+        if value.type in (DATE, DATETIME, TIMESTAMP) and family != "TIME":
+            return value
+        return self.want(value, SCALARS[family])
 
     def common(self, values: Sequence[Value]) -> tuple[SqlType, list[Value]]:
         return self.compiler.common(values, self.compiler.words["function"].format(name=self.name), self.node)

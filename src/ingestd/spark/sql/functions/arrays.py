@@ -14,23 +14,14 @@ from ingestd.spark.sql.values import cast, fill, fresh
 LIMIT = 1_048_575  # BigQuery refuses larger generated arrays
 
 
-def _array(call: Call, index: int = 0) -> tuple[Value, SqlType]:
-    value = call.value(index)
-    if value.null:
-        value = cast(value, array_of(INT64))
-    if value.type.element is None:
-        raise call.mismatch([value])
-    return value, value.type.element
-
-
 @function("ARRAY_LENGTH", safe=True)
 def length(call: Call) -> Value:
-    return Value(f"CAST(array_size({_array(call)[0].sql}) AS BIGINT)", INT64)
+    return Value(f"CAST(array_size({call.array(call.value(0))[0].sql}) AS BIGINT)", INT64)
 
 
 @function("ARRAY_REVERSE", safe=True)
 def reverse(call: Call) -> Value:
-    value, _ = _array(call)
+    value, _ = call.array(call.value(0))
     return Value(f"reverse({value.sql})", value.type)
 
 
@@ -44,7 +35,7 @@ def concat(call: Call) -> Value:
 
 @function("ARRAY_TO_STRING", safe=True)
 def to_string(call: Call) -> Value:
-    value, element = _array(call)
+    value, element = call.array(call.value(0))
     if element is not STRING and value.members != ():
         item = fresh("e")
         value = Value(
@@ -56,7 +47,7 @@ def to_string(call: Call) -> Value:
 
 @function("ARRAY_FIRST", "ARRAY_LAST", safe=True)
 def end(call: Call) -> Value:
-    value, element = _array(call)
+    value, element = call.array(call.value(0))
     at = "1" if call.name == "ARRAY_FIRST" else "-1"
     failing = "NULL" if call.safe else f"raise_error('{call.name} of an empty array')"
     return Value(fill(f"IF(size(@0) = 0, {failing}, element_at(@0, {at}))", value), element)
@@ -65,7 +56,7 @@ def end(call: Call) -> Value:
 @function("ARRAY_SLICE", safe=True)
 def slice_(call: Call) -> Value:
     """From one offset to another, both included; negative ones count from the end."""
-    value, _ = _array(call)
+    value, _ = call.array(call.value(0))
     start, stop = call.typed(1, INT64), call.typed(2, INT64)
     first = "IF(@1 < 0, greatest(size(@0) + @1, 0L), @1)"
     last = "IF(@2 < 0, size(@0) + @2, least(@2, size(@0) - 1L))"
@@ -75,14 +66,14 @@ def slice_(call: Call) -> Value:
 
 @function("ARRAY_IS_DISTINCT", safe=True)
 def is_distinct(call: Call) -> Value:
-    value, element = _array(call)
+    value, element = call.array(call.value(0))
     check_ordered(element, "ARRAY_IS_DISTINCT")
     return Value(fill("(size(@0) = size(array_distinct(@0)))", value), BOOL)
 
 
 @function("ARRAY_INCLUDES", safe=True)
 def includes(call: Call) -> Value:
-    value, element = _array(call)
+    value, element = call.array(call.value(0))
     if isinstance(call.nodes[1], ast.Lambda):
         body = _lambda(call, call.nodes[1], element)
         return Value(f"(size(filter({value.sql}, {call.want(body, BOOL).sql})) > 0)", BOOL)
@@ -104,7 +95,7 @@ def _lambda(call: Call, node: ast.Lambda, element: SqlType) -> Value:
 
 @function("ARRAY_FILTER", "ARRAY_TRANSFORM", safe=False)
 def higher_order(call: Call) -> Value:
-    value, element = _array(call)
+    value, element = call.array(call.value(0))
     if not isinstance(call.nodes[1], ast.Lambda):
         raise SqlError(f"{call.name} needs a lambda")
     body = _lambda(call, call.nodes[1], element)
@@ -117,7 +108,7 @@ def higher_order(call: Call) -> Value:
 
 @function("ARRAY_SUM", "ARRAY_AVG", "ARRAY_MIN", "ARRAY_MAX")
 def fold(call: Call) -> Value:
-    return aggregate(call.name.removeprefix("ARRAY_"), _array(call)[0], ())
+    return aggregate(call.name.removeprefix("ARRAY_"), call.array(call.value(0))[0], ())
 
 
 @function("GENERATE_ARRAY")

@@ -11,7 +11,7 @@ from ingestd.googlesql.civil import ELEMENT, EXPANSIONS, escape_format
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.types import DATE, DATETIME, STRING, TIME, TIMESTAMP, SqlType
 from ingestd.googlesql.values import Value
-from ingestd.spark.sql.functions.dates import in_zone, temporal
+from ingestd.spark.sql.functions.dates import in_zone
 from ingestd.spark.sql.functions.registry import Call, function
 from ingestd.spark.sql.types import spark_sql
 from ingestd.spark.sql.values import cast, fill, text_sql
@@ -56,7 +56,7 @@ _UTC = {"Z": "UTC", "z": "+0000", "Ez": "+00:00"}
 def format_(call: Call) -> Value:
     family = call.name.removeprefix("FORMAT_")
     pattern = call.text(0)
-    value = temporal(call, call.value(1), family)
+    value = call.temporal(call.value(1), family)
     zone = call.typed(2, STRING) if len(call.nodes) == 3 else None
     utc = zone is None or zone.constant == "UTC"
     if not utc and "s" in ELEMENT.findall(pattern):

@@ -31,13 +31,6 @@ def in_zone(value: Value, zone: Value | None) -> str:
     return value.sql if zone is None else f"from_utc_timestamp({value.sql}, {zone.sql})"
 
 
-def temporal(call: Call, value: Value, family: str) -> Value:
-    """The argument of a family's function: literals take the family's type, other temporal types stay what they are."""
-    if value.type in (DATE, DATETIME, TIMESTAMP) and family != "TIME":
-        return value
-    return call.want(value, FAMILY[family])
-
-
 def _back(sql: str, kind: SqlType) -> Value:
     return Value(f"CAST({sql} AS {spark_sql(kind)})", kind)
 
@@ -131,7 +124,7 @@ def _add(call: Call) -> Value:
 
 def _moved(call: Call) -> Value:
     family, direction = call.name.rsplit("_", 1)
-    value = temporal(call, call.value(0), family)
+    value = call.temporal(call.value(0), family)
     if family == "DATE" and value.type is DATE and not isinstance(call.nodes[1], ast.IntervalValue):
         amount, part = call.typed(1, INT64), "DAY"
     else:
@@ -167,7 +160,7 @@ def _floor(sql: str, unit: int) -> str:
 @function("DATE_DIFF", "DATETIME_DIFF", "TIMESTAMP_DIFF")
 def diff(call: Call) -> Value:
     family = call.name.removesuffix("_DIFF")
-    end, start = (temporal(call, call.value(index), family) for index in (0, 1))
+    end, start = (call.temporal(call.value(index), family) for index in (0, 1))
     kind, (end, start) = call.common([end, start])
     if kind is DATE and family == "DATETIME":
         kind, end, start = DATETIME, cast(end, DATETIME), cast(start, DATETIME)
@@ -208,7 +201,7 @@ def _iso_year_start(day: str, later: int = 0) -> str:
 @function("DATE_TRUNC", "DATETIME_TRUNC", "TIMESTAMP_TRUNC")
 def trunc(call: Call) -> Value:
     family = call.name.removesuffix("_TRUNC")
-    value = temporal(call, call.value(0), family)
+    value = call.temporal(call.value(0), family)
     part, week = _part(call, call.nodes[1])
     if value.type is DATE and family != "DATE" and part not in TIME_PARTS:
         value = cast(value, DATETIME)
@@ -236,7 +229,7 @@ def trunc(call: Call) -> Value:
 
 @function("LAST_DAY")
 def last_day(call: Call) -> Value:
-    value = temporal(call, call.value(0), "DATE")
+    value = call.temporal(call.value(0), "DATE")
     if value.type is TIMESTAMP:
         raise call.mismatch([value])
     part, week = _part(call, call.nodes[1]) if len(call.nodes) == 2 else ("MONTH", 0)

@@ -17,29 +17,21 @@ _UNORDERED = frozenset(["STRUCT", "ARRAY", "JSON", "GEOGRAPHY", "RANGE"])
 LIMIT = 1_048_575  # BigQuery refuses larger generated arrays
 
 
-def _array(call: Call, value: Value) -> tuple[Value, SqlType]:
-    if value.null:
-        value = cast(value, array_of(INT64))
-    if value.type.kind != "ARRAY" or value.type.element is None:
-        raise call.mismatch([value])
-    return value, value.type.element
-
-
 @function("ARRAY_LENGTH")
 def length(call: Call) -> Value:
-    value, _ = _array(call, call.values()[0])
+    value, _ = call.array(call.value(0))
     return Value(f"CAST(len({value.sql}) AS BIGINT)", INT64)
 
 
 @function("ARRAY_REVERSE")
 def reverse(call: Call) -> Value:
-    value, _ = _array(call, call.values()[0])
+    value, _ = call.array(call.value(0))
     return Value(f"list_reverse({value.sql})", value.type)
 
 
 @function("ARRAY_CONCAT")
 def concat(call: Call) -> Value:
-    args = [_array(call, value)[0] if not value.null else value for value in call.values()]
+    args = [call.array(value)[0] if not value.null else value for value in call.values()]
     kind, converted = call.common(args)
     if len(converted) == 1:
         return converted[0]
@@ -51,7 +43,7 @@ def concat(call: Call) -> Value:
 @function("ARRAY_TO_STRING")
 def to_string(call: Call) -> Value:
     args = call.values()
-    value, element = _array(call, args[0])
+    value, element = call.array(args[0])
     if element is BYTES:
         text = f"list_transform({value.sql}, lambda _e: decode(_e))"
         parts = [call.want(item, BYTES).sql for item in args[1:]]
@@ -76,7 +68,7 @@ def _join(array: str, delimiter: str, missing: str | None = None) -> str:
 
 @function("ARRAY_FIRST", "ARRAY_LAST")
 def end(call: Call) -> Value:
-    value, element = _array(call, call.values()[0])
+    value, element = call.array(call.value(0))
     at = "1" if call.name == "ARRAY_FIRST" else "-1"
     error = f"CAST(bq_error('{call.name} cannot get the first element of an empty array') AS {duckdb_type(element)})"
     return Value(f"(CASE WHEN len({value.sql}) = 0 THEN {error} ELSE {value.sql}[{at}] END)", element)
@@ -85,7 +77,7 @@ def end(call: Call) -> Value:
 @function("ARRAY_SLICE")
 def slice_(call: Call) -> Value:
     args = call.values()
-    value, _ = _array(call, args[0])
+    value, _ = call.array(args[0])
     x = value.sql
     start, finish = (call.want(item, INT64).sql for item in args[1:])
     first = f"(CASE WHEN {start} < 0 THEN greatest(len({x}) + {start}, 0) ELSE {start} END + 1)"
@@ -95,7 +87,7 @@ def slice_(call: Call) -> Value:
 
 @function("ARRAY_IS_DISTINCT")
 def is_distinct(call: Call) -> Value:
-    value, _ = _array(call, call.values()[0])
+    value, _ = call.array(call.value(0))
     x = value.sql
     nulls = f"len(list_filter({x}, lambda _e: _e IS NULL))"
     return Value(f"(len({x}) - {nulls} = len(list_distinct({x})) AND {nulls} <= 1)", BOOL)
@@ -103,7 +95,7 @@ def is_distinct(call: Call) -> Value:
 
 @function("ARRAY_INCLUDES")
 def includes(call: Call) -> Value:
-    value, element = _array(call, call.value(0))
+    value, element = call.array(call.value(0))
     if isinstance(call.nodes[1], ast.Lambda):
         body = _lambda(call.compiler, call.nodes[1], call.scope, element, BOOL)
         return Value(f"(len(list_filter({value.sql}, {body.sql})) > 0)", BOOL)
@@ -129,7 +121,7 @@ def _lambda(c: ExpressionCompiler, node: ast.Lambda, scope: Scope, element: SqlT
 
 @function("ARRAY_FILTER", "ARRAY_TRANSFORM")
 def higher_order(call: Call) -> Value:
-    value, element = _array(call, call.value(0))
+    value, element = call.array(call.value(0))
     if not isinstance(call.nodes[1], ast.Lambda):
         call.fail(f"{call.name} needs a lambda")
     if call.name == "ARRAY_FILTER":
@@ -214,7 +206,7 @@ def _shortest(part: str) -> int:
 
 @function("ARRAY_SUM", "ARRAY_AVG", "ARRAY_MIN", "ARRAY_MAX")
 def fold(call: Call) -> Value:
-    value, element = _array(call, call.values()[0])
+    value, element = call.array(call.value(0))
     name = call.name.removeprefix("ARRAY_").lower()
     if element.kind in _UNORDERED or (name in ("sum", "avg") and not element.numeric):
         raise call.mismatch([value])

@@ -63,16 +63,6 @@ def _back(sql: str, kind: SqlType, zone: str = "'UTC'") -> Value:
     return Value(f"CAST({sql} AS DATE)" if kind is DATE else sql, kind)
 
 
-def _temporal(call: Call, value: Value, family: str) -> Value:
-    """The argument of a family's function: literals take the family's type, other temporal types stay what they are."""
-    if value.type in (DATE, DATETIME, TIMESTAMP, TIME) and (value.type is TIME) == (family == "TIME"):
-        return value
-    converted = coerce(value, FAMILY[family])
-    if converted is None:
-        raise call.mismatch([value])
-    return converted
-
-
 @function("CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_DATETIME", "CURRENT_TIME")
 def current(call: Call) -> Value:
     args = call.values()
@@ -168,7 +158,7 @@ def _add(call: Call) -> Value:
 def _moved(call: Call) -> Value:
     family, direction = call.name.rsplit("_", 1)
     sign = "+" if direction == "ADD" else "-"
-    value = _temporal(call, call.value(0), family)
+    value = call.temporal(call.value(0), family)
     written = call.nodes[1]
     if not isinstance(written, ast.IntervalValue):
         if family == "DATE" and value.type is DATE:
@@ -202,7 +192,7 @@ for _name in ("DATE", "DATETIME", "TIME", "TIMESTAMP"):
 @function("ADD_MONTHS")
 def add_months(call: Call) -> Value:
     value, months = call.values()
-    kind = _temporal(call, value, "DATE")
+    kind = call.temporal(value, "DATE")
     return Value(f"CAST({kind.sql} + {add(call.want(months, INT64), 'MONTH')} AS {duckdb_type(kind.type)})", kind.type)
 
 
@@ -220,7 +210,7 @@ def _date_diff(end: str, start: str, part: str, shift: int) -> str | None:
 @function("DATE_DIFF", "DATETIME_DIFF", "TIMESTAMP_DIFF", "TIME_DIFF")
 def diff(call: Call) -> Value:
     family = call.name.removesuffix("_DIFF")
-    end, start = (_temporal(call, call.compiler.expr(item, call.scope), family) for item in call.nodes[:2])
+    end, start = (call.temporal(call.value(index), family) for index in (0, 1))
     if end.type is start.type is DATE and family == "DATETIME":
         end, start = cast(end, DATETIME), cast(start, DATETIME)
     if end.type != start.type:
@@ -260,7 +250,7 @@ def _truncate(local: str, part: str, shift: int) -> str | None:
 @function("DATE_TRUNC", "DATETIME_TRUNC", "TIMESTAMP_TRUNC")
 def trunc(call: Call) -> Value:
     family = call.name.removesuffix("_TRUNC")
-    value = _temporal(call, call.value(0), family)
+    value = call.temporal(call.value(0), family)
     part, shift = part_of(call.compiler, call.nodes[1])
     if value.type is DATE and family != "DATE" and part in _DATE_PARTS:
         value = cast(value, DATETIME)
@@ -291,7 +281,7 @@ def time_trunc(call: Call) -> Value:
 
 @function("LAST_DAY")
 def last_day(call: Call) -> Value:
-    value = _temporal(call, call.value(0), "DATE")
+    value = call.temporal(call.value(0), "DATE")
     if value.type is TIMESTAMP:
         raise call.mismatch([value])
     part, shift = part_of(call.compiler, call.nodes[1]) if len(call.nodes) == 2 else ("MONTH", 1)
@@ -403,7 +393,7 @@ def format_(call: Call) -> Value:
     family = call.name.removeprefix("FORMAT_")
     args = call.values()
     pattern = call.want(args[0], STRING)
-    value = _temporal(call, args[1], family)
+    value = call.temporal(args[1], family)
     text = constant_text(pattern)
     kind = family if value.type is DATE else value.type.kind
     if text is not None:
