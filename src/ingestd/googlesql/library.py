@@ -1,6 +1,6 @@
 """What an engine has of GoogleSQL's functions: for each something that writes its calls, or templates of its SQL.
 
-`FUNCTIONS` says what there is; what of it is in no engine's library, that engine lacks.
+`FUNCTIONS` says what there is; what of it is not in an engine's library, that engine lacks.
 """
 
 from collections.abc import Callable, Sequence
