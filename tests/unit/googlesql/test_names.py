@@ -6,9 +6,11 @@ from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.names import AmbiguousName, Column, Range, Scope
 from ingestd.googlesql.types import INT64, STRING, array_of, struct_of
 from ingestd.googlesql.values import Value
+from ingestd.googlesql.wording import GOOGLESQL
 from ingestd.model.schema import Field, Mode, Type
 from ingestd.spark.sql.expressions import Rows, translate
 from ingestd.spark.sql.expressions import Scope as Frames
+from ingestd.spark.sql.operators import WORDS
 
 T = Range("t", [Column("a", INT64, "t.a"), Column("t", STRING, "t.t"), Column("_FILE", STRING, "t.f", pseudo=True)])
 U = Range("u", [Column("A", INT64, "u.a"), Column("b", INT64, "u.b")])
@@ -53,3 +55,10 @@ def test_an_element_s_fields_are_before_the_columns_around_it() -> None:
     assert translate("ARRAY(SELECT e FROM UNNEST(items) AS e)", scope).type == array_of(struct_of([("x", STRING)]))
     with pytest.raises(SqlError, match="t is an alias: name one of its columns"):
         translate("t", scope)
+
+
+def test_an_engine_has_words_for_all_that_is_found() -> None:
+    general = {
+        key for key in GOOGLESQL if not key.startswith(("untyped ", "no common type of ")) and key != "no window"
+    }
+    assert general <= WORDS.keys()
