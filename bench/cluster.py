@@ -17,9 +17,9 @@ import structlog
 from tests.support.spark.processes import Cluster, standalone_cluster
 
 from bench.spark import Corpus, make, with_ingestd
-from ingestd.prepare.engine import Engine
-from ingestd.prepare.start import open_engine
 from ingestd.settings import Spark as SparkSettings
+from ingestd.spark.session.engine import Engine
+from ingestd.spark.start import open_engine
 
 SIZE, FILE, ROUNDS, NUMBERS = 2_000, 5_000_000, 3, 3_000_000_000
 TARGET = 1.7

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from bench.spark import make, warm_session, with_ingestd
-from ingestd.prepare.classic import ClassicEngine
+from ingestd.spark.session.classic import ClassicEngine
 
 SIZES = (1_000, 2_000, 4_000)  # MB
 FILE = 5_000_000

@@ -21,9 +21,10 @@ import polars as pl
 
 from bench.spark import DUCK, LEVEL, POLARS, SHAPING, Corpus, duckdb_writes, make, warm_session, work_of
 from ingestd.model.preparation import Branch, Shaping, SideInput
-from ingestd.prepare import pipeline
-from ingestd.prepare.engine import Engine
-from ingestd.prepare.shaping import SideFrame
+from ingestd.model.schema import Field, Type
+from ingestd.spark.session.engine import Engine
+from ingestd.spark.shape import pipeline
+from ingestd.spark.shape.steps import SideFrame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +50,7 @@ SUFFIX = {"NDJSON": "json", "CSV": "csv", "Parquet": "parquet", "Avro": "avro"}
 
 def countries(session: "SparkSession") -> Mapping[str, SideFrame]:
     rows = [("de", "Germany"), ("fr", "France"), ("it", "Italy")]
-    fields = ({"name": "code", "type": "STRING"}, {"name": "name", "type": "STRING"})
+    fields = (Field("code", Type.STRING), Field("name", Type.STRING))
     return {"c": SideFrame(session.createDataFrame(rows, "code STRING, name STRING"), fields)}
 
 

@@ -38,29 +38,29 @@ from ingestd.model.clock import SystemClock
 from ingestd.model.jobs import JobKind, JobRef, JobRequest, JobState
 from ingestd.model.objects import FileVersion, ObjectRef
 from ingestd.model.preparation import BadData, FileLayout, Prepared, PrepareRequest, Shaping
+from ingestd.model.schema import Field, Type, schema_rest
 from ingestd.model.tables import TableName
-from ingestd.prepare import pipeline
-from ingestd.prepare.engine import Engine
-from ingestd.prepare.masters import Files, Master, master
-from ingestd.prepare.preparer import SparkPreparer, Where
-from ingestd.prepare.readers import ReadPlan
-from ingestd.prepare.reading import Unit
-from ingestd.prepare.scratch import Scratch
-from ingestd.prepare.session import Spark
-from ingestd.prepare.start import open_engine
-from ingestd.prepare.types import parse_schema
-from ingestd.prepare.warmup import warm_up
 from ingestd.settings import Spark as SparkSettings
+from ingestd.spark.files.read_task import Unit
+from ingestd.spark.files.readers import ReadPlan
+from ingestd.spark.files.scratch import Scratch
+from ingestd.spark.preparer import SparkPreparer, Where
+from ingestd.spark.session.engine import Engine
+from ingestd.spark.session.masters import Files, Master, master
+from ingestd.spark.session.session import Spark
+from ingestd.spark.shape import pipeline
+from ingestd.spark.start import open_engine
+from ingestd.spark.warmup import warm_up
 from ingestd.warehouse.blame import blames
 from ingestd.warehouse.jobs import Completions, JobRunner
 
-COLUMNS: tuple[dict[str, Any], ...] = (
-    {"name": "id", "type": "INTEGER"},
-    {"name": "user", "type": "STRING"},
-    {"name": "country", "type": "STRING"},
-    {"name": "amount", "type": "FLOAT"},
-    {"name": "at", "type": "TIMESTAMP"},
-    {"name": "note", "type": "STRING"},
+COLUMNS = (
+    Field("id", Type.INT64),
+    Field("user", Type.STRING),
+    Field("country", Type.STRING),
+    Field("amount", Type.FLOAT64),
+    Field("at", Type.TIMESTAMP),
+    Field("note", Type.STRING),
 )
 DDL = "id BIGINT, user STRING, country STRING, amount DOUBLE, at TIMESTAMP, note STRING"
 DUCK = "{id: 'BIGINT', user: 'VARCHAR', country: 'VARCHAR', amount: 'DOUBLE', \"at\": 'TIMESTAMPTZ', note: 'VARCHAR'}"
@@ -158,12 +158,11 @@ def with_pyspark(engine: Engine, corpus: Corpus, out: Path) -> int:
 
 
 def work_of(corpus: Corpus, cores: int, out: Path, options: Mapping[str, Any] = NDJSON) -> pipeline.Work:
-    schema = parse_schema(COLUMNS)
     units = tuple(Unit(index, path.name, str(path), 0, path.stat().st_size) for index, path in enumerate(corpus.paths))
     return pipeline.Work(
-        plan=ReadPlan(schema, LoadOptions.from_rest(dict(options))),
+        plan=ReadPlan(COLUMNS, LoadOptions.from_rest(dict(options))),
         units=units,
-        destination=schema,
+        destination=COLUMNS,
         shaping=SHAPING,
         policy=BadData.QUARANTINE_FILE,
         layout=FileLayout(),
@@ -289,7 +288,7 @@ async def _load(
         "sourceUris": uris,
         "sourceFormat": kind,
         "destinationTable": table.rest,
-        "schema": {"fields": list(COLUMNS)},
+        "schema": schema_rest(COLUMNS),
         "writeDisposition": "WRITE_APPEND",
         **more,
     }

@@ -15,6 +15,7 @@ from ingestd.model.errors import IngestError
 from ingestd.model.jobs import JobRef, JobRequest, JobState
 from ingestd.model.objects import Generation, ObjectInfo, ObjectRef
 from ingestd.model.preparation import Prepared, PrepareRequest
+from ingestd.model.schema import Schema
 from ingestd.model.tables import TableName
 
 
@@ -178,9 +179,9 @@ class Warehouse(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """Rows in Arrow, and their columns in BigQuery's REST form."""
+    """Rows in Arrow, and their columns."""
 
-    schema: tuple[Mapping[str, Any], ...]
+    schema: Schema
     table: Any  # pyarrow.Table
 
 

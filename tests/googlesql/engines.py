@@ -13,18 +13,18 @@ import duckdb
 
 from ingestd.formats.errors import BigQueryError
 from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.names import Scope as Names
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.database import Database
+from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.context import Collected, Session
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.engine import Surroundings
-from ingestd.localcloud.bigquery.sql.names import Scope as Names
 from ingestd.localcloud.bigquery.sql.queries import Compiler
 from ingestd.localcloud.bigquery.sql.reading import parse_expression
 from ingestd.model.clock import SystemClock
-from ingestd.prepare import farmhash
-from ingestd.prepare.expressions import Scope, translate
-from ingestd.prepare.sqltypes import spark_sql
+from ingestd.spark.sql import farmhash
+from ingestd.spark.sql.expressions import Scope, translate
+from ingestd.spark.sql.types import spark_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -132,8 +132,8 @@ def _told(engine: str, how: str, google: Case, answer: Answer) -> str:
 
 @contextmanager
 def _session() -> Iterator[Any]:
-    from ingestd.prepare.start import open_engine
     from ingestd.settings import Spark as Settings
+    from ingestd.spark.start import open_engine
 
     with tempfile.TemporaryDirectory() as folder:
         opened = open_engine(Settings(master="local[2]", heap=1536 * 1024**2, scratch=Path(folder)))

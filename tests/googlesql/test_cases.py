@@ -12,9 +12,10 @@ from ingestd.googlesql.types import SCALARS, holds
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.library import REGISTRY as BIGQUERY
 from ingestd.model.errors import BadInput
-from ingestd.prepare.checker import unsupported
-from ingestd.prepare.functions import REGISTRY as SPARK
-from ingestd.prepare.shaping import _converted
+from ingestd.model.schema import Field, Type
+from ingestd.spark.shape.steps import _converted
+from ingestd.spark.sql.checker import unsupported
+from ingestd.spark.sql.functions import REGISTRY as SPARK
 from ingestd.warehouse.columns import converted
 
 CASES = cases()
@@ -115,7 +116,7 @@ def test_on_its_way_into_a_column_a_value_becomes_the_same_on_both_engines() -> 
     """What Spark prepares and what BigQuery's own statements cast: "the same rows on both engines"."""
     different = []
     for have, want in product([kind for kind in TYPES if kind in SCALARS], repeat=2):
-        source, target = ({"name": "c", "type": kind, "mode": "NULLABLE"} for kind in (have, want))
+        source, target = (Field("c", Type(kind)) for kind in (have, want))
         on_spark = _converted(Value("c", SCALARS[have]), SCALARS[want]) is not None
         try:
             by_statement = bool(converted("t.c", source, target, strict=True))

@@ -9,15 +9,15 @@ from tests.support.bindings import CoreStore
 from tests.support.memory_objects import MemoryObjects
 
 from ingestd.formats.options import LoadOptions
-from ingestd.formats.types import Field, Schema
 from ingestd.localcloud.bigquery.files.load import load_files
 from ingestd.localcloud.storage.core import StorageCore
 from ingestd.model.clock import SystemClock
 from ingestd.model.objects import FileVersion, ObjectRef
 from ingestd.model.preparation import Prepared, PrepareRequest
-from ingestd.prepare.preparer import SparkPreparer, Where
-from ingestd.prepare.scratch import Scratch
-from ingestd.prepare.session import Spark
+from ingestd.model.schema import Schema
+from ingestd.spark.files.scratch import Scratch
+from ingestd.spark.preparer import SparkPreparer, Where
+from ingestd.spark.session.session import Spark
 
 NDJSON: Mapping[str, Any] = {"sourceFormat": "NEWLINE_DELIMITED_JSON"}
 
@@ -46,8 +46,7 @@ class Batches:
     ) -> PrepareRequest:
         self._batches += 1
         folder = ObjectRef("bucket", f"staging/batch{self._batches}/1")
-        columns = tuple(item.rest() for item in schema)
-        return PrepareRequest(f"batch{self._batches}", 1, folder, tuple(files), load, columns, **more)
+        return PrepareRequest(f"batch{self._batches}", 1, folder, tuple(files), load, schema, **more)
 
     async def prepare(
         self, files: Sequence[FileVersion], schema: Schema, load: Mapping[str, Any] = NDJSON, **more: Any
@@ -57,11 +56,10 @@ class Batches:
     async def loaded(self, prepared: Prepared, branch: int = -1) -> list[tuple[Any, ...]]:
         """The rows of a table after a load of what was prepared for it, the way the daemon loads it."""
         uris = [uri for output in prepared.outputs if output.branch == branch for uri in output.uris]
-        schema = tuple(Field.from_rest(dict(field)) for field in prepared.schema)
         if not uris:
             return []
         options = {"sourceFormat": prepared.format, **prepared.load_options}
-        return await self.load(uris, schema, options)
+        return await self.load(uris, prepared.schema, options)
 
     async def direct(
         self, files: Sequence[FileVersion], schema: Schema, load: Mapping[str, Any] = NDJSON

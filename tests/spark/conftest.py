@@ -11,12 +11,12 @@ import pytest
 from tests.spark.batches import Batches
 
 from ingestd.gcp.connect import Clients, connect
-from ingestd.prepare.engine import Engine
-from ingestd.prepare.masters import master
-from ingestd.prepare.session import Spark
-from ingestd.prepare.start import open_engine
-from ingestd.prepare.warmup import warm_up
 from ingestd.settings import Spark as SparkSettings
+from ingestd.spark.session.engine import Engine
+from ingestd.spark.session.masters import master
+from ingestd.spark.session.session import Spark
+from ingestd.spark.start import open_engine
+from ingestd.spark.warmup import warm_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

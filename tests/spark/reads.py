@@ -10,12 +10,13 @@ from tests.support.loads import schema
 from tests.support.memory_objects import MemoryObjects
 
 from ingestd.formats.options import LoadOptions
-from ingestd.formats.types import Schema
 from ingestd.localcloud.bigquery.files.load import load_files
 from ingestd.model.preparation import BadData, Drift
-from ingestd.prepare.output import EncodeLines
-from ingestd.prepare.readers import ReadPlan
-from ingestd.prepare.reading import REPORT, Reading, Report, Unit, output_schema
+from ingestd.model.schema import Schema
+from ingestd.spark.files.output import EncodeLines
+from ingestd.spark.files.read_task import Reading, Report, Unit, output_schema
+from ingestd.spark.files.readers import ReadPlan
+from ingestd.spark.files.reserved import REPORT
 
 EVERYTHING = schema(
     "i INT64",

@@ -19,19 +19,25 @@ from ingestd.gcp.connect import Clients
 from ingestd.model.clock import SystemClock
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import FileVersion, ObjectRef
+from ingestd.model.schema import Field, Type, schema_rest
 from ingestd.model.tables import TableName
-from ingestd.prepare.masters import Files
-from ingestd.prepare.preparer import Where
-from ingestd.prepare.scratch import Scratch
-from ingestd.prepare.session import Spark
-from ingestd.prepare.statements import SparkStatements
+from ingestd.spark.files.scratch import Scratch
+from ingestd.spark.preparer import Where
+from ingestd.spark.session.masters import Files
+from ingestd.spark.session.session import Spark
+from ingestd.spark.statements import SparkStatements
 from ingestd.warehouse.jobs import Completions, JobRunner
 
-COLUMNS = (
-    {"name": "id", "type": "INTEGER"},
-    {"name": "country", "type": "STRING"},
-    {"name": "amount", "type": "NUMERIC"},
-    {"name": "at", "type": "TIMESTAMP"},
+COLUMNS = tuple(
+    map(
+        Field.from_rest,
+        (
+            {"name": "id", "type": "INTEGER"},
+            {"name": "country", "type": "STRING"},
+            {"name": "amount", "type": "NUMERIC"},
+            {"name": "at", "type": "TIMESTAMP"},
+        ),
+    )
 )
 TOTALS = "SELECT country, count(*) AS orders, sum(amount) AS amount, max(at) AS last FROM batch GROUP BY country"
 EVENT = "4711"
@@ -41,7 +47,7 @@ EVENT = "4711"
 async def context(clients: Clients, spark: Spark, bucket: str, dataset: str, tmp_path: Path) -> ActionContext:
     """A batch of two files that was loaded into `orders`."""
     table = TableName("test-project", dataset, "orders")
-    await clients.warehouse.create_table(table, {"schema": {"fields": list(COLUMNS)}})
+    await clients.warehouse.create_table(table, {"schema": schema_rest(COLUMNS)})
     files = []
     for number in range(2):
         rows = [
@@ -153,7 +159,7 @@ async def test_a_row_that_cannot_be_read_is_told_even_where_the_statement_looks_
     context: ActionContext, bucket: str, dataset: str
 ) -> None:
     """Spark plans tables of more than a hundred columns otherwise, and asks for a column's value before anything."""
-    columns = ({"name": "id", "type": "INTEGER"}, *({"name": f"c{n}", "type": "STRING"} for n in range(120)))
+    columns = (Field("id", Type.INT64), *(Field(f"c{n}", Type.STRING) for n in range(120)))
     contents = [b'{"id": 1}\n', b'{"id": 2}\n{"id": "three"}\n']
     urls = []
     for number, data in enumerate(contents):
@@ -184,7 +190,7 @@ async def test_files_are_read_in_the_order_of_the_columns_that_their_load_was_gi
     ref = ObjectRef(bucket, "in/legs.csv")
     data = b"Berlin,de,7\n"
     file = FileVersion(ref, await context.store.create(ref, data), len(data))
-    given = ({"name": "city", "type": "STRING"}, {"name": "country", "type": "STRING"}, {"name": "id", "type": "INT64"})
+    given = (Field("city", Type.STRING), Field("country", Type.STRING), Field("id", Type.INT64))
     legs = replace(context, files=(file,), rows=BatchRows({"sourceFormat": "CSV"}, given))
     await act(legs, SQL="SELECT id, country, city, amount FROM batch", Dest=f"{dataset}.legs")
     assert [row[:3] for row in rows_of(bigquery_client, dataset, "legs")] == [(7, "de", "Berlin")]
@@ -229,7 +235,7 @@ async def test_text_files_lose_nothing_on_their_way_into_another_table(
 ) -> None:
     """Microseconds, quotes, backslashes, line ends, spaces around, bytes, and what is empty but not NULL."""
     kinds = {"n": "INTEGER", "at": "TIMESTAMP", "dt": "DATETIME", "s": "STRING", "y": "BYTES", "x": "FLOAT"}
-    columns = tuple({"name": name, "type": kind} for name, kind in kinds.items())
+    columns = tuple(Field(name, Type.of(kind)) for name, kind in kinds.items())
     texts = ['say "hi", \\ ok', "two\r\nlines", "one\rline", " pad ", "", "back\\", '"', '\\"', "NULL", None]
     moment = {"at": "2026-01-01T00:00:00.123456Z", "dt": "2026-01-01T00:00:00.654321", "y": "//8=", "x": "NaN"}
     rows = [{"n": n, "s": text} | (moment if n else {}) for n, text in enumerate(texts)]
@@ -242,7 +248,7 @@ async def test_text_files_lose_nothing_on_their_way_into_another_table(
     (name,) = await names(context, "out/")
     load = {"skipLeadingRows": 1, "allowQuotedNewlines": True} if kind == "CSV" else {}
     target = f"{bigquery_client.project}.{dataset}.texts"
-    configuration = {"load": {"sourceFormat": kind, "schema": {"fields": list(columns)}, **load}}
+    configuration = {"load": {"sourceFormat": kind, "schema": schema_rest(columns), **load}}
     job = bigquery.LoadJobConfig.from_api_repr(configuration)
     bigquery_client.load_table_from_uri(f"gs://{bucket}/{name}", target, job_config=job).result()
     loaded = rows_of(bigquery_client, dataset, "texts")

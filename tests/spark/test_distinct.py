@@ -18,16 +18,19 @@ from tests.support.files import avro, lines, parquet
 from tests.support.loads import schema
 
 from ingestd.formats.options import LoadOptions
-from ingestd.formats.types import Field
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import BadData, Branch, Drift, Prepared, Shaping, SideInput, Unmatched
-from ingestd.prepare import distinct, pipeline
-from ingestd.prepare.distinct import Keeping, Kept, keys_of, mark, worthwhile
-from ingestd.prepare.preparer import SparkPreparer, Where
-from ingestd.prepare.readers import ReadPlan
-from ingestd.prepare.reading import FILE, LINE, Reading, Unit
-from ingestd.prepare.session import Spark
-from ingestd.prepare.shaping import SideFrame
+from ingestd.model.schema import Field, Type
+from ingestd.spark.files import kept
+from ingestd.spark.files.kept import Keeping, Kept, worthwhile
+from ingestd.spark.files.read_task import Reading, Unit
+from ingestd.spark.files.readers import ReadPlan
+from ingestd.spark.files.reserved import FILE, LINE
+from ingestd.spark.preparer import SparkPreparer, Where
+from ingestd.spark.session.session import Spark
+from ingestd.spark.shape import distinct, pipeline
+from ingestd.spark.shape.distinct import keys_of, mark
+from ingestd.spark.shape.steps import SideFrame
 
 RECORD = {"name": "info", "type": "RECORD", "fields": [{"name": "key", "type": "STRING"}]}
 COLUMNS = (
@@ -73,8 +76,8 @@ def test_whatever_takes_more_than_looking_goes_sparks_way(shaping: Shaping) -> N
 def test_rows_are_kept_where_scratch_has_room_for_what_they_may_take() -> None:
     size = distinct.ALONE_BYTES
     assert worthwhile(size, None)
-    assert worthwhile(size, distinct.room(size))
-    assert not worthwhile(2 * size, distinct.room(size))
+    assert worthwhile(size, kept.room(size))
+    assert not worthwhile(2 * size, kept.room(size))
 
 
 KEYS = {
@@ -240,8 +243,8 @@ async def test_rows_of_packed_files_are_kept_where_there_is_room(
     rows = [await batches.loaded(prepared, branch) for branch in (-1, 0, 1)]
     assert marked == ([] if few else [220 - 51])
     monkeypatch.setattr(batches.scratch, "more", lambda *_: False)
-    monkeypatch.setattr(distinct, "_FRAME", 0)
-    monkeypatch.setattr(distinct, "MOST_KEPT", 3)
+    monkeypatch.setattr(kept, "_FRAME", 0)
+    monkeypatch.setattr(kept, "MOST_KEPT", 3)
     unkept = []
     plain = pipeline._unkept
     monkeypatch.setattr(pipeline, "_unkept", lambda *given: unkept.append(given) or plain(*given))
@@ -265,7 +268,7 @@ async def test_either_way_a_batch_becomes_the_same(
     prepared, rows = await _prepared(batches, kind)
     assert marked == {"two jobs": [220 - 51], "too many keys": [None], "one task": []}[way]
     before = len(marked)
-    monkeypatch.setattr(distinct, "worthwhile", lambda *_: False)
+    monkeypatch.setattr(kept, "worthwhile", lambda *_: False)
     plain, plain_rows = await _prepared(batches, kind)
     assert len(marked) == before
     assert rows == plain_rows
@@ -290,7 +293,7 @@ async def test_a_batch_that_has_to_be_read_again_is_not_written_first(
     columns = schema("id INT64")
     shaping = Shaping(unique_columns=("id",))
     prepared = await batches.prepare(files, columns, shaping=shaping, drift=Drift.EVOLVE)
-    assert [field["name"] for field in prepared.added] == ["extra"]
+    assert [field.name for field in prepared.added] == ["extra"]
     assert await batches.loaded(prepared) == [(1, 2.0)]
     assert (len(written), marked) == (1, [1])
     with pytest.raises(BadInput, match="in/bad line 6"):
@@ -355,7 +358,7 @@ async def test_keys_that_spark_computes_are_looked_at_without_the_rows(
     assert bool(marked) == (how != "float")
     assert None not in marked
     before = len(marked)
-    monkeypatch.setattr(distinct, "worthwhile", lambda *_: False)
+    monkeypatch.setattr(kept, "worthwhile", lambda *_: False)
     plain = await batches.prepare(files, columns, shaping=shaping)
     assert len(marked) == before
     assert rows == [await batches.loaded(plain, branch) for branch in (-1, 0, 1)]
@@ -385,7 +388,7 @@ class Labels:
         self.rows = rows
 
     async def ready(self, _: Shaping) -> pipeline.Sides:
-        columns = ({"name": "id", "type": "INTEGER"}, {"name": "label", "type": "STRING"})
+        columns = (Field("id", Type.INT64), Field("label", Type.STRING))
         return lambda session: {"s": SideFrame(session.createDataFrame(self.rows, "id BIGINT, label STRING"), columns)}
 
 
@@ -423,7 +426,7 @@ async def test_rows_are_joined_after_they_were_chosen_and_are_the_same(
     prepared, rows = await _prepared(batches, "NEWLINE_DELIMITED_JSON", shaping=shaping)
     assert marked == ([] if few else [220 - 51])
     assert len(unkept) == several
-    monkeypatch.setattr(distinct, "worthwhile", lambda *_: False)
+    monkeypatch.setattr(kept, "worthwhile", lambda *_: False)
     other, other_rows = await _prepared(batches, "NEWLINE_DELIMITED_JSON", shaping=shaping)
     assert rows == other_rows
     assert sum(map(len, rows)) > 10

@@ -16,11 +16,11 @@ from tests.support.files import lines, parquet
 
 from ingestd.formats.detect import detect_json
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Field, Mode, Schema, Type
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import BadData, Drift, FileLayout, Prepared, Shaping
-from ingestd.prepare.session import Spark
-from ingestd.prepare.unknown import agree, unknown_fields
+from ingestd.model.schema import Field, Mode, Schema, Type
+from ingestd.spark.files.unknown import agree, unknown_fields
+from ingestd.spark.session.session import Spark
 
 ID = Field("id", Type.INT64, Mode.REQUIRED)
 NAME = Field("name", Type.STRING)
@@ -120,15 +120,12 @@ async def _prepared(spark: Spark, folder: Path, drift: Drift, **more: Any) -> tu
 async def test_a_table_evolves_with_its_data(spark: Spark, tmp_path: Path) -> None:
     files = {**FILES, "4.json": lines([{"name": "no id", "new": 2}])}
     prepared, loaded = await _prepared(spark, tmp_path, Drift.EVOLVE, files=files)
-    added = {
-        one["name"]: (one["type"], one.get("mode"), [m["name"] for m in one.get("fields") or ()])
-        for one in prepared.added
-    }
+    added = {one.name: (one.type.rest, one.mode, [m.name for m in one.fields]) for one in prepared.added}
     assert {name: found[0] for name, found in added.items()} == {"new": "FLOAT", "day": "DATE", "r": "RECORD"}
     assert added["r"][2] == ["b"]
     assert prepared.relaxed == ("id",)
     assert prepared.bad == ()
-    names = [str(one["name"]) for one in prepared.schema]
+    names = [one.name for one in prepared.schema]
     rows = [dict(zip(names, row, strict=True)) for row in loaded]
     assert sorted((str(row["id"]), str(row["new"]), str(row["day"])) for row in rows) == [
         ("1", "1.0", "None"),
@@ -149,7 +146,7 @@ async def test_a_file_with_a_column_no_table_can_have_holds_up_no_other(
     prepared, loaded = await _prepared(spark, tmp_path, Drift.EVOLVE, files=files)
     assert [(bad.index, bad.schema, bad.loaded) for bad in prepared.bad] == [(1, True, False)]
     assert [row[0] for row in loaded] == [1]
-    assert [one["name"] for one in prepared.added] == ["new"]
+    assert [one.name for one in prepared.added] == ["new"]
 
 
 async def test_of_files_that_cannot_agree_on_a_new_column_the_first_decides(spark: Spark, tmp_path: Path) -> None:
@@ -160,7 +157,7 @@ async def test_of_files_that_cannot_agree_on_a_new_column_the_first_decides(spar
     }
     prepared, loaded = await _prepared(spark, tmp_path, Drift.EVOLVE, files=files)
     assert [(bad.index, bad.schema, bad.line, bad.column) for bad in prepared.bad] == [(1, True, 1, "new")]
-    assert [(one["name"], one["type"]) for one in prepared.added] == [("new", "FLOAT")]
+    assert [(one.name, one.type.rest) for one in prepared.added] == [("new", "FLOAT")]
     assert sorted((row[0], row[3]) for row in loaded) == [(1, 1.0), (3, 0.5)]
 
 
@@ -189,8 +186,8 @@ async def test_values_or_rows_that_do_not_fit_are_left_out(spark: Spark, tmp_pat
 async def test_a_table_evolves_with_what_a_rule_computes(spark: Spark, tmp_path: Path) -> None:
     shaping = Shaping(transform={"twice": "new * 2", "label": "UPPER(t.name)"}, criteria="new IS NOT NULL")
     prepared, loaded = await _prepared(spark, tmp_path, Drift.EVOLVE, shaping=shaping)
-    assert {one["name"]: one["type"] for one in prepared.added}.items() >= {"twice": "FLOAT", "label": "STRING"}.items()
-    names = [str(one["name"]) for one in prepared.schema]
+    assert {one.name: one.type.rest for one in prepared.added}.items() >= {"twice": "FLOAT", "label": "STRING"}.items()
+    names = [one.name for one in prepared.schema]
     rows = sorted((dict(zip(names, row, strict=True)) for row in loaded), key=lambda row: row["id"])
     assert [(row["id"], row["new"], row["twice"], row["label"]) for row in rows] == [
         (1, 1.0, 2.0, "A"),
@@ -225,7 +222,7 @@ async def test_members_of_records_in_files_that_describe_themselves_follow_the_p
     load = {"sourceFormat": "PARQUET"}
     grown = await batches.prepare(files, (ID, RECORD), load, drift=Drift.EVOLVE)
     (added,) = grown.added
-    assert (added["name"], [member["name"] for member in added["fields"]]) == ("r", ["b"])
+    assert (added.name, [member.name for member in added.fields]) == ("r", ["b"])
     assert await batches.loaded(grown) == [(1, {"a": 1, "b": {"c": "x"}}), (2, {"a": 2, "b": None})]
     value = await batches.prepare(files, (ID, RECORD), load, drift=Drift.DISCARD_VALUE)
     assert await batches.loaded(value) == [(1, {"a": 1}), (2, {"a": 2})]
@@ -242,14 +239,14 @@ async def test_a_column_that_a_rule_declares_and_the_table_has_not_is_added_or_r
     batches = Batches(spark, tmp_path)
     wide = replace(RECORD, fields=(*RECORD.fields, Field("b", Type.INT64)))
     files = [await batches.put("in/a.json", lines([{"id": 1, "extra": "kept", "r": {"a": 1, "b": 2}}]))]
-    declared = tuple(item.rest() for item in (ID, Field("extra", Type.STRING), wide))
+    declared = (ID, Field("extra", Type.STRING), wide)
 
     async def prepared(drift: Drift, **more: Any) -> Prepared:
         request = batches.request(files, (ID, RECORD), drift=drift, absent=drift, **more)
         return await batches.preparer.prepare(replace(request, source_schema=declared))
 
     grown = await prepared(Drift.EVOLVE)
-    assert [column["name"] for column in grown.added] == ["extra", "r"]
+    assert [column.name for column in grown.added] == ["extra", "r"]
     assert await batches.loaded(grown) == [(1, {"a": 1, "b": 2}, "kept")]
     with pytest.raises(BadInput, match=r"no column extra, r\.b, and the rule's Drift is freeze"):
         await prepared(Drift.FREEZE)
@@ -287,7 +284,7 @@ async def test_what_files_agree_on_holds_the_values_of_all_of_them(
     files = [await batches.put(f"in/{n}.parquet", parquet(table)) for n, table in enumerate(tables)]
     prepared = await batches.prepare(files, (ID,), {"sourceFormat": "PARQUET"}, drift=Drift.EVOLVE)
     assert prepared.bad == ()
-    assert [(column["name"], column["type"]) for column in prepared.added] == [("new", kind)]
+    assert [(column.name, column.type.rest) for column in prepared.added] == [("new", kind)]
     assert await batches.loaded(prepared) == list(enumerate(values))
 
 

@@ -16,23 +16,30 @@ from tests.spark.yardstick import LocalBigQuery, local_bigquery, normal, spark_f
 from tests.support.tables import publish_statements
 
 from ingestd.model.preparation import Branch, Shaping, Unmatched
+from ingestd.model.schema import Field
 from ingestd.model.tables import TableName
-from ingestd.prepare.shaping import BRANCH, FILE, HOME, LINE, shape
-from ingestd.prepare.sqltypes import from_field
+from ingestd.spark.files.reserved import BRANCH, FILE, HOME, LINE
+from ingestd.spark.shape.steps import shape
+from ingestd.spark.sql.types import from_field
 from ingestd.warehouse.statements import Publication, TableShape
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Row = dict[str, Any]
-COLUMNS: list[dict[str, Any]] = [
-    {"name": "seq", "type": "INTEGER"},
-    {"name": "id", "type": "INTEGER"},
-    {"name": "a", "type": "INTEGER"},
-    {"name": "f", "type": "FLOAT"},
-    {"name": "s", "type": "STRING"},
-    {"name": "d", "type": "DATE"},
-]
+COLUMNS = tuple(
+    map(
+        Field.from_rest,
+        [
+            {"name": "seq", "type": "INTEGER"},
+            {"name": "id", "type": "INTEGER"},
+            {"name": "a", "type": "INTEGER"},
+            {"name": "f", "type": "FLOAT"},
+            {"name": "s", "type": "STRING"},
+            {"name": "d", "type": "DATE"},
+        ],
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -295,10 +302,10 @@ def on_spark(session: "SparkSession", case: Case, rows: list[Row]) -> dict[int, 
 
 def in_bigquery(bigquery: LocalBigQuery, case: Case, rows: list[Row]) -> dict[int, list[tuple[Any, ...]]]:
     bigquery.create("d.landed", COLUMNS, rows)
-    tables = tuple(TableShape(TableName("p", "d", f"t{n}"), tuple(COLUMNS)) for n in range(len(case.branches)))
+    tables = tuple(TableShape(TableName("p", "d", f"t{n}"), COLUMNS) for n in range(len(case.branches)))
     plan = Publication(
-        TableShape(TableName("p", "d", "landed"), tuple(COLUMNS)),
-        TableShape(TableName("p", "d", "home"), tuple(COLUMNS)),
+        TableShape(TableName("p", "d", "landed"), COLUMNS),
+        TableShape(TableName("p", "d", "home"), COLUMNS),
         case.shaping,
         tables,
     )
@@ -316,7 +323,7 @@ def test_both_engines_make_the_rows_that_python_makes(
     session: "SparkSession", bigquery: LocalBigQuery, case: Case, rows: list[Row]
 ) -> None:
     expected = {
-        branch: _sorted(tuple(row[field["name"]] for field in COLUMNS) for row in found)
+        branch: _sorted(tuple(row[field.name] for field in COLUMNS) for row in found)
         for branch, found in case.expected(rows).items()
     }
     assert in_bigquery(bigquery, case, rows) == expected

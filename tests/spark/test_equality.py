@@ -180,7 +180,7 @@ async def test_csv_columns_are_detected_as_a_direct_load_detects_them(batches: B
     load = {"sourceFormat": "CSV", "autodetect": True}
     files = await batches.put_all({"in/a.csv": b"id|when\n1|2024-01-01\n2|2024-01-02\n"})
     prepared = await batches.prepare(files, (), load)
-    assert [(item["name"], item["type"]) for item in prepared.schema] == [("id", "INTEGER"), ("when", "DATE")]
+    assert [(item.name, item.type.rest) for item in prepared.schema] == [("id", "INTEGER"), ("when", "DATE")]
     assert await batches.loaded(prepared) == await batches.load([files[0].ref.url], None, load)  # type: ignore[arg-type]
 
 
@@ -239,7 +239,7 @@ async def test_a_csv_column_has_the_type_of_all_its_values(batches: Batches) -> 
     contents = {"in/a.csv": b"id,price,day\n" + rows.encode(), "in/b.csv": b"id,price,day\n1,0.5,2024-01-01\n"}
     files = await batches.put_all(contents)
     prepared = await batches.prepare(files, (), {"sourceFormat": "CSV", "autodetect": True})
-    assert [(item["name"], item["type"]) for item in prepared.schema] == [
+    assert [(item.name, item.type.rest) for item in prepared.schema] == [
         ("id", "INTEGER"),
         ("price", "FLOAT"),
         ("day", "DATE"),

@@ -15,10 +15,10 @@ from tests.support.spark.conformance import FAILING, PARAMETERS, ROWS, SCHEMA, e
 
 from ingestd.formats.errors import BigQueryError
 from ingestd.googlesql.errors import SqlError
-from ingestd.prepare import farmhash
-from ingestd.prepare.checker import unsupported
-from ingestd.prepare.expressions import Rows, Scope, columns_of, condition, translate
-from ingestd.prepare.functions import REGISTRY
+from ingestd.spark.sql import farmhash
+from ingestd.spark.sql.checker import unsupported
+from ingestd.spark.sql.expressions import Rows, Scope, columns_of, condition, translate
+from ingestd.spark.sql.functions import REGISTRY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

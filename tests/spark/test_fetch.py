@@ -16,11 +16,11 @@ from ingestd.gcp.threads import Threads
 from ingestd.model.clock import SystemClock
 from ingestd.model.errors import Fatal, Throttled, Transient
 from ingestd.model.objects import FileVersion, Generation, ObjectRef
-from ingestd.prepare import fetch as fetching
-from ingestd.prepare import owners
-from ingestd.prepare.fetch import Fetched, checksum, fetch
-from ingestd.prepare.scratch import Scratch
 from ingestd.retry import Retrier
+from ingestd.spark.files import fetch as fetching
+from ingestd.spark.files.fetch import Fetched, checksum, fetch
+from ingestd.spark.files.scratch import Scratch
+from ingestd.spark.session import owners
 
 
 class Objects:

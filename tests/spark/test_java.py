@@ -8,7 +8,7 @@ import pytest
 from tests.spark.own_process import run_scenario
 
 from ingestd.model.errors import Fatal
-from ingestd.prepare.java import examine, find_java, runnable_home
+from ingestd.spark.session.java import examine, find_java, runnable_home
 
 pytestmark = pytest.mark.xdist_group("spark-java")
 

@@ -9,10 +9,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from ingestd.model.errors import Fatal
-from ingestd.prepare.masters import Files, Kind, configuration, master, sizes
-from ingestd.prepare.start import scratch_room, wants_spark
 from ingestd.rules.schema import RuleSpec
 from ingestd.settings import Spark as SparkSettings
+from ingestd.spark.session.masters import Files, Kind, configuration, master, sizes
+from ingestd.spark.start import scratch_room, wants_spark
 
 pytestmark = pytest.mark.xdist_group("spark-masters")
 
@@ -79,8 +79,8 @@ def pod(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float], None]:
     """A pod with these limits on a node of any size."""
 
     def limited(cores: int, gib: float) -> None:
-        monkeypatch.setattr("ingestd.prepare.masters.usable_cores", lambda: cores)
-        monkeypatch.setattr("ingestd.prepare.masters.usable_memory", lambda: int(gib * GIB))
+        monkeypatch.setattr("ingestd.spark.session.masters.usable_cores", lambda: cores)
+        monkeypatch.setattr("ingestd.spark.session.masters.usable_memory", lambda: int(gib * GIB))
 
     return limited
 
@@ -137,7 +137,7 @@ def test_executors_on_kubernetes_run_the_daemons_image_and_end_with_its_pod(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "namespace").write_text("ingestd-dev\n")
-    monkeypatch.setattr("ingestd.prepare.masters._SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr("ingestd.spark.session.masters._SERVICE_ACCOUNT", tmp_path)
     monkeypatch.setattr("socket.gethostname", lambda: "ingestd-6f-abc")
     settings = SparkSettings(master="k8s://https://kubernetes.default.svc", image="registry/ingestd:1")
     conf = configuration(settings, tmp_path)

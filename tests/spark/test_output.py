@@ -12,11 +12,12 @@ from tests.spark.batches import Batches
 from tests.support.files import lines
 from tests.support.loads import schema
 
-from ingestd.formats.types import Field, Type
 from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import BadData, BadFile, FileLayout, Output, Prepared, Shaping
-from ingestd.prepare import manifest, pipeline
-from ingestd.prepare.reading import Unit
+from ingestd.model.schema import Field, Mode, Type
+from ingestd.spark.files import manifest
+from ingestd.spark.files.read_task import Unit
+from ingestd.spark.shape import pipeline
 
 
 async def test_parquet_files_say_which_columns_are_required_and_which_are_lists(
@@ -106,14 +107,16 @@ async def test_what_is_said_of_a_column_besides_its_type_goes_with_it(
     """Who may read a column is part of a table that a load makes, or replaces."""
     tags = {"policyTags": {"names": ["projects/p/locations/us/taxonomies/1/policyTags/2"]}}
     fields = [{"name": "n", "type": "NUMERIC", "roundingMode": "ROUND_HALF_EVEN", "mode": "NULLABLE"}]
-    columns = (
+    said = (
         {"name": "ssn", "type": "STRING", "mode": "NULLABLE", "collation": "und:ci", **tags},
         {"name": "r", "type": "RECORD", "mode": "NULLABLE", "fields": fields},
     )
     files = [await batches.put("in/a.json", lines([{"ssn": "x", "r": {"n": "1.5"}}]))]
+    columns = tuple(map(Field.from_rest, said))
     request = batches.request(files, (), shaping=Shaping(transform=transform))
     prepared = await batches.preparer.prepare(replace(request, schema=columns))
     assert prepared.schema == columns
+    assert tuple(item.rest() for item in prepared.schema) == said
 
 
 def test_shares_are_balanced_and_lose_nothing() -> None:
@@ -127,10 +130,10 @@ def test_a_manifest_comes_back_as_it_was_written() -> None:
     prepared = Prepared(
         attempt=2,
         format="PARQUET",
-        schema=({"name": "id", "type": "INTEGER", "mode": "REQUIRED"},),
+        schema=(Field("id", Type.INT64, Mode.REQUIRED),),
         outputs=(Output(-1, ("gs://b/x",), 3, 10), Output(1, ("gs://b/y", "gs://b/z"), 5, 20)),
         bad=(BadFile(0, "why", schema=True, line=3, column="c", rows=2, loaded=True), BadFile(4, "gone", missing=True)),
-        added=({"name": "new", "type": "STRING"},),
+        added=(Field("new", Type.STRING),),
         relaxed=("id",),
         rows_read=10,
         rows_left_out={"duplicate": 2},

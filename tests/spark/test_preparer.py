@@ -16,10 +16,10 @@ from tests.support.loads import schema
 from ingestd.model.errors import BadInput, Fatal, Throttled, Transient
 from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import BadData, FileLayout
-from ingestd.prepare import pipeline
-from ingestd.prepare.preparer import SparkPreparer, Where
-from ingestd.prepare.scratch import Scratch
-from ingestd.prepare.session import Spark
+from ingestd.spark.files.scratch import Scratch
+from ingestd.spark.preparer import SparkPreparer, Where
+from ingestd.spark.session.session import Spark
+from ingestd.spark.shape import pipeline
 
 COLUMNS = schema("id INT64 REQUIRED", "name STRING", "tags STRING REPEATED")
 
@@ -104,7 +104,7 @@ async def test_discard_removes_everything_under_the_batchs_folder_and_nothing_be
 async def test_a_large_file_of_lines_is_read_by_several_tasks(
     batches: Batches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingestd.prepare.planning.PART_BYTES", 1000)
+    monkeypatch.setattr("ingestd.spark.shape.plans.PART_BYTES", 1000)
     rows = [{"id": i, "name": "x" * (i % 50)} for i in range(2000)]
     files = [await batches.put("in/a.json", lines(rows)), await batches.put("in/b.json", lines(rows[:5]))]
     prepared = await batches.prepare(files, COLUMNS)
@@ -113,7 +113,7 @@ async def test_a_large_file_of_lines_is_read_by_several_tasks(
 
 
 async def test_a_large_csv_file_has_one_header(batches: Batches, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingestd.prepare.planning.PART_BYTES", 1000)
+    monkeypatch.setattr("ingestd.spark.shape.plans.PART_BYTES", 1000)
     columns = schema("id INT64 REQUIRED", "name STRING")
     text = "id,name\n" + "".join(f'{n},"a ""{n}"" b"\n' for n in range(1000))
     files = [await batches.put("in/a.csv", text.encode()), await batches.put("in/b.csv", b"id,name\n5,x\n")]
@@ -126,7 +126,7 @@ async def test_a_large_csv_file_has_one_header(batches: Batches, monkeypatch: py
 async def test_a_bad_part_of_a_large_file_sets_all_of_the_file_aside(
     batches: Batches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingestd.prepare.planning.PART_BYTES", 1000)
+    monkeypatch.setattr("ingestd.spark.shape.plans.PART_BYTES", 1000)
     rows = [{"id": i, "name": "x" * (i % 50)} for i in range(2000)]
     large = lines(rows[:1500]) + b'{"id": "none"}\n' + lines(rows[1500:])
     files = [await batches.put("in/a.json", large), await batches.put("in/b.json", lines(rows[:5]))]

@@ -12,9 +12,9 @@ from tests.support.loads import schema
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import BadData, Drift
-from ingestd.prepare import pipeline
-from ingestd.prepare.quarantine import judge, refusal
-from ingestd.prepare.reading import Report
+from ingestd.spark.files.read_task import Report
+from ingestd.spark.shape import pipeline
+from ingestd.spark.shape.quarantine import judge, refusal
 
 COLUMNS = schema("id INT64 REQUIRED", "name STRING")
 
@@ -133,7 +133,7 @@ async def test_evolving_gets_the_new_columns_with_types_over_the_whole_batch(
     files = await batches.put_all(contents)
     prepared = await batches.prepare(files, COLUMNS, drift=Drift.EVOLVE)
     assert passes == [3, 3]
-    assert [(item["name"], item["type"]) for item in prepared.added] == [
+    assert [(item.name, item.type.rest) for item in prepared.added] == [
         ("price", "FLOAT"),
         ("day", "STRING"),
         ("more", "RECORD"),
@@ -159,7 +159,7 @@ async def test_a_table_without_columns_gets_those_of_all_files(batches: Batches)
     contents = {"in/0.json": lines([{"id": 1, "at": "2024-01-01T00:00:00Z"}]), "in/1.json": lines([{"id": 0.5}])}
     files = await batches.put_all(contents)
     prepared = await batches.prepare(files, (), {**NDJSON, "autodetect": True})
-    assert [(item["name"], item["type"]) for item in prepared.schema] == [("id", "FLOAT"), ("at", "TIMESTAMP")]
+    assert [(item.name, item.type.rest) for item in prepared.schema] == [("id", "FLOAT"), ("at", "TIMESTAMP")]
     assert [row[0] for row in await batches.loaded(prepared)] == [0.5, 1.0]
 
 

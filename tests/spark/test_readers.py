@@ -27,7 +27,7 @@ from tests.support.loads import schema
 
 from ingestd.formats.options import LoadOptions
 from ingestd.model.preparation import BadData, Drift
-from ingestd.prepare import readers, reading
+from ingestd.spark.files import read_task, readers
 
 JSON = {"sourceFormat": "NEWLINE_DELIMITED_JSON"}
 CSV = {"sourceFormat": "CSV"}
@@ -531,7 +531,7 @@ def test_a_file_that_breaks_a_reader_holds_up_no_other(tmp_path: Path, monkeypat
 
 def test_bad_rows_that_are_too_large_to_be_told_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where workers and driver share no disk: nobody is left to think that what is shown is all."""
-    monkeypatch.setattr(reading, "_REJECTED_IN_REPORT", 400)
+    monkeypatch.setattr(read_task, "_REJECTED_IN_REPORT", 400)
     data = {"a.json": b'{"i": "?"}\n' * 9 + b'{"i": 1}\n'}
     (report,) = read(tmp_path, data, schema("i INT64"), JSON, BadData.QUARANTINE_ROWS).reports
     shown = [json.loads(line) for line in report.rejected]

@@ -17,11 +17,11 @@ from tests.support.files import lines
 
 from ingestd.model.errors import BadInput, Fatal, Throttled, Transient
 from ingestd.model.preparation import Shaping
-from ingestd.prepare.engine import Engine
-from ingestd.prepare.progress import CALLS
-from ingestd.prepare.session import Spark
-from ingestd.prepare.types import parse_schema
+from ingestd.model.schema import Field, Type
 from ingestd.settings import Spark as SparkSettings
+from ingestd.spark.session.engine import Engine
+from ingestd.spark.session.progress import CALLS
+from ingestd.spark.session.session import Spark
 
 
 def slow_rows(session: SparkSession, seconds: float) -> int:
@@ -115,7 +115,7 @@ async def test_a_cancelled_batch_leaves_no_job_no_scratch_and_no_manifest(
     spark: Spark, engine: Engine, tmp_path: Path
 ) -> None:
     batches = Batches(spark, tmp_path)
-    columns = parse_schema([{"name": "id", "type": "INTEGER"}])
+    columns = (Field("id", Type.INT64),)
     files = await batches.put_all({f"in/{n}.json": lines([{"id": k} for k in range(5000)]) for n in range(8)})
     request = batches.request(files, columns, shaping=Shaping(unique_columns=("id",)))
     work = asyncio.create_task(batches.preparer.prepare(request))

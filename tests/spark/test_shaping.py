@@ -6,21 +6,32 @@ import pytest
 
 from ingestd.model.errors import BadInput, Fatal
 from ingestd.model.preparation import Branch, Shaping, SideInput, Unmatched
-from ingestd.prepare.farmhash import fingerprint
-from ingestd.prepare.shaping import FILE, LINE, SideFrame, check, shape
+from ingestd.model.schema import Field, Type
+from ingestd.spark.files.reserved import FILE, LINE
+from ingestd.spark.shape.steps import SideFrame, check, shape
+from ingestd.spark.sql.farmhash import fingerprint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Rows = list[tuple[Any, ...]]
 
-SOURCE: list[dict[str, Any]] = [
-    {"name": "id", "type": "INTEGER"},
-    {"name": "v", "type": "STRING"},
-    {"name": "x", "type": "FLOAT"},
-    {"name": "tags", "type": "STRING", "mode": "REPEATED"},
-    {"name": "info", "type": "RECORD", "fields": [{"name": "key", "type": "STRING"}, {"name": "n", "type": "INTEGER"}]},
-]
+SOURCE = tuple(
+    map(
+        Field.from_rest,
+        [
+            {"name": "id", "type": "INTEGER"},
+            {"name": "v", "type": "STRING"},
+            {"name": "x", "type": "FLOAT"},
+            {"name": "tags", "type": "STRING", "mode": "REPEATED"},
+            {
+                "name": "info",
+                "type": "RECORD",
+                "fields": [{"name": "key", "type": "STRING"}, {"name": "n", "type": "INTEGER"}],
+            },
+        ],
+    )
+)
 DDL = "id BIGINT, v STRING, x DOUBLE, tags ARRAY<STRING>, info STRUCT<key: STRING, n: BIGINT>"
 NAN = float("nan")
 DATA: Rows = [
@@ -106,7 +117,7 @@ def test_a_split_by_fingerprint_is_bigquerys(frame: "DataFrame") -> None:
 def test_steps_happen_in_their_order(frame: "DataFrame", session: "SparkSession") -> None:
     """Criteria see what the files had, keys and splits what came out of the transformation."""
     side = session.createDataFrame([(1, "one"), (2, "two")], "id BIGINT, name STRING")
-    columns = ({"name": "id", "type": "INTEGER"}, {"name": "name", "type": "STRING"})
+    columns = (Field("id", Type.INT64), Field("name", Type.STRING))
     shaping = Shaping(
         side_inputs=(SideInput("s", "s.id = t.id"),),
         transform={"v": "UPPER(IFNULL(s.name, t.v))", "id": "IFNULL(t.id, 0) + @more"},
@@ -159,8 +170,8 @@ def test_rows_are_fitted_to_their_table(frame: "DataFrame") -> None:
         {"name": "later", "type": "DATE"},
         {"name": "made", "type": "INTEGER", "defaultValueExpression": "1"},
     ]
-    made = shape(frame.where("v = 'b'"), Shaping(), source=SOURCE, destination=table)
-    assert [one["name"] for one in made.schema] == ["X", "id", "info", "later"]
+    made = shape(frame.where("v = 'b'"), Shaping(), source=SOURCE, destination=tuple(map(Field.from_rest, table)))
+    assert [one.name for one in made.schema] == ["X", "id", "info", "later"]
     (row,) = made.frame.collect()
     assert (row[0], str(row[1]), tuple(row[2]), row[3]) == ("2", "1.000000000", (2.0, None), None)
 
@@ -168,12 +179,12 @@ def test_rows_are_fitted_to_their_table(frame: "DataFrame") -> None:
 def test_a_table_that_evolves_gets_what_is_computed(frame: "DataFrame") -> None:
     shaping = Shaping(transform={"w": "id + 1", "key": "id"}, unique_columns=("key",))
     made = shape(frame, shaping, source=SOURCE, destination=SOURCE[:1], evolve=True)
-    assert [(one["name"], one["type"]) for one in made.schema] == [("id", "INTEGER"), ("w", "INTEGER")]
+    assert [(one.name, one.type.rest) for one in made.schema] == [("id", "INTEGER"), ("w", "INTEGER")]
     assert sorted(row[1] or 0 for row in made.frame.collect()) == [0, 2, 3, 4]
 
 
 def test_before_a_dot_the_batchs_alias_is_meant_even_if_a_column_has_its_name(session: "SparkSession") -> None:
-    source = [{"name": "id", "type": "INTEGER"}, {"name": "t", "type": "STRING"}]
+    source = (Field("id", Type.INT64), Field("t", Type.STRING))
     frame = session.createDataFrame([(1, "x", 0, 1), (1, "y", 0, 2)], f"id BIGINT, t STRING, {FILE} INT, {LINE} BIGINT")
     shaping = Shaping(transform={"id": "t.id + 1", "both": "CONCAT(t, T.t)"}, unique_columns=("t.id",))
     assert [tuple(row) for row in shape(frame, shaping, source=source, destination=()).frame.collect()] == [
@@ -184,15 +195,15 @@ def test_before_a_dot_the_batchs_alias_is_meant_even_if_a_column_has_its_name(se
 def test_what_an_upserts_conditions_name_comes_along(frame: "DataFrame") -> None:
     shaping = Shaping(transform={"gone": "id = 1"}, conditions=("t.gone OR dest.x < t.x", "NOT EXISTS(SELECT t.gone)"))
     made = shape(frame, shaping, source=SOURCE, destination=SOURCE[:1])
-    assert [one["name"] for one in made.schema] == ["id", "x", "gone"]
+    assert [one.name for one in made.schema] == ["id", "x", "gone"]
 
 
 @pytest.mark.parametrize(
     ("shaping", "destination", "why"),
     [
-        (Shaping(transform={"x": "1.5"}), [{"name": "x", "type": "INTEGER"}], "column x is FLOAT64 in the data"),
-        (Shaping(), [{"name": "x", "type": "INTEGER"}], "column x is FLOAT64 in the data and INT64"),
-        (Shaping(), [{"name": "tags", "type": "STRING"}], "column tags is ARRAY<STRING> in the data"),
+        (Shaping(transform={"x": "1.5"}), (Field("x", Type.INT64),), "column x is FLOAT64 in the data"),
+        (Shaping(), (Field("x", Type.INT64),), "column x is FLOAT64 in the data and INT64"),
+        (Shaping(), (Field("tags", Type.STRING),), "column tags is ARRAY<STRING> in the data"),
         (Shaping(transform={"w": "1"}), SOURCE, "Transform: the destination has no column w"),
         (Shaping(transform={"w": "FOO(1)"}), (), "Transform.w: function FOO is not available on Spark"),
         (Shaping(unique_columns=("nope",)), (), "UniqueColumns: there is no column nope"),
@@ -211,7 +222,7 @@ def test_what_cannot_work_is_told_by_name(frame: "DataFrame", shaping: Shaping, 
 def test_a_shaping_can_be_checked_without_spark() -> None:
     check(Shaping(transform={"x": "CAST(id AS FLOAT64)"}), SOURCE, SOURCE)
     with pytest.raises(BadInput, match="column x is INT64 in the data and BOOL"):
-        check(Shaping(transform={"x": "id"}), SOURCE, [{"name": "x", "type": "BOOLEAN"}])
+        check(Shaping(transform={"x": "id"}), SOURCE, (Field("x", Type.BOOL),))
 
 
 def test_a_session_that_hides_errors_is_refused(frame: "DataFrame") -> None:

@@ -17,15 +17,17 @@ from ingestd.localcloud.cloud import LocalCloud
 from ingestd.model.errors import BadInput, NotFound
 from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import Shaping, SideInput
+from ingestd.model.schema import Field, Type
 from ingestd.model.tables import TableName
 from ingestd.ports import TableRows
-from ingestd.prepare.shaping import FILE, LINE, Shaped, shape
-from ingestd.prepare.side_inputs import SideInputs
+from ingestd.spark.files.reserved import FILE, LINE
+from ingestd.spark.shape.side_inputs import SideInputs
+from ingestd.spark.shape.steps import Shaped, shape
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BATCH: list[dict[str, Any]] = [{"name": "id", "type": "INTEGER"}, {"name": "name", "type": "STRING"}]
+BATCH = (Field("id", Type.INT64), Field("name", Type.STRING))
 LABELS = (
     "SELECT 1 AS id, 'one' AS label, NUMERIC '1.5' AS rate, DATE '2024-01-01' AS since, [1, 2] AS list, "
     "STRUCT('x' AS a) AS pair, TIMESTAMP '2024-01-01 00:00:00+00' AS moment, DATETIME '2024-01-01 01:02:03' AS local, "
@@ -97,7 +99,7 @@ async def test_every_row_is_joined_as_bigquery_joins_it(session: "SparkSession",
     )
     made = await joined(session, wire.sides(), shaping)
     rows = sorted((tuple(row) for row in made.frame.collect()), key=repr)
-    names = [str(one["name"]) for one in made.schema]
+    names = [one.name for one in made.schema]
     assert names == ["id", "name", "a", "day", "hour", "other", "rate", "raw", "total", "year"]
     assert rows == [
         (1, "one", "x", date(2024, 1, 1), 11, None, Decimal("1.5"), "6162", 3, 2024),
@@ -105,7 +107,7 @@ async def test_every_row_is_joined_as_bigquery_joins_it(session: "SparkSession",
         (2, "zwei", "y", None, None, "two", Decimal(2), None, 3, None),
         (3, "none", None, None, None, None, None, None, None, None),
     ]
-    assert made.schema[6]["type"] == "NUMERIC"
+    assert made.schema[6].type == "NUMERIC"
 
 
 async def test_an_inner_join_keeps_what_matches_and_a_query_takes_parameters(

@@ -3,7 +3,7 @@
 import pytest
 from tests.spark.own_process import run_scenario
 
-from ingestd.prepare.startup import CalledOff, Startup
+from ingestd.spark.session.startup import CalledOff, Startup
 
 pytestmark = pytest.mark.xdist_group("spark-faults")
 

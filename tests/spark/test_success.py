@@ -11,12 +11,12 @@ from ingestd.app import App, assemble
 from ingestd.gcp.connect import Clients
 from ingestd.model.clock import SystemClock
 from ingestd.model.objects import FileVersion, ObjectRef
-from ingestd.prepare.masters import Files
-from ingestd.prepare.preparer import SparkPreparer, Where
-from ingestd.prepare.scratch import Scratch
-from ingestd.prepare.session import Spark
-from ingestd.prepare.statements import SparkStatements
 from ingestd.settings import Settings
+from ingestd.spark.files.scratch import Scratch
+from ingestd.spark.preparer import SparkPreparer, Where
+from ingestd.spark.session.masters import Files
+from ingestd.spark.session.session import Spark
+from ingestd.spark.statements import SparkStatements
 
 SQL = """WITH spread AS (SELECT id, explode(split(names, ';')) AS name FROM temp_ext)
 SELECT id, upper(name) AS name FROM spread WHERE name <> '';

@@ -1,5 +1,6 @@
 """Every BigQuery type has a carrier through Spark that loses nothing."""
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -9,29 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.loads import schema
 
-from ingestd.formats.types import Type
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import FileLayout
-from ingestd.prepare.output import NDJSON, PARQUET, choose
-from ingestd.prepare.types import (
-    TEXT,
+from ingestd.model.schema import Field, Mode, Type, schema_from_rest, schema_rest
+from ingestd.spark.files.carriers import (
     UnfitError,
     bignumeric_text,
     carrier_schema,
     carry,
-    parse_schema,
-    rest,
     spark_ddl,
     textual,
 )
+from ingestd.spark.files.output import NDJSON, PARQUET, choose
+from ingestd.spark.sql.types import TEXT
 
 SCALARS = schema(*(f"c{kind} {kind}" for kind in Type if kind not in (Type.STRUCT, Type.RANGE)), "r RANGE<DATE>")
 
 
 def test_every_type_has_a_carrier_alone_repeated_and_nested() -> None:
     for item in SCALARS:
-        repeated = parse_schema([{**item.rest(), "mode": "REPEATED"}])
-        nested = parse_schema([{"name": "s", "type": "RECORD", "mode": "REPEATED", "fields": [item.rest()]}])
+        repeated = (replace(item, mode=Mode.REPEATED),)
+        nested = (Field("s", Type.STRUCT, Mode.REPEATED, (item,)),)
         for columns in ((item,), repeated, nested):
             assert spark_ddl(columns)
             assert len(carrier_schema(columns)) == 1
@@ -40,12 +39,12 @@ def test_every_type_has_a_carrier_alone_repeated_and_nested() -> None:
 
 def test_columns_come_back_from_their_rest_form_as_they_were() -> None:
     columns = (*SCALARS, *schema("s STRUCT(a INT64 REQUIRED, b NUMERIC(10/2) REPEATED) REPEATED"))
-    assert parse_schema(rest(columns)) == columns
+    assert schema_from_rest(schema_rest(columns)) == columns
 
 
 def test_a_schema_that_is_none_is_refused_by_name() -> None:
     with pytest.raises(BadInput, match="BLOB"):
-        parse_schema([{"name": "x", "type": "BLOB"}])
+        schema_from_rest({"fields": [{"name": "x", "type": "BLOB"}]})
 
 
 def test_prepared_files_are_parquet_unless_a_column_needs_text() -> None:

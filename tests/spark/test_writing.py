@@ -15,15 +15,15 @@ import pytest
 from tests.support.loads import schema
 
 from ingestd.formats.options import LoadOptions
-from ingestd.formats.types import Schema
 from ingestd.model.preparation import BadData, Shaping, SideInput
-from ingestd.prepare import writing
-from ingestd.prepare.distinct import ROW, Keeping, Kept
-from ingestd.prepare.readers import ReadPlan
-from ingestd.prepare.reading import Reading, Unit
-from ingestd.prepare.shaping import BRANCH, late_columns
-from ingestd.prepare.types import rest
-from ingestd.prepare.writing import Writing, Written
+from ingestd.model.schema import Schema
+from ingestd.spark.files import write_task
+from ingestd.spark.files.kept import Keeping, Kept
+from ingestd.spark.files.read_task import Reading, Unit
+from ingestd.spark.files.readers import ReadPlan
+from ingestd.spark.files.reserved import BRANCH, ROW
+from ingestd.spark.files.write_task import Writing, Written
+from ingestd.spark.shape.steps import late_columns
 
 NDJSON = LoadOptions.from_rest({"sourceFormat": "NEWLINE_DELIMITED_JSON"})
 COLUMNS = schema(
@@ -74,7 +74,7 @@ def late(*names: str) -> tuple[tuple[str, str], ...]:
 
 def test_rows_from_a_shuffle_meet_their_own_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In any order, some left out, from several tasks, in row groups of any size."""
-    monkeypatch.setattr(writing, "_GROUP_ROWS", 7)
+    monkeypatch.setattr(write_task, "_GROUP_ROWS", 7)
     folder = keep(tmp_path, COLUMNS, [[row(n) for n in range(40)], [row(n) for n in range(40, 55)]])
     rows = pa.Table.from_batches(seen(folder, 2, "name"))
     order = np.random.default_rng(7).permutation(55)[:30]
@@ -121,8 +121,8 @@ def test_what_is_required_and_missing_is_counted_and_an_array_is_never_null(tmp_
 
 
 def test_only_columns_that_nobody_looks_at_and_nothing_changes_come_late() -> None:
-    source = rest(schema("id INT64", "name STRING", "x FLOAT64", "n INT64", "note STRING"))
-    table = rest(schema("note STRING", "ID INT64", "name STRING", "x FLOAT64", "n NUMERIC", "more STRING"))
+    source = schema("id INT64", "name STRING", "x FLOAT64", "n INT64", "note STRING")
+    table = schema("note STRING", "ID INT64", "name STRING", "x FLOAT64", "n NUMERIC", "more STRING")
     every = {"note": "note", "ID": "id", "name": "name", "x": "x"}  # `n` becomes another type on its way
     assert late_columns(Shaping(), source, table) == every
     assert late_columns(Shaping(), source, ()) == {name: name for name in ("id", "name", "x", "n", "note")}
@@ -138,9 +138,9 @@ def test_only_columns_that_nobody_looks_at_and_nothing_changes_come_late() -> No
 def test_workers_are_forked_from_a_process_of_one_thread() -> None:
     """It has imported what readers and writers are made of, and not Arrow, whose threads a fork leaves behind."""
     code = (
-        "import os, sys; from ingestd.prepare.workers import preload; preload(); "
+        "import os, sys; from ingestd.spark.workers import preload; preload(); "
         "print(len(os.listdir('/proc/self/task')), *(name in sys.modules for name in "
-        "('ingestd.prepare.readers', 'pyspark.worker', 'pyarrow', 'pandas')))"
+        "('ingestd.spark.files.readers', 'pyspark.worker', 'pyarrow', 'pandas')))"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == ["1", "True", "True", "False", "False"]

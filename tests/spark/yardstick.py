@@ -15,7 +15,8 @@ from ingestd.googlesql.types import SqlType, array_of
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.database import Database
 from ingestd.localcloud.bigquery.sql.engine import QueryParameter, SqlEngine
-from ingestd.prepare.sqltypes import from_field, spark_sql
+from ingestd.model.schema import Schema
+from ingestd.spark.sql.types import from_field, spark_sql
 from ingestd.warehouse.statements import rest_parameter
 
 if TYPE_CHECKING:
@@ -38,12 +39,12 @@ class LocalBigQuery:
         result = engine.run(sql).last_rows
         return [] if result is None else self._cursor.execute(f"SELECT * FROM {result.relation}").fetchall()
 
-    def create(self, table: str, schema: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> None:
-        columns = ", ".join(f"`{field['name']}` {from_field(field)}" for field in schema)
+    def create(self, table: str, schema: Schema, rows: Sequence[Mapping[str, Any]]) -> None:
+        columns = ", ".join(f"`{field.name}` {from_field(field)}" for field in schema)
         self.run(f"CREATE OR REPLACE TABLE {table} ({columns})")
         for start in range(0, len(rows), 200):
             values = ", ".join(
-                "(" + ", ".join(google(row.get(field["name"]), from_field(field)) for field in schema) + ")"
+                "(" + ", ".join(google(row.get(field.name), from_field(field)) for field in schema) + ")"
                 for row in rows[start : start + 200]
             )
             self.run(f"INSERT INTO {table} VALUES {values}")
@@ -90,17 +91,15 @@ def google(value: Any, kind: SqlType) -> str:
     return str(value)
 
 
-def spark_frame(
-    session: "SparkSession", schema: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
-) -> "DataFrame":
+def spark_frame(session: "SparkSession", schema: Schema, rows: Sequence[Mapping[str, Any]]) -> "DataFrame":
     """The rows on Spark. Times are given as UTC's, whatever the zone of this process is."""
-    ddl = ", ".join(f"`{field['name']}` {_loading(from_field(field))}" for field in schema)
-    data = [tuple(_plain(row.get(field["name"])) for field in schema) for row in rows]
+    ddl = ", ".join(f"`{field.name}` {_loading(from_field(field))}" for field in schema)
+    data = [tuple(_plain(row.get(field.name)) for field in schema) for row in rows]
     frame = session.createDataFrame(data, ddl)
     for field in schema:
         kind = from_field(field)
         if _loading(kind) != spark_sql(kind):
-            frame = frame.withColumn(field["name"], frame[field["name"]].cast(spark_sql(kind)))
+            frame = frame.withColumn(field.name, frame[field.name].cast(spark_sql(kind)))
     return frame
 
 

@@ -7,8 +7,8 @@ import duckdb
 from tests.support.memory_objects import MemoryObjects
 
 from ingestd.formats.options import LoadOptions
-from ingestd.formats.types import Field, Schema
 from ingestd.localcloud.bigquery.files.load import LoadOutcome, load_files
+from ingestd.model.schema import Field, Schema
 
 
 def connect() -> duckdb.DuckDBPyConnection:

@@ -9,6 +9,7 @@ from tests.support.memory_objects import MemoryObjects
 from ingestd.localcloud.bigquery.core import BigQueryCore
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
 from ingestd.model.preparation import Unmatched
+from ingestd.model.schema import Field, Schema, schema_rest
 from ingestd.model.tables import parse_table
 from ingestd.warehouse.statements import (
     HOME,
@@ -22,11 +23,11 @@ from ingestd.warehouse.statements import (
 PROJECT = "p"
 
 
-def columns(text: str) -> tuple[dict[str, Any], ...]:
-    """`id INTEGER, tags STRING*, info {key STRING}, must STRING!`: columns in REST form."""
+def columns(text: str) -> Schema:
+    """`id INTEGER, tags STRING*, info {key STRING}, must STRING!`: columns."""
     found, rest = _columns(text)
     assert not rest, rest
-    return found
+    return tuple(Field.from_rest(one) for one in found)
 
 
 def _columns(text: str) -> tuple[tuple[dict[str, Any], ...], str]:
@@ -74,7 +75,7 @@ class Tables:
         table = parse_table(name)
         described = {
             "tableReference": {"tableId": table.table},
-            "schema": {"fields": list(columns(schema))},
+            "schema": schema_rest(columns(schema)),
             **resource,
         }
         self.core.metadata.insert_table(PROJECT, table.dataset, described)

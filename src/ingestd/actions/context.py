@@ -12,6 +12,7 @@ from ingestd.actions.plan import PlannedAction
 from ingestd.model.errors import BadInput
 from ingestd.model.jobs import JobRequest, JobState, Mode
 from ingestd.model.objects import FileVersion, ObjectRef
+from ingestd.model.schema import Schema
 from ingestd.model.tables import InvalidTableName, TableName, parse_table
 from ingestd.ports import HttpClient, ObjectStore, Publisher, SparkSql, Warehouse
 from ingestd.retry import Retrier
@@ -69,7 +70,7 @@ class BatchRows:
 
     load: Mapping[str, Any] = field(default_factory=dict)
     """BigQuery's JobConfigurationLoad of these files."""
-    schema: tuple[Mapping[str, Any], ...] = ()
+    schema: Schema = ()
     """Their columns, in their order; empty: the destination's."""
     prepared: tuple[str, ...] | None = None
     """URIs of the prepared files, of which a batch without rows has none; None: the batch's own files are read."""

@@ -6,6 +6,7 @@ from typing import Any
 from ingestd.actions.context import ActionContext, Step
 from ingestd.model.errors import Fatal, NotFound
 from ingestd.model.jobs import JobKind, JobRef, JobRequest, JobState, job_id
+from ingestd.model.schema import schema_rest
 from ingestd.model.tables import TableName
 from ingestd.warehouse.columns import fields_of
 from ingestd.warehouse.errors import job_failure
@@ -69,7 +70,7 @@ async def create_from_template(ctx: ActionContext, dest: TableName, template: Ta
     found = await ctx.warehouse.create_table(dest.partition(None), resource)
     wide = patched(fields_of(found.resource), fields_of(resource))
     if wide is not None and wide.changes:
-        await ctx.warehouse.patch_table(found.name, {"schema": {"fields": [dict(one) for one in wide.fields]}})
+        await ctx.warehouse.patch_table(found.name, {"schema": schema_rest(wide.fields)})
 
 
 def write_disposition(*, append: bool) -> str:

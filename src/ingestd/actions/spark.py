@@ -26,6 +26,7 @@ from ingestd.model.errors import BadInput, Fatal, NotFound, raise_first
 from ingestd.model.jobs import JobKind
 from ingestd.model.objects import FileVersion, ObjectRef
 from ingestd.model.preparation import BadData, FileLayout, Prepared, PrepareRequest
+from ingestd.model.schema import Schema, schema_from_rest, schema_rest
 from ingestd.ports import Deletion
 from ingestd.rules.actions import SparkRequest
 
@@ -73,7 +74,7 @@ async def _into_table(ctx: ActionContext, step: Step, request: SparkRequest, res
         "writeDisposition": write_disposition(append=request.append),
         "createDisposition": "CREATE_IF_NEEDED",
         **result.load_options,
-        **({"schema": {"fields": [dict(column) for column in result.schema]}} if result.schema else {}),
+        **({"schema": schema_rest(result.schema)} if result.schema else {}),
     }
     job = await run_job(ctx, step, JobKind.LOAD, configuration, await location_of(ctx, dest, ctx.dest_table))
     loaded = int(job.statistics.get("load", {}).get("outputRows", rows))
@@ -131,10 +132,10 @@ async def _without_rows(ctx: ActionContext, folder: ObjectRef) -> FileVersion:
     return FileVersion(ref, await ctx.store.create(ref, b""), 0)
 
 
-async def _destination_schema(ctx: ActionContext) -> tuple[dict[str, Any], ...]:
+async def _destination_schema(ctx: ActionContext) -> Schema:
     table = ctx.dest_table
     info = await ctx.warehouse.table(table.partition(None)) if table else None
-    return tuple(info.resource.get("schema", {}).get("fields", ())) if info else ()
+    return schema_from_rest(info.resource.get("schema")) if info else ()
 
 
 def _layout(request: SparkRequest) -> FileLayout:

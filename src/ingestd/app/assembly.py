@@ -21,8 +21,8 @@ from ingestd.model.objects import ObjectRef
 from ingestd.ops import process
 from ingestd.ops.http import OpsServer
 from ingestd.ports import Preparer, SparkSql
-from ingestd.prepare.session import Spark
 from ingestd.settings import Settings
+from ingestd.spark.session.session import Spark
 
 
 def assemble(

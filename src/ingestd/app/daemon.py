@@ -32,10 +32,10 @@ from ingestd.model.clock import Clock
 from ingestd.ops import process
 from ingestd.ops.http import OpsServer
 from ingestd.ops.strangers import Strangers
-from ingestd.prepare.session import Spark
-from ingestd.prepare.start import wants_spark
 from ingestd.rules.loading import RuleLoader
 from ingestd.settings import Settings
+from ingestd.spark.session.session import Spark
+from ingestd.spark.start import wants_spark
 from ingestd.warehouse.governor import QuotaGovernor
 
 log = structlog.get_logger(__name__)

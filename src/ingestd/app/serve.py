@@ -17,10 +17,10 @@ from ingestd.gcp.connect import Clients, connect
 from ingestd.model.clock import Clock, SystemClock
 from ingestd.ops import collector, tracing
 from ingestd.ops.logging import configure
-from ingestd.prepare.side_inputs import SideInputs
-from ingestd.prepare.start import preparer_for, spark_for
 from ingestd.settings import Settings
 from ingestd.settings_loader import load_settings, service_links
+from ingestd.spark.shape.side_inputs import SideInputs
+from ingestd.spark.start import preparer_for, spark_for
 
 log = structlog.get_logger(__name__)
 

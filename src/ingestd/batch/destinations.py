@@ -14,6 +14,7 @@ from ingestd.batch.record import Record
 from ingestd.model.clock import Clock
 from ingestd.model.errors import Fatal, NotFound
 from ingestd.model.preparation import DRIFT_REMEDY
+from ingestd.model.schema import schema_rest
 from ingestd.model.tables import TableName, parse_table
 from ingestd.ports import TableInfo, Warehouse
 from ingestd.rules.rule import stored_spec
@@ -90,7 +91,7 @@ class Destinations:
         info = await self._template(template, found.name.project)
         wide = patched(fields_of(found.resource), fields_of(info.resource))
         if wide is not None and wide.changes:
-            await self._warehouse.patch_table(found.name, {"schema": {"fields": [dict(one) for one in wide.fields]}})
+            await self._warehouse.patch_table(found.name, {"schema": schema_rest(wide.fields)})
             log.info("table.widened", table=str(found.name), template=str(info.name), added=wide.added)
 
     async def _template(self, template: TableName, project: str | None, key: str = "Schema.Template") -> TableInfo:

@@ -20,6 +20,7 @@ from ingestd.batch.record import Record
 from ingestd.batch.rule import rule_of
 from ingestd.model.clock import Clock
 from ingestd.model.errors import Fatal, NotFound
+from ingestd.model.schema import Schema, schema_rest
 from ingestd.model.tables import TableName, parse_table
 from ingestd.ports import TableInfo, Warehouse
 from ingestd.rules.schema import Transient
@@ -99,7 +100,7 @@ class Landing:
             return
         await self._create(landing_table(record), shape(model))
 
-    async def ensure_prepared(self, record: Record, branch: int, columns: list[dict[str, Any]]) -> None:
+    async def ensure_prepared(self, record: Record, branch: int, columns: Schema) -> None:
         """Make the table for prepared rows: their columns, partitioned as the destination is."""
         transient = record.transient
         if transient is not None:
@@ -107,7 +108,7 @@ class Landing:
         model = await self._warehouse.table(destination(record).partition(None)) if branch == HOME else None
         made = shape(model) if model is not None else _declared(record) if branch == HOME else {}
         if columns:
-            made["schema"] = {"fields": columns}
+            made["schema"] = schema_rest(columns)
         if made.get("schema"):
             await self._create(landing_table(record, branch), made)
 

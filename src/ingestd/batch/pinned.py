@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ingestd.model.preparation import BadFile, Output, Prepared
+from ingestd.model.schema import Field
 
 HOME = -1  # the destination itself, as opposed to a branch of a split
 UNMATCHED = -2  # no table: rows that fit no branch, which are counted
@@ -65,13 +66,13 @@ class Pinned:
         return {
             "Attempt": made.attempt,
             "Format": made.format,
-            "Schema": [dict(column) for column in made.schema],
+            "Schema": [column.rest() for column in made.schema],
             "Outputs": [
                 {"Branch": one.branch, "URIs": list(one.uris), "Rows": one.rows, "Bytes": one.size}
                 for one in made.outputs
             ],
             "BadRows": {str(bad.index): {"Rows": bad.rows, "Why": bad.why} for bad in made.bad if bad.loaded},
-            "Added": [dict(column) for column in made.added],
+            "Added": [column.rest() for column in made.added],
             "Relaxed": list(made.relaxed),
             "RowsRead": made.rows_read,
             "RowsLeftOut": dict(made.rows_left_out),
@@ -96,7 +97,7 @@ class Pinned:
         made = Prepared(
             attempt=document["Attempt"],
             format=document["Format"],
-            schema=tuple(document["Schema"]),
+            schema=tuple(Field.from_rest(column, verbatim=True) for column in document["Schema"]),
             outputs=tuple(
                 Output(item["Branch"], tuple(item["URIs"]), item["Rows"], item["Bytes"]) for item in document["Outputs"]
             ),
@@ -104,7 +105,7 @@ class Pinned:
                 BadFile(int(index), item["Why"], rows=item["Rows"], loaded=True)
                 for index, item in document["BadRows"].items()
             ),
-            added=tuple(document["Added"]),
+            added=tuple(Field.from_rest(column, verbatim=True) for column in document["Added"]),
             relaxed=tuple(document["Relaxed"]),
             rows_read=document["RowsRead"],
             rows_left_out=document["RowsLeftOut"],

@@ -25,6 +25,7 @@ from ingestd.model.errors import Fatal, IngestError
 from ingestd.model.jobs import JobState
 from ingestd.model.objects import FileVersion
 from ingestd.model.preparation import Drift
+from ingestd.model.schema import schema_from_rest
 from ingestd.ports import ObjectStore, Publisher, SparkSql, Warehouse
 from ingestd.rules.catalogue import Context, names
 from ingestd.rules.expansion import unknown_variables
@@ -198,7 +199,7 @@ def _own_rows(record: Record) -> BatchRows:
     that the load was given.
     """
     load, drift = record.load, rule_of(record).dest.drift
-    given = tuple((load.get("schema") or {}).get("fields") or ())
+    given = schema_from_rest(load.get("schema"))
     if drift is Drift.EVOLVE and load.get("sourceFormat") != "CSV":
         given = ()
     passed_over = {"ignoreUnknownValues": True} if drift in (Drift.DISCARD_VALUE, Drift.EVOLVE) else {}

@@ -1,6 +1,6 @@
 """The tables that rows are published to: there, wide enough, and the job that fills each of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
@@ -15,10 +15,11 @@ from ingestd.batch.variables import batch_variables
 from ingestd.model.errors import BadInput, NotFound, Transient
 from ingestd.model.jobs import JobKind
 from ingestd.model.preparation import Drift, Shaping
+from ingestd.model.schema import Schema, schema_rest
 from ingestd.model.tables import TableName, parse_table
 from ingestd.ports import TableInfo
 from ingestd.rules.shaping import absent_policy, shaping_of, upsert_conditions
-from ingestd.warehouse.columns import Field, fields_of
+from ingestd.warehouse.columns import fields_of
 from ingestd.warehouse.schemas import Evolution, evolve, with_new_columns
 from ingestd.warehouse.statements import (
     HOME,
@@ -34,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 _AT_THE_SAME_MOMENT = 5
 
-Merge = Callable[[Sequence[Field], Sequence[Field]], Evolution]
+Merge = Callable[[Schema, Schema], Evolution]
 
 
 class Targets:
@@ -123,7 +124,7 @@ class Targets:
             raise NotFound(f"template table {name} does not exist; create it or correct Schema.Template")
         return found
 
-    async def _wider(self, name: TableName, landed: Sequence[Field], merge: Merge) -> TableInfo | None:
+    async def _wider(self, name: TableName, landed: Schema, merge: Merge) -> TableInfo | None:
         """The target, with the columns that only the landed rows have.
 
         Another batch may give it columns at the same moment, which a change that does not know of them would drop:
@@ -136,9 +137,8 @@ class Targets:
             wide = merge(fields_of(found.resource), landed)
             if not wide.changes:
                 return found
-            schema = {"fields": [dict(one) for one in wide.fields]}
             try:
-                changed = await self._parts.warehouse.patch_table(table, {"schema": schema})
+                changed = await self._parts.warehouse.patch_table(table, {"schema": schema_rest(wide.fields)})
             except BadInput:
                 now = await self._table(table)
                 if now is None or fields_of(now.resource) == fields_of(found.resource):

@@ -342,7 +342,7 @@ def _table(text: str) -> "TableName | None":
 
 
 def _spark(settings: "Settings", book: "RuleBook | None", daemon: str, *, try_it: bool) -> Iterator[Check]:
-    from ingestd.prepare.start import wants_spark
+    from ingestd.spark.start import wants_spark
 
     needed = any(wants_spark(rule.spec, settings.engine) for rule in book.rules) if book else False
     if settings.spark.start == "never":
@@ -360,8 +360,8 @@ def _spark(settings: "Settings", book: "RuleBook | None", daemon: str, *, try_it
 
 def _spark_here(settings: "Settings") -> Iterator[Check]:
     """What a session needs of this machine, without starting one: in a pod it would take the daemon's memory."""
-    from ingestd.prepare.java import find_java
-    from ingestd.prepare.packages import missing_packages
+    from ingestd.spark.session.java import find_java
+    from ingestd.spark.session.packages import missing_packages
 
     if settings.spark.master.startswith("sc://"):
         yield Check("Java for Spark", Mark.SKIPPED, f"Spark runs elsewhere: {settings.spark.master}")
@@ -397,7 +397,7 @@ def _spark_of_the_daemon(settings: "Settings", daemon: str) -> Iterator[Check]:
 
 
 def _tried(settings: "Settings") -> Check:
-    from ingestd.prepare.start import try_out
+    from ingestd.spark.start import try_out
 
     title = "Spark prepares a batch"
     began = time.monotonic()

@@ -248,9 +248,8 @@ async def _lint(source: "RuleSource", path: str, unknown: UnknownKeys) -> "list[
 
 
 def _checks() -> "ExpressionChecks":
-    """Expressions are read the way Spark's half of the daemon reads them."""
-    from ingestd.prepare.checker import unsupported
-    from ingestd.prepare.grammar import columns_of, problem
+    """With what only Spark's half of the daemon knows."""
     from ingestd.rules.lint_dest import ExpressionChecks
+    from ingestd.spark.sql.checker import unsupported
 
-    return ExpressionChecks(problem, unsupported, columns_of)
+    return ExpressionChecks(unsupported)

@@ -20,7 +20,7 @@ from ingestd.formats.convert import WIDE, text_reader
 from ingestd.formats.errors import not_implemented
 from ingestd.formats.options import LoadOptions
 from ingestd.formats.temporal import UnreadableError
-from ingestd.formats.types import Field, Mode, Type
+from ingestd.model.schema import Field, Mode, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,7 +16,7 @@ from ingestd.formats.errors import BigQueryError
 from ingestd.formats.options import SourceFormat
 from ingestd.formats.problems import READING
 from ingestd.formats.temporal import UnreadableError
-from ingestd.formats.types import Field, Mode, Schema, Type
+from ingestd.model.schema import Field, Mode, Schema, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa

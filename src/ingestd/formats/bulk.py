@@ -19,7 +19,7 @@ from ingestd.formats.columns import (
 )
 from ingestd.formats.convert import text_reader
 from ingestd.formats.options import PLAIN
-from ingestd.formats.types import Field, Mode, Schema, Type
+from ingestd.model.schema import Field, Mode, Schema, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,7 +16,7 @@ from ingestd.formats.detect import column_name
 from ingestd.formats.inflation import Budget, InflationError
 from ingestd.formats.options import LoadOptions
 from ingestd.formats.parquetfile import ParquetRows
-from ingestd.formats.types import Field, Mode, Type
+from ingestd.model.schema import Field, Mode, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa

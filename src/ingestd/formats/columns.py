@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ingestd.formats.convert import BadValueError, JsonRules, member_reader, text_reader
 from ingestd.formats.options import PLAIN, Formats
 from ingestd.formats.temporal import Interval, UnreadableError
-from ingestd.formats.types import Field, Mode, Schema, Type
+from ingestd.model.schema import Field, Mode, Schema, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +29,7 @@ class Doubt(Exception):  # noqa: N818
 
 
 def arrow_type(field: Field) -> "pa.DataType":
-    """The Arrow type that DuckDB reads as `field.duckdb` (JSON travels as text)."""
+    """The Arrow type that holds its values, as DuckDB reads it (JSON travels as text)."""
     import pyarrow as pa
 
     match field.type:

@@ -22,7 +22,7 @@ from ingestd.formats import temporal
 from ingestd.formats.options import PLAIN, Formats
 from ingestd.formats.patterns import compile_format
 from ingestd.formats.temporal import UnreadableError
-from ingestd.formats.types import Field, Mode, Schema, Type
+from ingestd.model.schema import Field, Mode, Schema, Type
 
 Read = Callable[[Any], Any]
 

@@ -20,7 +20,7 @@ from ingestd.formats.problems import csv_value_text
 from ingestd.formats.rowload import BadRecordError, Part, SourceFile
 from ingestd.formats.temporal import UnreadableError
 from ingestd.formats.textfiles import without_bom
-from ingestd.formats.types import Field, Mode, Schema, Type
+from ingestd.model.schema import Field, Mode, Schema, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa

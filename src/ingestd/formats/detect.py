@@ -15,7 +15,7 @@ from ingestd.formats.delimited import Cells, Dialect, Malformed
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.options import CharacterMap, LoadOptions
 from ingestd.formats.temporal import UnreadableError, parse_date, parse_time, parse_timestamp
-from ingestd.formats.types import Field, Mode, Schema, Type
+from ingestd.model.schema import Field, Mode, Schema, Type
 
 SAMPLE_ROWS = 500
 DELIMITERS = (",", "|", "\t")

@@ -10,8 +10,9 @@ from ingestd.formats.convert import text_reader
 from ingestd.formats.detect import hive_type
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.options import HiveMode, HiveOptions
+from ingestd.formats.schemas import schema_from_rest
 from ingestd.formats.temporal import UnreadableError
-from ingestd.formats.types import Field, Mode, Schema, Type
+from ingestd.model.schema import Field, Mode, Schema, Type
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _CUSTOM = re.compile(r"\{([^:{}/]+):([A-Za-z0-9]+)\}")
@@ -21,7 +22,8 @@ def partition_columns(
     hive: HiveOptions, uris: Sequence[str], schema: Schema | None
 ) -> tuple[Schema, dict[str, tuple[Any, ...]]]:
     """The key columns, and their values for each file."""
-    typed = [Field.from_rest({"name": name, "type": kind}) for name, kind in _CUSTOM.findall(hive.prefix)]
+    written = ({"name": name, "type": kind} for name, kind in _CUSTOM.findall(hive.prefix))
+    typed = [item for resource in written for item in schema_from_rest({"fields": [resource]})]
     prefix = _CUSTOM.split(hive.prefix)[0].rstrip("/")
     found = {uri: _keys(prefix, uri) for uri in uris}
     layouts = {tuple(name for name, _ in keys) for keys in found.values()}

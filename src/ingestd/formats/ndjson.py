@@ -18,7 +18,7 @@ from ingestd.formats.options import PLAIN
 from ingestd.formats.problems import json_value_text
 from ingestd.formats.rowload import BadRecordError, Part, SourceFile
 from ingestd.formats.textfiles import without_bom
-from ingestd.formats.types import Schema
+from ingestd.model.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ingestd.formats.errors import BigQueryError, not_implemented
 from ingestd.formats.inflation import BOUND, Inflation
-from ingestd.formats.types import Type
+from ingestd.model.schema import Type
 
 
 class SourceFormat(StrEnum):

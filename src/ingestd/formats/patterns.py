@@ -10,7 +10,7 @@ from typing import Any
 
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.temporal import UnreadableError, to_utc
-from ingestd.formats.types import Type
+from ingestd.model.schema import Type
 
 _MONTHS = (
     "JANUARY",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ingestd.formats.convert import BadValueError, Fault
 from ingestd.formats.errors import BigQueryError, ErrorProto
-from ingestd.formats.types import Field, Type
+from ingestd.model.schema import Field, Type
 
 MAX_FILES = 100
 MAX_RECORDS_PER_FILE = 5

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ingestd.formats.columns import Doubt, values_array
 from ingestd.formats.problems import Tally
-from ingestd.formats.types import Schema
+from ingestd.model.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,6 +12,7 @@ from google.cloud import bigquery
 from ingestd.gcp.errors import translated
 from ingestd.gcp.threads import Threads
 from ingestd.model.errors import BadInput
+from ingestd.model.schema import Field
 from ingestd.model.tables import TableName
 from ingestd.ports import TableRows
 from ingestd.retry import Retrier
@@ -75,7 +76,7 @@ def _collected(rows: Any, name: str, most: int) -> TableRows:
             raise BadInput(f"{name} has more than {most} bytes of rows, which is the most a side input may have")
         batches.append(batch)
         schema = batch.schema
-    fields = tuple(field.to_api_repr() for field in rows.schema)
+    fields = tuple(Field.from_rest(field.to_api_repr()) for field in rows.schema)
     if schema is None:
         return TableRows(fields, rows.to_arrow(create_bqstorage_client=False))
     return TableRows(fields, pa.Table.from_batches(batches, schema))

@@ -112,6 +112,22 @@ NTILE FIRST_VALUE LAST_VALUE: 1
 LEAD LAG: 1-3
 NTH_VALUE PERCENTILE_CONT PERCENTILE_DISC: 2
 """
+# What answers something else each time, or to each who asks.
+CHANGEFUL = (
+    "RAND", "GENERATE_UUID", "SESSION_USER", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_DATETIME", "CURRENT_TIMESTAMP",
+)  # fmt: skip
+# GoogleSQL has these as well; no engine here does.
+_LACKING = ("ST_", "S2_", "NET.", "KEYS.", "AEAD.", "ML.", "AI.", "D3A_COUNT.", "BAG_", "OBJ.", "DETERMINISTIC_")
+_LACKING_NAMES = frozenset(
+    {"SEARCH", "VECTOR_SEARCH", "EXTERNAL_QUERY", "JSON_FLATTEN", "TYPEOF", "APPENDS", "CHANGES", "GAP_FILL"}
+    | {"DATE_BUCKET", "DATETIME_BUCKET", "TIMESTAMP_BUCKET", "GENERATE_RANGE_ARRAY", "RANGE_OVERLAPS"}
+    | {"RANGE_INTERSECT", "RANGE_SESSIONIZE", "PARSE_NUMERIC", "PARSE_BIGNUMERIC", "BIT_CAST_TO_INT64"}
+)
+
+
+def is_lacking(name: str) -> bool:
+    """Whether GoogleSQL has a function of this name that no engine here has."""
+    return name.startswith(_LACKING) or name in _LACKING_NAMES
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
-"""GoogleSQL text to tokens, as the language's lexical rules say: quoted names, raw and byte strings, comments."""
+"""GoogleSQL text to tokens, as the language's lexical rules say: quoted names, raw and byte strings, comments.
+
+A text with variables in it (`$Name`) is no GoogleSQL yet: `pieces` takes it apart by the same rules, around its holes.
+"""
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -20,17 +23,18 @@ RESERVED = frozenset([
     "WITHIN",
 ])  # fmt: skip
 
+_OPENING = r"(?:[rR][bB]?|[bB][rR]?)?(?:'''|\"\"\"|'|\")"
 _TOKEN = re.compile(
-    r"""
+    rf"""
     (?P<space>\s+|--[^\n]*|\#[^\n]*|/\*.*?\*/)
-  | (?P<string>(?:[rR][bB]?|[bB][rR]?)?(?:'''|\"\"\"|'|\"))
+  | (?P<string>{_OPENING})
   | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
   | (?P<float>(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)
   | (?P<int>0[xX][0-9a-fA-F]+|[0-9]+)
   | (?P<quoted>`)
   | (?P<sysvar>@@[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)
   | (?P<param>@(?:[A-Za-z_][A-Za-z0-9_]*|`[^`]+`))
-  | (?P<op>\|\||\|>|<<|<=|>=|!=|<>|=>|->|[-+*/%~&|^=<>()\[\]{},.;:?@!$])
+  | (?P<op>\|\||\|>|<<|<=|>=|!=|<>|=>|->|[-+*/%~&|^=<>()\[\]{{}},.;:?@!$])
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -129,6 +133,47 @@ def scan(source: Source) -> Iterator[Token]:
         yield token
         pos = token.end
     yield Token("end", "", size, size)
+
+
+@dataclass(slots=True)
+class Piece:
+    """A part of a text. `kind` is space, comment, string, quoted, word or other; `body` is what its quotes enclose."""
+
+    kind: str
+    start: int
+    end: int  # that of the text, where a quote or comment is not closed
+    body: tuple[int, int]
+
+
+_WORD = re.compile(rf"(?!{_OPENING})[A-Za-z0-9_]+")
+_PIECE = rf"""
+    (?P<space>\s+)
+  | (?P<comment>(?:--|\#)[^\n]*\n?|/\*.*?(?:\*/|\Z))
+  | (?={_OPENING})[rRbB]*(?P<quote>'''|\"\"\"|'|\")(?P<string>(?:[^\\'\"]++|\\.?|(?!(?P=quote)).)*+)(?:(?P=quote))?
+  | `(?P<quoted>(?:[^`\\]++|\\.?)*+)`?
+"""
+_STANDARD = re.compile(_PIECE + "| (?P<other>.)", re.VERBOSE | re.DOTALL)
+_LEGACY = re.compile(_PIECE + r"| \[(?P<table>(?:[^]\\]++|\\.?)*+)\]? | (?P<other>.)", re.VERBOSE | re.DOTALL)
+
+
+def pieces(text: str, holes: Mapping[int, int], *, brackets: bool = False) -> Iterator[Piece]:
+    """Any text in pieces, of which none is left out and none is wrong; `holes` is where each begins and ends.
+
+    A hole belongs to the piece that it is in. Outside of quotes and comments it is part of a word, whatever will fill
+    it: `t_$Name` is one. `brackets` quote names in legacy SQL.
+    """
+    at, grammar = 0, _LEGACY if brackets else _STANDARD
+    while at < len(text):
+        start = at
+        while end := holes.get(at) or ((word := _WORD.match(text, at)) and word.end()):
+            at = end
+        if at > start:
+            yield Piece("word", start, at, (start, at))
+            continue
+        match = grammar.match(text, at)
+        assert match is not None
+        kind, at = match.lastgroup or "", match.end()
+        yield Piece("quoted" if kind == "table" else kind, start, at, match.span(kind))
 
 
 def _string(source: Source, pos: int, opening: str) -> Token:

@@ -5,11 +5,7 @@ from dataclasses import dataclass
 
 from ingestd.googlesql import ast
 from ingestd.googlesql.errors import SqlError, UnsupportedSql
-
-ALIASES = {
-    "INT": "INT64", "SMALLINT": "INT64", "INTEGER": "INT64", "BIGINT": "INT64", "TINYINT": "INT64",
-    "BYTEINT": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "DECIMAL": "NUMERIC", "BIGDECIMAL": "BIGNUMERIC",
-}  # fmt: skip
+from ingestd.model.schema import ALIASES
 
 
 @dataclass(frozen=True, slots=True)

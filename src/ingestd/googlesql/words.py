@@ -91,6 +91,14 @@ def returns_rows(sql: str) -> bool:
     return first.kind == "name" and first.upper in ("SELECT", "WITH", "FROM")
 
 
+def is_script(sql: str) -> bool:
+    """Whether a text has more than one statement: something besides further semicolons follows one."""
+    tokens = _tokens(sql)
+    return tokens is None or any(
+        one.upper == ";" and two.upper != ";" and two.kind != "end" for one, two in pairwise(tokens)
+    )
+
+
 def transactions(sql: str) -> tuple[tuple[int, float], ...]:
     """The lines on which transactions of a script begin and are committed."""
     found: list[tuple[int, float]] = []

@@ -7,13 +7,13 @@ one row per batch. Columns are only ever added; `schema_version` says which of t
 # ruff: noqa: S608 - a TableName holds nothing that could leave its back-ticks
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from ingestd.batch.record import Record
 from ingestd.model.objects import FileVersion
+from ingestd.model.schema import Field, Mode, Type, schema_rest
 from ingestd.model.tables import TableName
 
 SCHEMA_VERSION = 1
@@ -27,59 +27,52 @@ class Origin(StrEnum):
     CONVENTION = "convention"  # a success file
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    name: str
-    type: str
-    meaning: str
-    mode: str = "NULLABLE"
-
-    def rest(self) -> dict[str, str]:
-        return {"name": self.name, "type": self.type, "mode": self.mode, "description": self.meaning}
+def _column(name: str, kind: str, meaning: str, mode: str = "NULLABLE") -> Field:
+    return Field(name, Type.of(kind), Mode(mode), description=meaning)
 
 
 COLUMNS = (
-    Column("event_id", "STRING", "The batch: the same in journal, job ids and logs.", "REQUIRED"),
-    Column("revision", "INTEGER", "Grows with every change of the batch's record.", "REQUIRED"),
-    Column("state", "STRING", "accepted, loaded, failing, done, failed, superseded, missing or ignored.", "REQUIRED"),
-    Column("final", "BOOLEAN", "Whether the batch has ended.", "REQUIRED"),
-    Column("updated_at", "TIMESTAMP", "When it came to this state. The table is partitioned by its day.", "REQUIRED"),
-    Column("created_at", "TIMESTAMP", "When the batch was accepted (or opened again)."),
-    Column("recorded_at", "TIMESTAMP", "When this row was made."),
-    Column("origin", "STRING", "rule, or convention (a success file)."),
-    Column("batch_key", "STRING", "What the batch stands for: a file's generation, a window, a success file."),
-    Column("rule", "STRING", "The rule's name."),
-    Column("rule_url", "STRING", "Where the rule is from."),
-    Column("rule_hash", "STRING", "The rule's content, as pinned with the batch."),
-    Column("source_prefix", "STRING", "The folder that all files of the batch share."),
-    Column("destination", "STRING", "project.dataset.table; NULL while it is not known which."),
-    Column("partition_id", "STRING", "The partition, where the batch names one."),
-    Column("window_name", "STRING", "The batch window."),
-    Column("files", "INTEGER", "Files of the batch."),
-    Column("files_loaded", "INTEGER", "Of those, loaded and proven."),
-    Column("files_set_aside", "INTEGER", "Of those, not loaded for a reason of their own."),
-    Column("bytes", "INTEGER", "Size of its files."),
-    Column("rows_loaded", "INTEGER", "Rows loaded and proven."),
-    Column("first_event_at", "TIMESTAMP", "When the oldest of its files was written."),
-    Column("last_event_at", "TIMESTAMP", "When the newest of its files was written."),
-    Column("job_project", "STRING", "Where its jobs are."),
-    Column("job_location", "STRING", "Where its jobs are."),
-    Column("job_ids", "STRING", "Its load jobs, and the one that published them.", "REPEATED"),
-    Column("attempt", "INTEGER", "The number of its latest load job."),
-    Column("waits", "INTEGER", "Times in a row it had to wait for its surroundings."),
-    Column("retry_at", "TIMESTAMP", "When it is tried again."),
-    Column("error", "STRING", "What went wrong, last."),
-    Column("uris", "STRING", "Its files as gs://bucket/object#generation, once it has ended.", "REPEATED"),
-    Column("replica", "STRING", "Who wrote this row."),
-    Column("actor", "STRING", "Who asked for a replay."),
-    Column("reason", "STRING", "Why."),
-    Column("schema_version", "INTEGER", "Of this row."),
+    _column("event_id", "STRING", "The batch: the same in journal, job ids and logs.", "REQUIRED"),
+    _column("revision", "INTEGER", "Grows with every change of the batch's record.", "REQUIRED"),
+    _column("state", "STRING", "accepted, loaded, failing, done, failed, superseded, missing or ignored.", "REQUIRED"),
+    _column("final", "BOOLEAN", "Whether the batch has ended.", "REQUIRED"),
+    _column("updated_at", "TIMESTAMP", "When it came to this state. The table is partitioned by its day.", "REQUIRED"),
+    _column("created_at", "TIMESTAMP", "When the batch was accepted (or opened again)."),
+    _column("recorded_at", "TIMESTAMP", "When this row was made."),
+    _column("origin", "STRING", "rule, or convention (a success file)."),
+    _column("batch_key", "STRING", "What the batch stands for: a file's generation, a window, a success file."),
+    _column("rule", "STRING", "The rule's name."),
+    _column("rule_url", "STRING", "Where the rule is from."),
+    _column("rule_hash", "STRING", "The rule's content, as pinned with the batch."),
+    _column("source_prefix", "STRING", "The folder that all files of the batch share."),
+    _column("destination", "STRING", "project.dataset.table; NULL while it is not known which."),
+    _column("partition_id", "STRING", "The partition, where the batch names one."),
+    _column("window_name", "STRING", "The batch window."),
+    _column("files", "INTEGER", "Files of the batch."),
+    _column("files_loaded", "INTEGER", "Of those, loaded and proven."),
+    _column("files_set_aside", "INTEGER", "Of those, not loaded for a reason of their own."),
+    _column("bytes", "INTEGER", "Size of its files."),
+    _column("rows_loaded", "INTEGER", "Rows loaded and proven."),
+    _column("first_event_at", "TIMESTAMP", "When the oldest of its files was written."),
+    _column("last_event_at", "TIMESTAMP", "When the newest of its files was written."),
+    _column("job_project", "STRING", "Where its jobs are."),
+    _column("job_location", "STRING", "Where its jobs are."),
+    _column("job_ids", "STRING", "Its load jobs, and the one that published them.", "REPEATED"),
+    _column("attempt", "INTEGER", "The number of its latest load job."),
+    _column("waits", "INTEGER", "Times in a row it had to wait for its surroundings."),
+    _column("retry_at", "TIMESTAMP", "When it is tried again."),
+    _column("error", "STRING", "What went wrong, last."),
+    _column("uris", "STRING", "Its files as gs://bucket/object#generation, once it has ended.", "REPEATED"),
+    _column("replica", "STRING", "Who wrote this row."),
+    _column("actor", "STRING", "Who asked for a replay."),
+    _column("reason", "STRING", "Why."),
+    _column("schema_version", "INTEGER", "Of this row."),
 )
 
 
 def table_resource() -> dict[str, Any]:
     return {
-        "schema": {"fields": [column.rest() for column in COLUMNS]},
+        "schema": schema_rest(COLUMNS),
         "timePartitioning": {"type": "DAY", "field": PARTITIONED_BY},
         "clustering": {"fields": list(CLUSTERED_BY)},
         "description": "What became of every batch, written by ingestd; see docs/ledger.md.",

@@ -19,8 +19,11 @@ from ingestd.ledger.columns import (
     tables_view,
     view_resource,
 )
+from ingestd.model.schema import schema_rest
 from ingestd.model.tables import TableName
 from ingestd.ports import TableInfo, Warehouse
+from ingestd.warehouse.columns import fields_of
+from ingestd.warehouse.schemas import with_new_columns
 
 log = structlog.get_logger(__name__)
 
@@ -55,14 +58,10 @@ class LoadStateTable:
         await self._warehouse.insert_rows(self.name, rows, [row_id(dict(row)) for row in rows])
 
     async def _add_columns(self, found: TableInfo) -> None:
-        fields = list(found.resource.get("schema", {}).get("fields", ()))
-        known = {field["name"].lower() for field in fields}
-        missing = [column.rest() for column in COLUMNS if column.name not in known]
-        if missing:
-            # A required column cannot be added to a table with rows.
-            added = [{**one, "mode": "NULLABLE" if one["mode"] == "REQUIRED" else one["mode"]} for one in missing]
-            await self._warehouse.patch_table(self.name, {"schema": {"fields": fields + added}})
-            log.info("load_state.columns_added", table=str(self.name), columns=[one["name"] for one in added])
+        wide = with_new_columns(fields_of(found.resource), COLUMNS)  # none of them REQUIRED: the table has rows
+        if wide.changes:
+            await self._warehouse.patch_table(self.name, {"schema": schema_rest(wide.fields)})
+            log.info("load_state.columns_added", table=str(self.name), columns=list(wide.added))
 
     async def _view(self, name: TableName, sql: str, meaning: str) -> None:
         found = await self._warehouse.table(name)

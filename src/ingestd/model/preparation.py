@@ -1,6 +1,6 @@
 """What a batch's preparation is asked for and what it answers: plain values between the batch and the engine.
 
-The batch pins the files and says what shall become of their rows; a preparer (Spark, see `prepare`) reads every file
+The batch pins the files and says what shall become of their rows; a preparer (Spark, see `spark`) reads every file
 once, sets bad ones aside, and leaves few well-sized files in the attempt's folder. Nothing of it counts before the
 manifest is there: it is written last, and only files that it names are loaded.
 """
@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from ingestd.model.objects import FileVersion, ObjectRef
+from ingestd.model.schema import Schema
 from ingestd.model.tables import TableName
 
 
@@ -101,8 +102,8 @@ class PrepareRequest:
     folder: ObjectRef  # `<StagingURL>/<batch>/<attempt>/`: everything the attempt writes
     files: tuple[FileVersion, ...]  # pinned, of one format
     load: Mapping[str, Any]  # BigQuery's JobConfigurationLoad: source format and how to read it
-    schema: tuple[Mapping[str, Any], ...]  # the destination's columns (REST form); empty: detected from the data
-    source_schema: tuple[Mapping[str, Any], ...] = ()  # the files' own columns where they differ; empty: the same
+    schema: Schema  # the destination's columns; empty: detected from the data
+    source_schema: Schema = ()  # the files' own columns where they differ; empty: the same
     shaping: Shaping = field(default_factory=Shaping)
     bad_data: BadData = BadData.QUARANTINE_FILE
     drift: Drift = Drift.FREEZE
@@ -140,10 +141,10 @@ class Prepared:
 
     attempt: int
     format: str  # of the prepared files, as BigQuery names it
-    schema: tuple[Mapping[str, Any], ...]  # the columns of the prepared files, REST form, as a load job takes them
+    schema: Schema  # the columns of the prepared files, for a load job to name
     outputs: tuple[Output, ...]
     bad: tuple[BadFile, ...] = ()
-    added: tuple[Mapping[str, Any], ...] = ()  # columns the destination has to get first (`Drift.EVOLVE`)
+    added: Schema = ()  # columns the destination has to get first (`Drift.EVOLVE`)
     relaxed: tuple[str, ...] = ()  # REQUIRED columns that have to become NULLABLE first
     rows_read: int = 0
     rows_left_out: Mapping[str, int] = field(default_factory=dict)  # duplicate, criteria, unmatched, bad, drift …

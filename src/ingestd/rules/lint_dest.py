@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from ingestd.googlesql import rule_expressions
 from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.functions import CHANGEFUL
 from ingestd.googlesql.words import named_in, qualifies, split_order
 from ingestd.model.tables import TableName
 from ingestd.rules.catalogue import Context, names
@@ -16,18 +18,14 @@ from ingestd.rules.sql import IDENTIFIER_VARIABLES, expand_sql
 Path = tuple[str | int, ...]
 Warning_ = tuple[Path, str]
 
-_CHANGEFUL = (
-    "RAND", "GENERATE_UUID", "SESSION_USER", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_DATETIME", "CURRENT_TIMESTAMP",
-)  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class ExpressionChecks:
-    """What whoever can read GoogleSQL knows about an expression; this package cannot."""
+    """What is known about an expression, of which a part only Spark's package knows."""
 
-    parse: Callable[[str], str]  # what is wrong with it, or nothing
     spark: Callable[[str], list[str]]  # what of it Spark does not have
-    columns: Callable[[str], list[tuple[str, ...]]]  # the dotted names it uses
+    parse: Callable[[str], str] = rule_expressions.problem  # what is wrong with it, or nothing
+    columns: Callable[[str], list[tuple[str, ...]]] = rule_expressions.columns_of  # the dotted names it uses
 
 
 def dest_warnings(
@@ -58,7 +56,7 @@ def _open_choices(dest: Dest) -> Iterator[Warning_]:
             )
             yield ("Dest", "Schema", "Split"), message
         for index, mapping in enumerate(split.mapping):
-            for found in sorted(named_in([mapping.when], _CHANGEFUL))[:1]:
+            for found in sorted(named_in([mapping.when], CHANGEFUL))[:1]:
                 message = f"{found} changes from one look to the next: a row may end in no table, or in two"
                 yield ("Dest", "Schema", "Split", "Mapping", index, "When"), message
     for index, side in enumerate(dest.side_inputs):

@@ -8,10 +8,12 @@ elsewhere it becomes a literal, a named parameter or a quoted identifier. An obj
 import json
 import math
 import re
-from collections.abc import Collection, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ingestd.googlesql.lexer import Piece, pieces
 from ingestd.model.tables import InvalidTableName, TableName, parse_table
 from ingestd.rules.expansion import Scope, render
 from ingestd.rules.references import Reference, find_references
@@ -21,10 +23,10 @@ IDENTIFIER_VARIABLES = frozenset(
 )
 """Variables the daemon itself fills with names it has validated; they stand as identifiers, not as text."""
 
-_STRING_START = re.compile(r"([rR][bB]|[bB][rR]|[rRbB])?('''|\"\"\"|'|\")")
-_TABLE_KEYWORD = re.compile(r"(?:^|\W)(?:FROM|JOIN|INTO|UPDATE|TABLE|MERGE|USING|VIEW)$", re.IGNORECASE)
-_FROM_OF_A_FUNCTION = re.compile(r"\b(?:EXTRACT|TRIM)\s*\([^()]{0,80}$", re.IGNORECASE)
-_WORD_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+_BEFORE_TABLES = frozenset({"FROM", "JOIN", "INTO", "UPDATE", "TABLE", "MERGE", "USING", "VIEW"})
+_WITH_FROM = frozenset({"EXTRACT", "TRIM"})  # functions that have a FROM of their own
+# What a literal must not touch: they would be read as one token.
+_BEFORE, _AFTER = frozenset("'\"`@"), frozenset("'\"`rRbB")
 _DIGITS = re.compile(r"[0-9]{1,19}")
 _MOST_INT64 = (1 << 63) - 1
 _COMMENT_SAFE = re.compile(r"[^\w .:,=@/#+-]")
@@ -85,8 +87,6 @@ class _Writer:
         self._sql = sql
         self._legacy = legacy
         self._parameters = parameters
-        self._at = 0
-        self._out: list[str] = []
         self._filled: dict[int, _Filled] = {}
         last = 0
         for reference in find_references(sql):
@@ -94,66 +94,52 @@ class _Writer:
                 owned = reference.name in identifiers or isinstance(resolved.value, TableName)
                 self._filled[reference.start] = _Filled(reference, resolved.value, resolved.end, owned)
                 last = resolved.end
+        self._starts = list(self._filled)
 
     def run(self) -> str:
         if not self._filled:
             return self._sql
-        while self._at < len(self._sql):
-            self._next()
-        return "".join(self._out)
+        return "".join(self._written())
 
-    def _next(self) -> None:
-        sql, at = self._sql, self._at
-        char = sql[at]
-        if sql.startswith(("--", "/*"), at) or char == "#":
-            self._comment("*/" if char == "/" else "\n")
-        elif char == "`":
-            self._quoted_identifier("`", "`")
-        elif char == "[" and self._legacy:
-            self._quoted_identifier("[", "]")
-        elif (match := _STRING_START.match(sql, at)) and not self._inside_word(at):
-            self._string(match)
-        elif at in self._filled or char in _WORD_CHARS:
-            self._word()
-        else:
-            self._out.append(char)
-            self._at += 1
-
-    def _inside_word(self, at: int) -> bool:
-        """Whether a `r'` here is the end of a longer word, not a string prefix."""
-        return self._sql[at] in _WORD_CHARS and at > 0 and self._sql[at - 1] in _WORD_CHARS
-
-    def _comment(self, end: str) -> None:
-        sql = self._sql
-        closing = sql.find(end, self._at + 2 if end == "*/" else self._at)
-        stop = len(sql) if closing < 0 else closing + len(end)
-        while self._at < stop:
-            if filled := self._filled.get(self._at):
-                text = _COMMENT_SAFE.sub("_", " ".join(render(filled.value).split())) or "_"
-                # `*` before and `/` at the front would close the comment between them.
-                self._out.append(f" {text}" if text.startswith("/") else text)
-                self._at = filled.end
+    def _written(self) -> Iterator[str]:
+        before = ""  # the last word, or what is there instead
+        calls: list[str] = []  # the word before each parenthesis that is open
+        holes = {at: filled.end for at, filled in self._filled.items()}
+        for piece in pieces(self._sql, holes, brackets=self._legacy):
+            text = self._sql[piece.start : piece.end]
+            parts = self._parts(*piece.body) if "$" in text else []
+            if not any(isinstance(part, _Filled) for part in parts):
+                yield text
+            elif piece.kind == "comment":
+                yield _tamed(parts)
+            elif piece.kind == "quoted":
+                yield self._quoted_identifier(piece, parts)
+            elif piece.kind == "string":
+                yield self._string(piece, parts)
             else:
-                self._out.append(sql[self._at])
-                self._at += 1
+                table = before in _BEFORE_TABLES and not (calls and calls[-1] in _WITH_FROM)
+                yield self._word(piece, parts, table_position=table)
+            if text == "(":
+                calls.append(before)
+            elif text == ")" and calls:
+                calls.pop()
+            if piece.kind not in ("space", "comment"):
+                before = text.upper() if piece.kind == "word" else ""
 
-    def _quoted_identifier(self, opening: str, closing: str) -> None:
+    def _parts(self, start: int, end: int) -> list[str | _Filled]:
+        """What is between these places: text, and the variables in it."""
+        parts: list[str | _Filled] = []
+        for hole in self._starts[bisect_left(self._starts, start) : bisect_left(self._starts, end)]:
+            parts += [self._sql[start:hole], self._filled[hole]]
+            start = self._filled[hole].end
+        return [part for part in (*parts, self._sql[start:end]) if part != ""]
+
+    def _quoted_identifier(self, piece: Piece, parts: list[str | _Filled]) -> str:
         """Back-ticks (or legacy brackets): a value is the identifier, or part of one of its names."""
-        start = self._at + len(opening)
-        end = _closing(self._sql, start, closing)
-        whole = end is not None and start in self._filled and self._filled[start].end == end
-        self._out.append(opening)
-        self._at = start
-        while self._at < (len(self._sql) if end is None else end):
-            if filled := self._filled.get(self._at):
-                self._out.append(self._identifier_part(filled, whole=whole))
-                self._at = filled.end
-            else:
-                self._out.append(self._sql[self._at])
-                self._at += 1
-        if end is not None:
-            self._out.append(closing)
-            self._at = end + 1
+        start, end = piece.body
+        whole = end < piece.end and start in self._filled and self._filled[start].end == end
+        names = (part if isinstance(part, str) else self._identifier_part(part, whole=whole) for part in parts)
+        return self._sql[piece.start : start] + "".join(names) + self._sql[end : piece.end]
 
     def _identifier_part(self, filled: _Filled, *, whole: bool) -> str:
         text = filled.text.strip("`") if whole else filled.text
@@ -165,60 +151,28 @@ class _Writer:
             raise UnsafeValue(f"{filled.reference.label} is {text!r}, which is no name in legacy SQL")
         return escape(text)
 
-    def _string(self, start: re.Match[str]) -> None:
-        prefix, quote = (start[1] or "").lower(), start[2]
-        end = _closing(self._sql, start.end(), quote)
-        stop = len(self._sql) if end is None else end
-        if not any(start.end() <= at < stop for at in self._filled):
-            finish = len(self._sql) if end is None else end + len(quote)
-            self._out.append(self._sql[self._at : finish])
-            self._at = finish
-            return
-        # A raw string cannot hold every value, so it is written as an ordinary one with the same content.
-        raw, binary = "r" in prefix, "b" in prefix
-        self._out += ["b" if binary else "", quote]
-        self._at = start.end()
-        while self._at < stop:
-            if filled := self._filled.get(self._at):
-                self._out.append(escape(render(filled.value), binary=binary))
-                self._at = filled.end
-            else:
-                self._out.append(escape(self._sql[self._at]) if raw else self._sql[self._at])
-                self._at += 1
-        if end is not None:
-            self._out.append(quote)
-            self._at = end + len(quote)
+    def _string(self, piece: Piece, parts: list[str | _Filled]) -> str:
+        """A raw string cannot hold every value, so it is written as an ordinary one with the same content."""
+        start, end = piece.body
+        opening = self._sql[piece.start : start].lower()
+        raw, binary = "r" in opening, "b" in opening
+        inside = (
+            escape(render(part.value), binary=binary) if isinstance(part, _Filled) else escape(part) if raw else part
+            for part in parts
+        )
+        return opening.replace("r", "") + "".join(inside) + self._sql[end : piece.end]
 
-    def _word(self) -> None:
+    def _word(self, piece: Piece, parts: list[str | _Filled], *, table_position: bool) -> str:
         """A run of word characters and variables: a literal when it is one variable alone, else one name."""
-        start = self._at
-        parts: list[str | _Filled] = []
-        while self._at < len(self._sql):
-            if filled := self._filled.get(self._at):
-                parts.append(filled)
-                self._at = filled.end
-            elif self._sql[self._at] in _WORD_CHARS and not (
-                parts and isinstance(parts[-1], _Filled) and self._string_follows()
-            ):
-                parts.append(self._sql[self._at])
-                self._at += 1
-            else:
-                break
-        variables = [part for part in parts if isinstance(part, _Filled)]
-        if not variables:
-            self._out.append(self._sql[start : self._at])
-            return
-        before = self._sql[:start]
-        recent = before.rstrip()[-120:]
-        table_position = bool(_TABLE_KEYWORD.search(recent[-8:]) and not _FROM_OF_A_FUNCTION.search(recent))
-        in_path = before.endswith(".") or (self._sql[self._at : self._at + 1] == "." and not before.endswith("$"))
-        if len(parts) > 1 or table_position or in_path:
-            self._out.append(self._name(parts, whole=len(parts) == 1 and not in_path))
-        else:
-            self._out.append(self._value(variables[0], start))
-
-    def _string_follows(self) -> bool:
-        return _STRING_START.match(self._sql, self._at) is not None
+        before, after = self._sql[max(0, piece.start - 1) : piece.start], self._sql[piece.end : piece.end + 1]
+        in_path = before == "." or (after == "." and before != "$")
+        first = parts[0]
+        if len(parts) > 1 or table_position or in_path or isinstance(first, str):
+            return self._name(parts, whole=len(parts) == 1 and not in_path)
+        if first.owned and isinstance(first.value, (str, TableName)) and not _is_number(str(first.value)):
+            return self._name(parts, whole=True)
+        text = literal(first.value) if self._parameters is None else self._parameter(first)
+        return f"{' ' if before in _BEFORE else ''}{text}{' ' if after in _AFTER else ''}"
 
     def _name(self, parts: list[str | _Filled], *, whole: bool) -> str:
         texts = []
@@ -236,15 +190,6 @@ class _Writer:
         if not re.fullmatch(r"[\w.:$-]+", name):
             raise UnsafeValue(f"{name!r} is no name in legacy SQL")
         return f"[{name}]"
-
-    def _value(self, filled: _Filled, start: int) -> str:
-        if filled.owned and isinstance(filled.value, (str, TableName)) and not _is_number(str(filled.value)):
-            return self._name([filled], whole=True)
-        text = literal(filled.value) if self._parameters is None else self._parameter(filled)
-        # Two literals that touch would be read as one token.
-        before = " " if self._sql[max(0, start - 1) : start] in {"'", '"', "`", "@"} else ""
-        after = " " if self._sql[filled.end : filled.end + 1] in {"'", '"', "`"} or self._word_follows() else ""
-        return f"{before}{text}{after}"
 
     def _parameter(self, filled: _Filled) -> str:
         """`@name`, with the value noted; the same value under the same name is one parameter."""
@@ -269,8 +214,16 @@ class _Writer:
     def _steps(filled: _Filled) -> list[str]:
         return [step.key for step in filled.reference.steps if step.end <= filled.end]
 
-    def _word_follows(self) -> bool:
-        return self._at < len(self._sql) and self._sql[self._at] in _WORD_CHARS
+
+def _tamed(parts: Sequence[str | _Filled]) -> str:
+    """A comment; `*` before and `/` at the front of a value would close it between them."""
+    out = ""
+    for part in parts:
+        if isinstance(part, _Filled):
+            text = _COMMENT_SAFE.sub("_", " ".join(render(part.value).split())) or "_"
+            part = f" {text}" if text.startswith("/") else text
+        out += part
+    return out
 
 
 def literal(value: Any) -> str:
@@ -342,15 +295,3 @@ def _code(char: str) -> str:
     if 0xD800 <= number <= 0xDFFF:
         return "?"
     return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
-
-
-def _closing(sql: str, at: int, quote: str) -> int | None:
-    """Where a literal ends; a backslash protects the next character, in raw strings too."""
-    while at < len(sql):
-        if sql[at] == "\\":
-            at += 2
-        elif sql.startswith(quote, at):
-            return at
-        else:
-            at += 1
-    return None

@@ -1,11 +1,11 @@
 """Schemas: what a table is made like, which columns it may get, and how a load is told about new ones.
 
-Pure functions over columns in REST form. A table only ever becomes wider: columns are added (NULLABLE or REPEATED) and
+Pure functions. A table only ever becomes wider: columns are added (NULLABLE or REPEATED) and
 REQUIRED ones relaxed, never dropped, renamed or given another type.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -13,9 +13,10 @@ from typing import Any
 from ingestd.googlesql.words import named_in
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import Drift
+from ingestd.model.schema import Field, Mode, Schema, Type, by_name
 from ingestd.rules.schema import Dest
 from ingestd.rules.shaping import absent_policy, expressions_of
-from ingestd.warehouse.columns import Field, by_name, kind, members, repeated, required
+from ingestd.warehouse.columns import words
 
 SELF_DESCRIBING = frozenset({"AVRO", "PARQUET", "ORC"})
 """Formats whose files bring their schema."""
@@ -51,7 +52,7 @@ def landed_like(dest: Dest, load: Mapping[str, Any]) -> LandedLike:
 class Evolution:
     """A table's columns, made wide enough."""
 
-    fields: tuple[Field, ...]
+    fields: Schema
     added: tuple[str, ...] = ()  # dotted names
     relaxed: tuple[str, ...] = ()
 
@@ -60,7 +61,7 @@ class Evolution:
         return bool(self.added or self.relaxed)
 
 
-def evolve(table: Sequence[Field], data: Sequence[Field], *, complete: bool = True) -> Evolution:
+def evolve(table: Schema, data: Schema, *, complete: bool = True) -> Evolution:
     """`table` with every column of `data`. Raises `BadInput` when a column has another type in the data.
 
     `complete`: the data's columns are all it has, so REQUIRED columns it leaves out (or may leave empty) are relaxed.
@@ -68,12 +69,12 @@ def evolve(table: Sequence[Field], data: Sequence[Field], *, complete: bool = Tr
     return _merged(table, data, "", complete=complete)
 
 
-def with_new_columns(table: Sequence[Field], data: Sequence[Field]) -> Evolution:
+def with_new_columns(table: Schema, data: Schema) -> Evolution:
     """`table` with the columns that only `data` has; those both have stay as they are, whatever their types."""
     return _merged(table, data, "", complete=False, lenient=True)
 
 
-def patched(table: Sequence[Field], template: Sequence[Field]) -> Evolution | None:
+def patched(table: Schema, template: Schema) -> Evolution | None:
     """`table` with the columns that a template has besides; None when they contradict, and the table stays as it is.
 
     As in bqtail: a template with fewer columns, or with other types, changes nothing.
@@ -85,46 +86,38 @@ def patched(table: Sequence[Field], template: Sequence[Field]) -> Evolution | No
     return found if _covers(template, table) else None
 
 
-def _merged(
-    table: Sequence[Field], data: Sequence[Field], inside: str, *, complete: bool, lenient: bool = False
-) -> Evolution:
+def _merged(table: Schema, data: Schema, inside: str, *, complete: bool, lenient: bool = False) -> Evolution:
     known, brought = by_name(table), by_name(data)
     fields: list[Field] = []
     added: list[str] = []
     relaxed: list[str] = []
     for column in table:
-        name = f"{inside}{column['name']}"
-        other = brought.get(str(column["name"]).lower())
-        kept = dict(column)
-        if other is None:
-            if required(column) and complete:
-                kept["mode"], relaxed = "NULLABLE", [*relaxed, name]
-            fields.append(kept)
-            continue
-        differs = kind(other) != kind(column) or repeated(other) != repeated(column)
-        if differs and not lenient:
-            raise BadInput(f"column {name} is {_words(other)} in the data and {_words(column)} in the table")
-        if required(column) and not required(other) and not lenient:
-            kept["mode"], relaxed = "NULLABLE", [*relaxed, name]
-        if kind(column) == "RECORD" and not differs:
-            inner = _merged(members(column), members(other), f"{name}.", complete=complete, lenient=lenient)
-            kept["fields"] = [dict(one) for one in inner.fields]
+        name, other = f"{inside}{column.name}", brought.get(column.key)
+        differs = other is not None and (other.type, other.repeated) != (column.type, column.repeated)
+        if other is not None and differs and not lenient:
+            raise BadInput(f"column {name} is {words(other)} in the data and {words(column)} in the table")
+        if column.required and (complete if other is None else not other.required and not lenient):
+            column = replace(column, mode=Mode.NULLABLE)
+            relaxed.append(name)
+        if other is not None and column.type is Type.STRUCT and not differs:
+            inner = _merged(column.fields, other.fields, f"{name}.", complete=complete, lenient=lenient)
+            column = replace(column, fields=inner.fields)
             added += inner.added
             relaxed += inner.relaxed
-        fields.append(kept)
+        fields.append(column)
     for column in data:
-        if str(column["name"]).lower() not in known:
+        if column.key not in known:
             fields.append(_optional(column))
-            added.append(f"{inside}{column['name']}")
+            added.append(f"{inside}{column.name}")
     return Evolution(tuple(fields), tuple(added), tuple(relaxed))
 
 
 def _optional(column: Field) -> Field:
     """A column as it may be added to a table that has rows: nothing in it is REQUIRED."""
-    kept = {key: value for key, value in column.items() if key != "mode" or repeated(column)}
-    if members(column):
-        kept["fields"] = [dict(_optional(one)) for one in members(column)]
-    return kept
+    fields = tuple(_optional(one) for one in column.fields)
+    if column.repeated:
+        return replace(column, fields=fields)
+    return replace(column, mode=Mode.NULLABLE, tacit=True, fields=fields)
 
 
 def keeps_columns(dest: Dest) -> bool:
@@ -132,7 +125,7 @@ def keeps_columns(dest: Dest) -> bool:
     return absent_policy(dest) is Drift.FREEZE and dest.schema_options.split is None
 
 
-def lost_columns(dest: Dest, declared: Sequence[Field], table: Sequence[Field]) -> list[str]:
+def lost_columns(dest: Dest, declared: Schema, table: Schema) -> list[str]:
     """Columns (dotted names) of a landing template that would get lost on their way to the table, against the rule."""
     if not keeps_columns(dest):
         return []
@@ -142,12 +135,11 @@ def lost_columns(dest: Dest, declared: Sequence[Field], table: Sequence[Field]) 
     return [name for name, column in absent.items() if column not in used and column.lower() not in computed]
 
 
-def _covers(wide: Sequence[Field], narrow: Sequence[Field]) -> bool:
+def _covers(wide: Schema, narrow: Schema) -> bool:
     """Whether `wide` has every column of `narrow`, nested ones included."""
     known = by_name(wide)
     return all(
-        (other := known.get(str(column["name"]).lower())) is not None and _covers(members(other), members(column))
-        for column in narrow
+        (other := known.get(column.key)) is not None and _covers(other.fields, column.fields) for column in narrow
     )
 
 
@@ -173,7 +165,3 @@ def drift_options(dest: Dest, load: Mapping[str, Any], *, whole_table: bool = Tr
 def expiration_time(expiry: timedelta, start: datetime) -> str:
     """A table's `expirationTime`: that long after the batch began, in milliseconds as the REST API writes them."""
     return str(int((start + expiry).timestamp() * 1000))
-
-
-def _words(column: Field) -> str:
-    return f"repeated {kind(column)}" if repeated(column) else kind(column)

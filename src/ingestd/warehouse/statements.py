@@ -14,21 +14,11 @@ from ingestd.googlesql.words import named_in, parameters_in, qualifies
 from ingestd.model.errors import BadInput
 from ingestd.model.jobs import JobKind
 from ingestd.model.preparation import DRIFT_REMEDY, Drift, Shaping, SideInput, Unmatched
+from ingestd.model.schema import Field, Schema, by_name
 from ingestd.model.tables import TableName
 from ingestd.rules.schema import DESTINATION_ALIAS, CopyMethod, Upsert, UpsertMode
 from ingestd.rules.shaping import mentioned
-from ingestd.warehouse.columns import (
-    Field,
-    alike,
-    by_name,
-    converted,
-    groupable,
-    null_of,
-    orderable,
-    quoted,
-    required,
-    widened,
-)
+from ingestd.warehouse.columns import alike, converted, fields_of, groupable, null_of, orderable, quoted, widened
 
 HOME = -1  # the destination itself, where a split has no say
 
@@ -41,15 +31,14 @@ class TableShape:
     """A table and what is known of it: no columns when it does not exist yet."""
 
     name: TableName  # with its partition, when only that is written
-    fields: tuple[Field, ...] = ()
+    fields: Schema = ()
     layout: Mapping[str, Any] = field(default_factory=dict)  # partitioning and clustering, REST form
 
     @classmethod
     def of(cls, name: TableName, resource: Mapping[str, Any] | None) -> "TableShape":
         if resource is None:
             return cls(name)
-        columns = tuple((resource.get("schema") or {}).get("fields") or ())
-        return cls(name, columns, {key: resource[key] for key in _LAYOUT if resource.get(key)})
+        return cls(name, fields_of(resource), {key: resource[key] for key in _LAYOUT if resource.get(key)})
 
     @property
     def exists(self) -> bool:
@@ -146,7 +135,7 @@ def _method(plan: Publication, target: TableShape) -> CopyMethod:
     if plan.method is CopyMethod.DML and target.exists and plan.append:
         return CopyMethod.DML
     # A query's result has no REQUIRED columns, and a table that has some would refuse it.
-    return CopyMethod.DML if any(required(column) for column in target.fields) else CopyMethod.QUERY
+    return CopyMethod.DML if any(column.required for column in target.fields) else CopyMethod.QUERY
 
 
 def _copyable(plan: Publication, target: TableShape) -> bool:
@@ -256,11 +245,10 @@ class _Rows:
         self._refuse_absent(target)
         found = []
         for one in target.fields:
-            name = str(one["name"])
-            if name.lower() in self._landed or name.lower() in self._transform:
-                found.append((name, self._value(name, one)))
+            if one.key in self._landed or one.key in self._transform:
+                found.append((one.name, self._value(one.name, one)))
             elif every:
-                found.append((name, null_of(one)))
+                found.append((one.name, null_of(one)))
         if self._plan.absent is Drift.EVOLVE:
             known = by_name(target.fields)
             found += [(name, self._value(name, None)) for name in self._names() if name.lower() not in known]
@@ -310,7 +298,7 @@ class _Rows:
 
     def _names(self) -> list[str]:
         """Every column of the shaped rows: the landed ones in their order, then those that are only computed."""
-        own = [str(one["name"]) for one in self._plan.landed.fields]
+        own = [one.name for one in self._plan.landed.fields]
         return own + sorted(name for key, (name, _) in self._transform.items() if key not in self._landed)
 
     def _shaped(self, name: str) -> str:
@@ -320,7 +308,7 @@ class _Rows:
     def _value(self, name: str, want: Field | None) -> str:
         """A column of the rows as the target's column, at the outermost level."""
         key = name.lower()
-        own = str(self._landed[key]["name"]) if key in self._landed else self._transform[key][0]
+        own = self._landed[key].name if key in self._landed else self._transform[key][0]
         if key in self._transform:
             value = f"{self._alias}.{quoted(own)}" if self._layers else self._shaped(own)
             return value if want is None else widened(value, want)
@@ -336,7 +324,7 @@ class _Rows:
             raise BadInput(f"Transform: {target.name} has no column {', '.join(computed)}; add it, or let it evolve")
         if self._plan.absent is not Drift.FREEZE:
             return
-        absent = [str(one["name"]) for key, one in self._landed.items() if key not in known]
+        absent = [one.name for key, one in self._landed.items() if key not in known]
         unused = set(absent) - mentioned(self._shaping, absent, self._conditions())
         if unused:
             names = ", ".join(sorted(unused))

@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.support.e2e.environment import newcomers_environment
 from tests.support.places import ROOT
 
-from ingestd.prepare.java import find_java
+from ingestd.spark.session.java import find_java
 
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 _KEPT = timedelta(days=14)

@@ -13,8 +13,8 @@ import yaml
 from tests.e2e.deploy.pod_security import refusals
 from tests.support.places import ROOT
 
-from ingestd.prepare.sizes import share_out
 from ingestd.settings import Settings
+from ingestd.spark.session.sizes import share_out
 
 BIN = Path(sys.executable).parent
 OVERLAYS = sorted(folder.name for folder in (ROOT / "k8s/overlays").iterdir())

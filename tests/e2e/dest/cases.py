@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from ingestd.prepare.start import wants_spark
 from ingestd.rules.schema import RuleSpec
+from ingestd.spark.start import wants_spark
 
 FOLDER = Path(__file__).parent / "cases"
 ENGINES = ("bigquery", "spark")

@@ -120,7 +120,9 @@ def test_reads_that_the_documented_roles_do_not_permit_are_warnings_with_their_r
 def test_what_spark_lacks_is_said_and_only_fails_where_a_rule_needs_spark(
     config: Path, bucket: str, dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingestd.prepare.packages.missing_packages", lambda _: "pandas >= 2.2.0 must be installed")
+    monkeypatch.setattr(
+        "ingestd.spark.session.packages.missing_packages", lambda _: "pandas >= 2.2.0 must be installed"
+    )
     arguments = ("doctor", "--config", str(config), "--bucket", bucket, "--json")
     result = run(*arguments)
     assert (result.exit_code, marks(result)["Python packages for Spark"]) == (0, "warning"), result.output

@@ -17,11 +17,12 @@ from tests.support.spark.processes import QUICK
 from ingestd.localcloud.cloud import LocalCloud
 from ingestd.model.errors import Transient
 from ingestd.model.preparation import BadData, Branch, Shaping
-from ingestd.prepare import bucket, pipeline, planning
-from ingestd.prepare.masters import Files
-from ingestd.prepare.preparer import SparkPreparer, Where
-from ingestd.prepare.start import spark_for
 from ingestd.settings import Spark as SparkSettings
+from ingestd.spark.files import bucket
+from ingestd.spark.preparer import SparkPreparer, Where
+from ingestd.spark.session.masters import Files
+from ingestd.spark.shape import pipeline, plans
+from ingestd.spark.start import spark_for
 
 COLUMNS = schema("id INT64 REQUIRED", "name STRING", "tags STRING REPEATED")
 
@@ -59,7 +60,7 @@ async def main(folder: Path) -> None:
 
 async def large_files(batches: Batches) -> None:
     """Files of lines are cut by Spark, and nobody can tell afterwards."""
-    planning.PART_BYTES, pipeline._PARTITION_BYTES = 1000, 20_000
+    plans.PART_BYTES, pipeline._PARTITION_BYTES = 1000, 20_000
     rows = [{"id": n, "name": "ü" * (n % 50)} for n in range(3000)]
     bad = lines(rows[:2500]) + b'{"id": "none"}\n' + lines(rows[2500:])
     contents = {

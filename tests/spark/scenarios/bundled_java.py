@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.spark.scenarios.faults import running, settings
 
-from ingestd.prepare import java
-from ingestd.prepare.start import spark_for
+from ingestd.spark.session import java
+from ingestd.spark.start import spark_for
 
 
 def hide_java(folder: Path) -> None:

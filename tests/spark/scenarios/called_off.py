@@ -14,10 +14,10 @@ from pyspark import SparkContext
 from tests.spark.scenarios.faults import gone, lost, settings
 from tests.support.spark.processes import children
 
-from ingestd.prepare import classic, gateway
-from ingestd.prepare.gateway import Jvm
-from ingestd.prepare.session import Spark
-from ingestd.prepare.start import spark_for
+from ingestd.spark.session import classic, gateway
+from ingestd.spark.session.gateway import Jvm
+from ingestd.spark.session.session import Spark
+from ingestd.spark.start import spark_for
 
 AT_ONCE = 15.0  # seconds, on a busy machine; coming up takes longer there, and it has only just begun
 

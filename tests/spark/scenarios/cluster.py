@@ -15,9 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from tests.spark.scenarios.faults import ROWS, Store, batch, running
 from tests.support.spark.processes import CLUSTER_CONF, standalone_cluster
 
-from ingestd.prepare.session import Spark
-from ingestd.prepare.start import preparer_for, spark_for
 from ingestd.settings import Spark as SparkSettings
+from ingestd.spark.session.session import Spark
+from ingestd.spark.start import preparer_for, spark_for
 
 
 def settings(url: str, folder: Path) -> SparkSettings:

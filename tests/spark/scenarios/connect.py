@@ -30,12 +30,12 @@ from ingestd.model.clock import SystemClock
 from ingestd.model.errors import BadInput, Transient
 from ingestd.model.objects import FileVersion, ObjectRef
 from ingestd.model.preparation import Shaping, SideInput
-from ingestd.prepare import connect_sessions
-from ingestd.prepare.failures import SessionLost
-from ingestd.prepare.session import Spark
-from ingestd.prepare.side_inputs import SideInputs
-from ingestd.prepare.start import preparer_for, spark_for
 from ingestd.settings import Spark as SparkSettings
+from ingestd.spark.session import connect_sessions
+from ingestd.spark.session.failures import SessionLost
+from ingestd.spark.session.session import Spark
+from ingestd.spark.shape.side_inputs import SideInputs
+from ingestd.spark.start import preparer_for, spark_for
 
 FILES = 5
 SOURCE = schema("id INT64 REQUIRED", "name STRING", "code INT64")
@@ -131,8 +131,7 @@ async def uploaded(batches: Batches) -> list[FileVersion]:
 
 
 async def prepared_as_the_reference(batches: Batches, files: Sequence[FileVersion]) -> None:
-    source = tuple(item.rest() for item in SOURCE)
-    prepared = await batches.prepare(files, COLUMNS, source_schema=source, shaping=SHAPING)
+    prepared = await batches.prepare(files, COLUMNS, source_schema=SOURCE, shaping=SHAPING)
     assert [(bad.index, bad.line, bad.column) for bad in prepared.bad] == [(FILES, len(rows_of(0)) + 1, "id")]
     assert await batches.loaded(prepared) == reference()
     assert prepared.rows_per_file == dict.fromkeys(range(FILES), 65)

@@ -24,15 +24,16 @@ from ingestd.model.clock import SystemClock
 from ingestd.model.errors import Transient
 from ingestd.model.objects import FileVersion, Generation, ObjectRef
 from ingestd.model.preparation import PrepareRequest, Shaping
-from ingestd.prepare.classic import ClassicEngine
-from ingestd.prepare.failures import SessionLost
-from ingestd.prepare.preparer import SparkPreparer
-from ingestd.prepare.progress import LOST
-from ingestd.prepare.session import Spark
-from ingestd.prepare.start import preparer_for, spark_for
+from ingestd.model.schema import Field, Type
 from ingestd.settings import Spark as SparkSettings
+from ingestd.spark.preparer import SparkPreparer
+from ingestd.spark.session.classic import ClassicEngine
+from ingestd.spark.session.failures import SessionLost
+from ingestd.spark.session.progress import LOST
+from ingestd.spark.session.session import Spark
+from ingestd.spark.start import preparer_for, spark_for
 
-COLUMNS = ({"name": "id", "type": "INTEGER"}, {"name": "name", "type": "STRING"})
+COLUMNS = (Field("id", Type.INT64), Field("name", Type.STRING))
 ROWS = 300
 
 

@@ -8,7 +8,6 @@ the last thing its daemon does, and `mishap` may strike at any of them.
 import asyncio
 import re
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -17,6 +16,7 @@ from ingestd.model.errors import BadInput, NotFound, PreconditionFailed, Transie
 from ingestd.model.objects import ABSENT, ObjectRef
 from ingestd.model.preparation import BadData, BadFile, Output, Prepared, PrepareRequest, Unmatched
 from ingestd.ports import ObjectStore
+from ingestd.spark.files import manifest
 
 _CONDITION = re.compile(r"MOD\(id, (\d+)\) = (\d+)")
 _ROWS_PER_FILE = 3
@@ -71,7 +71,7 @@ class PlainPreparer:
         )
         self._trouble()
         try:
-            await self._store.create(request.folder / "manifest.json", _dump(made), if_generation=ABSENT)
+            await self._store.create(request.folder / manifest.NAME, manifest.encode(made), if_generation=ABSENT)
         except PreconditionFailed:
             known = await self._manifest(request)
             assert known is not None
@@ -111,10 +111,10 @@ class PlainPreparer:
 
     async def _manifest(self, request: PrepareRequest) -> Prepared | None:
         try:
-            data, _ = await self._store.read(request.folder / "manifest.json")
+            data, _ = await self._store.read(request.folder / manifest.NAME)
         except NotFound:
             return None
-        return _load(data)
+        return manifest.decode(data)
 
     def _trouble(self) -> None:
         if self._mishap():
@@ -142,17 +142,3 @@ def _fits(condition: str, number: int) -> bool:
     match = _CONDITION.search(condition)
     assert match, f"not understood: {condition}"
     return number % int(match[1]) == int(match[2])
-
-
-def _dump(made: Prepared) -> bytes:
-    return orjson.dumps(asdict(made), option=orjson.OPT_NON_STR_KEYS)
-
-
-def _load(data: bytes) -> Prepared:
-    document = orjson.loads(data)
-    document["outputs"] = tuple(Output(**{**one, "uris": tuple(one["uris"])}) for one in document["outputs"])
-    document["bad"] = tuple(BadFile(**one) for one in document["bad"])
-    for name in ("schema", "added", "relaxed", "rejected"):
-        document[name] = tuple(document[name])
-    document["rows_per_file"] = {int(index): rows for index, rows in document["rows_per_file"].items()}
-    return Prepared(**document)

@@ -4,30 +4,41 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-SCHEMA: list[dict[str, Any]] = [
-    {"name": "k", "type": "INTEGER"},
-    {"name": "i", "type": "INTEGER"},
-    {"name": "j", "type": "INTEGER"},
-    {"name": "f", "type": "FLOAT"},
-    {"name": "g", "type": "FLOAT"},
-    {"name": "n", "type": "NUMERIC"},
-    {"name": "m", "type": "NUMERIC"},
-    {"name": "b", "type": "BOOLEAN"},
-    {"name": "s", "type": "STRING"},
-    {"name": "u", "type": "STRING"},
-    {"name": "num", "type": "STRING"},
-    {"name": "y", "type": "BYTES"},
-    {"name": "d", "type": "DATE"},
-    {"name": "e", "type": "DATE"},
-    {"name": "dt", "type": "DATETIME"},
-    {"name": "ts", "type": "TIMESTAMP"},
-    {"name": "us", "type": "TIMESTAMP"},
-    {"name": "a", "type": "INTEGER", "mode": "REPEATED"},
-    {"name": "w", "type": "STRING", "mode": "REPEATED"},
-    {"name": "st", "type": "RECORD", "fields": [{"name": "x", "type": "INTEGER"}, {"name": "y", "type": "STRING"}]},
-    {"name": "js", "type": "STRING"},
-    {"name": "day", "type": "STRING"},
-]
+from ingestd.model.schema import Field
+
+SCHEMA = tuple(
+    map(
+        Field.from_rest,
+        [
+            {"name": "k", "type": "INTEGER"},
+            {"name": "i", "type": "INTEGER"},
+            {"name": "j", "type": "INTEGER"},
+            {"name": "f", "type": "FLOAT"},
+            {"name": "g", "type": "FLOAT"},
+            {"name": "n", "type": "NUMERIC"},
+            {"name": "m", "type": "NUMERIC"},
+            {"name": "b", "type": "BOOLEAN"},
+            {"name": "s", "type": "STRING"},
+            {"name": "u", "type": "STRING"},
+            {"name": "num", "type": "STRING"},
+            {"name": "y", "type": "BYTES"},
+            {"name": "d", "type": "DATE"},
+            {"name": "e", "type": "DATE"},
+            {"name": "dt", "type": "DATETIME"},
+            {"name": "ts", "type": "TIMESTAMP"},
+            {"name": "us", "type": "TIMESTAMP"},
+            {"name": "a", "type": "INTEGER", "mode": "REPEATED"},
+            {"name": "w", "type": "STRING", "mode": "REPEATED"},
+            {
+                "name": "st",
+                "type": "RECORD",
+                "fields": [{"name": "x", "type": "INTEGER"}, {"name": "y", "type": "STRING"}],
+            },
+            {"name": "js", "type": "STRING"},
+            {"name": "day", "type": "STRING"},
+        ],
+    )
+)
 
 
 def _at(*parts: int) -> datetime:
@@ -38,7 +49,7 @@ def _civil(*parts: int) -> datetime:
     return _at(*parts).replace(tzinfo=None)
 
 
-_NAMES = [field["name"] for field in SCHEMA]
+_NAMES = [field.name for field in SCHEMA]
 _ROWS: list[list[Any]] = [
     [1, 7, 2, 2.5, 0.5, "1.5", "3", True, "Hello, World", "o", " 42 ", b"abc", date(2024, 2, 29), date(2023, 12, 31),
      _civil(2024, 2, 29, 13, 5, 9, 123456), _at(2024, 2, 29, 23, 59, 59, 999999), _at(2024, 1, 1), [3, 1, 2],

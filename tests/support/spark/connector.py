@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.support.places import ROOT
 
-from ingestd.prepare.masters import storage_connector
+from ingestd.spark.session.masters import storage_connector
 
 _DOCKERFILE = ROOT / "Dockerfile"
 _PATIENCE = 180

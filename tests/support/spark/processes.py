@@ -15,8 +15,8 @@ from pathlib import Path
 from tests.support.jvm import quick
 from tests.support.ports import free_port
 
-from ingestd.prepare.gateway import spark_home
-from ingestd.prepare.java import find_java, runnable_home
+from ingestd.spark.session.gateway import spark_home
+from ingestd.spark.session.java import find_java, runnable_home
 
 QUICK = quick()
 # One short life on a cluster of this machine: small, and compiled little.

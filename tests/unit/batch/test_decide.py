@@ -76,7 +76,7 @@ LOADED = begun(loads=(Load(1, (0,), 2, 9),))
         # Nothing is left to load. Somebody else may have submitted a job all the same.
         ({"progress": Progress(aside=GONE)}, DIRECT, Stage.PROVE, Command.HEAR),
         ({"progress": Progress(aside=GONE)}, HEARD, Stage.PROVE, Command.CONCLUDE),
-        ({"progress": Progress(aside=GONE), "staged": True}, DIRECT, Stage.PROVE, Command.CONCLUDE),
+        ({"progress": Progress(aside=GONE), "staged": True}, DIRECT, Stage.PROVE, Command.HEAR),
         ({"progress": Progress(aside=GONE)}, PREPARED, Stage.PROVE, Command.CONCLUDE),
         ({"progress": Progress(aside={0: SetAside(Fate.MISSING, "", "j")})}, DIRECT, Stage.PROVE, Command.CONCLUDE),
         ({"progress": Progress(aside={0: SetAside(Fate.IGNORED, "")})}, DIRECT, Stage.PROVE, Command.CONCLUDE),

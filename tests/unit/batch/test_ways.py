@@ -18,6 +18,7 @@ from ingestd.batch.steps import Way, branch_tables, steps_of, submitted_jobs, wa
 from ingestd.model.errors import BadInput
 from ingestd.model.jobs import JobKind
 from ingestd.model.preparation import BadFile, Output, Prepared
+from ingestd.model.schema import Field, Type, schema_rest
 from ingestd.rules.schema import Balancer
 from ingestd.warehouse.slots import JobSlots
 
@@ -140,7 +141,7 @@ def test_a_record_remembers_what_was_prepared_and_published() -> None:
     made = Prepared(
         attempt=3,
         format="PARQUET",
-        schema=({"name": "id", "type": "INTEGER"},),
+        schema=(Field("id", Type.INT64),),
         outputs=(Output(HOME, ("gs://s/1", "gs://s/2"), 5, 100), Output(0, ("gs://s/3",), 2, 10)),
         bad=(BadFile(1, "line 3", rows=2, loaded=True),),
         rows_left_out={"duplicate": 4},
@@ -176,7 +177,7 @@ def test_every_job_of_a_batch_has_its_task_dropped() -> None:
     assert len(names) == len(set(names)) == 2 + 2 * 4
 
 
-GIVEN = [{"name": "b", "type": "STRING"}, {"name": "a", "type": "STRING"}]
+GIVEN = [Field("b", Type.STRING), Field("a", Type.STRING)]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_actions_read_files_as_their_load_has_read_them(
     dest: dict[str, Any], source: str, lenient: bool, columns: bool
 ) -> None:
     batch = ruled(dest)
-    batch = replace(batch, load={**batch.load, "sourceFormat": source, "schema": {"fields": GIVEN}})
+    batch = replace(batch, load={**batch.load, "sourceFormat": source, "schema": schema_rest(GIVEN)})
     rows = rows_of(batch)
     assert rows.prepared is None
     assert bool(rows.load.get("ignoreUnknownValues")) is lenient

@@ -21,11 +21,12 @@ from ingestd.formats.columnar import read_orc, read_parquet
 from ingestd.formats.inflation import Inflation
 from ingestd.formats.options import LoadOptions, SourceFormat
 from ingestd.formats.textfiles import CorruptGzipError, gunzip
-from ingestd.formats.types import Field, Type
 from ingestd.model.preparation import BadData
-from ingestd.prepare import inflate, planning
-from ingestd.prepare.readers import ReadPlan
-from ingestd.prepare.reading import Reading, Report, Unit, Worker
+from ingestd.model.schema import Field, Type
+from ingestd.spark.files import inflate
+from ingestd.spark.files.read_task import Reading, Report, Unit, Worker
+from ingestd.spark.files.readers import ReadPlan
+from ingestd.spark.shape import plans
 
 MIB = 1 << 20
 SMALL = Inflation(free=8 * MIB, ratio=100)
@@ -103,7 +104,7 @@ def test_the_head_of_a_bomb_takes_no_more_than_a_head() -> None:
     compressor = bz2.BZ2Compressor(9)
     bomb = b"".join(compressor.compress(bytes(16 * MIB)) for _ in range(16)) + compressor.flush()
     memory = Memory()
-    assert planning.beginning(bomb, len(bomb)) == b""
+    assert plans.beginning(bomb, len(bomb)) == b""
     assert memory.grown < 64 * MIB
 
 

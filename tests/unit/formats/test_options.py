@@ -4,7 +4,7 @@ import pytest
 
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.options import Formats, HiveMode, LoadOptions, SourceFormat
-from ingestd.formats.types import Type
+from ingestd.model.schema import Type
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from ingestd.googlesql.functions import FUNCTIONS, Signature, overload, types
 from ingestd.googlesql.types import BIGNUMERIC, BYTES, FLOAT64, INT64, NUMERIC, STRING, SqlType, coerces
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.library import REGISTRY as DUCKDB
-from ingestd.prepare.functions import REGISTRY as SPARK
+from ingestd.spark.sql.functions import REGISTRY as SPARK
 
 
 def test_an_engine_has_nothing_that_is_not_in_the_table() -> None:

@@ -3,7 +3,9 @@
 import pytest
 
 from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.lexer import pieces
 from ingestd.googlesql.words import (
+    is_script,
     named_in,
     parameters_in,
     paths_in,
@@ -73,3 +75,28 @@ def test_transactions_are_found_by_their_lines() -> None:
     assert transactions(script) == ((1, 4),)
     assert transactions("BEGIN\n  SELECT 1;\nEND;") == ()
     assert transactions("BEGIN;\nSELECT 1;\nROLLBACK TRANSACTION;") == ((1, float("inf")),)
+
+
+def test_a_script_has_something_after_a_semicolon() -> None:
+    assert is_script("SELECT 1; SELECT 2")
+    assert not is_script("SELECT ';' -- ;\n;;")
+    assert is_script("SELECT 'unclosed")
+
+
+def test_any_text_is_taken_apart_around_its_holes() -> None:
+    text = "a_$x r'\\'$x' `$x` [$x] -- $x\n$x'unclosed"
+    holes = {at: at + 2 for at in range(len(text)) if text.startswith("$x", at)}
+    found = [(one.kind, text[one.start : one.end], text[slice(*one.body)]) for one in pieces(text, holes)]
+    assert [one for one in found if one[0] not in ("space", "other")] == [
+        ("word", "a_$x", "a_$x"),
+        ("string", "r'\\'$x'", "\\'$x"),
+        ("quoted", "`$x`", "$x"),
+        ("word", "$x", "$x"),
+        ("comment", "-- $x\n", "-- $x\n"),
+        ("word", "$x", "$x"),
+        ("string", "'unclosed", "unclosed"),
+    ]
+    assert ("quoted", "[$x]", "$x") in [
+        (one.kind, text[one.start : one.end], text[slice(*one.body)]) for one in pieces(text, holes, brackets=True)
+    ]
+    assert "".join(one[1] for one in found) == text

@@ -10,10 +10,10 @@ from tests.support.rules import lint_path
 from tests.support.spark.conformance import FAILING, expressions
 
 from ingestd.documents import Problem, Severity
-from ingestd.prepare.checker import unsupported
-from ingestd.prepare.expressions import columns_of
 from ingestd.rules.lint import report
 from ingestd.rules.lint_dest import ExpressionChecks
+from ingestd.spark.sql.checker import unsupported
+from ingestd.spark.sql.expressions import columns_of
 
 QUIET = "OnFailure: [{Action: notify, Request: {Channels: c, Title: '$Error'}}]\n"
 

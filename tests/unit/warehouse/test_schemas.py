@@ -8,6 +8,7 @@ from tests.support.rules import spec
 from tests.support.tables import Tables, columns
 
 from ingestd.model.errors import BadInput
+from ingestd.model.schema import schema_rest
 from ingestd.warehouse.columns import converted, type_sql
 from ingestd.warehouse.schemas import (
     LandedLike,
@@ -31,8 +32,8 @@ def test_new_columns_are_added_at_the_end_and_none_of_them_is_required() -> None
 
 def test_what_the_data_leaves_out_is_relaxed() -> None:
     found = evolve(columns("id INTEGER!, name STRING!, kept STRING!"), columns("name STRING, kept STRING!"))
-    assert found.fields[0]["mode"] == found.fields[1]["mode"] == "NULLABLE"
-    assert found.fields[2]["mode"] == "REQUIRED"
+    assert found.fields[0].mode == found.fields[1].mode == "NULLABLE"
+    assert found.fields[2].mode == "REQUIRED"
     assert found.relaxed == ("id", "name")
 
 
@@ -67,7 +68,7 @@ def test_a_template_adds_what_it_has_besides_or_changes_nothing() -> None:
 def test_the_wider_table_is_one_that_bigquery_accepts(tables: Tables) -> None:
     table = tables.make("d.t", "id INTEGER!, info {a STRING}*", [{"id": 1, "info": [{"a": "x"}]}])
     wide = evolve(table.fields, columns("id INTEGER, info {a STRING, b INTEGER}*, more {x STRING!}"))
-    tables.core.metadata.update_table("p", "d", "t", {"schema": {"fields": list(wide.fields)}}, patch=True, etag=None)
+    tables.core.metadata.update_table("p", "d", "t", {"schema": schema_rest(wide.fields)}, patch=True, etag=None)
     assert tables.rows("d.t") == [{"id": 1, "info": [{"a": "x", "b": None}], "more": None}]
 
 

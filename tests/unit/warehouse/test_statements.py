@@ -8,6 +8,7 @@ from tests.support.tables import JobFailed, Tables, columns, publish_statements
 from ingestd.model.errors import BadInput
 from ingestd.model.jobs import JobKind
 from ingestd.model.preparation import Branch, Drift, Shaping, SideInput, Unmatched
+from ingestd.model.schema import schema_rest
 from ingestd.model.tables import TableName, parse_table
 from ingestd.rules.schema import CopyMethod, Upsert, UpsertMode
 from ingestd.warehouse.statements import Publication, TableShape, UpsertPlan, rest_parameter, unmatched_statement
@@ -246,7 +247,7 @@ def test_replacing_a_partition_replaces_nothing_else(tables: Tables) -> None:
     by_day = {"timePartitioning": {"type": "DAY", "field": "day"}}
     tables.make("d.t", "id INTEGER, day DATE", rows, **by_day)
     landed = tables.make("temp.t", "id INTEGER, day DATE", [{"id": 3, "day": "2024-01-31"}])
-    target = TableShape.of(parse_table("p.d.t$20240131"), {"schema": {"fields": tables.shape("d.t").fields}, **by_day})
+    target = TableShape.of(parse_table("p.d.t$20240131"), {"schema": schema_rest(tables.shape("d.t").fields), **by_day})
     tables.publish(Publication(landed, target, append=False))
     assert tables.rows("d.t") == [{"id": 2, "day": "2024-02-01"}, {"id": 3, "day": "2024-01-31"}]
 

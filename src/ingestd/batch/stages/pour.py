@@ -21,6 +21,7 @@ from ingestd.batch.steps import branch_tables
 from ingestd.batch.targets import Targets
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobState
+from ingestd.model.schema import schema_rest
 from ingestd.model.tables import TableName
 from ingestd.warehouse.errors import job_failure
 from ingestd.warehouse.proof import loaded_bytes, loaded_rows, missing_source
@@ -88,8 +89,7 @@ async def _submit(drive: Drive, pour: Pour) -> JobState:
     partitioned = target.decorator is not None or parts.destinations.partitioned(record)
     await parts.governor.admit(target, partitioned=partitioned, key=ref.job_id)
     if record.lands_apart:
-        columns = [dict(column) for column in pinned.prepared.schema]
-        await drive.parts.landing.ensure_prepared(record, branch, columns)
+        await drive.parts.landing.ensure_prepared(record, branch, pinned.prepared.schema)
     elif branch != HOME:
         await Targets(parts).ensure(record, target)
     return await drive.submit(ref, JobKind.LOAD, _load(record, pour, target), target, "load")
@@ -115,7 +115,7 @@ def _load(record: Record, pour: Pour, target: TableName) -> dict[str, Any]:
         "destinationTable": target.rest,
     }
     if made.schema:
-        load["schema"] = {"fields": [dict(column) for column in made.schema]}
+        load["schema"] = schema_rest(made.schema)
     if record.lands_apart:
         return load | {"writeDisposition": APPEND, "createDisposition": "CREATE_IF_NEEDED"}
     options = list(record.load.get("schemaUpdateOptions") or ())

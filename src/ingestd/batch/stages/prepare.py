@@ -14,9 +14,7 @@ A replica that was paused while preparing and comes back later fails to pin its 
 names the generation it replaces), so two attempts are never both loaded.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from ingestd.batch.content import Fate, SetAside
 from ingestd.batch.drive import Drive
@@ -30,6 +28,7 @@ from ingestd.batch.variables import batch_variables
 from ingestd.model.errors import BadInput, Fatal, Transient
 from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import BadData, BadFile, Output, Prepared, PrepareRequest, Unmatched
+from ingestd.model.schema import Schema, schema_from_rest
 from ingestd.model.tables import TableName, parse_table
 from ingestd.ops import tracing
 from ingestd.rules.shaping import absent_policy, shaping_of
@@ -117,7 +116,7 @@ async def _asked(drive: Drive, attempt: int, wanted: list[int]) -> PrepareReques
     folder = batch_folder(settings.staging, record) / f"{attempt}/"
     if record.success is not None:
         reading = dict(record.success.external)
-        fields = _fields({"schema": reading.pop("schema", None)})
+        fields = schema_from_rest(reading.pop("schema", None))
         load = reading if fields else {**reading, "autodetect": True}
         return PrepareRequest(record.event_id, attempt, folder, files, load, fields, bad_data=BadData.FAIL)
     spec = rule_of(record)
@@ -138,10 +137,10 @@ async def _asked(drive: Drive, attempt: int, wanted: list[int]) -> PrepareReques
     )
 
 
-async def _schemas(drive: Drive) -> tuple[tuple[Mapping[str, Any], ...], tuple[Mapping[str, Any], ...]]:
+async def _schemas(drive: Drive) -> tuple[Schema, Schema]:
     """The destination's columns, and the files' own where the rule says they differ."""
     record, spec, project = drive.record, rule_of(drive.record), drive.parts.settings.project
-    given = _fields(record.load)
+    given = schema_from_rest(record.load.get("schema"))
     table = await _columns(drive, destination(record))
     template = spec.dest.schema_options.template
     if not table and template:
@@ -154,9 +153,9 @@ async def _schemas(drive: Drive) -> tuple[tuple[Mapping[str, Any], ...], tuple[M
     return table or given, given if table and given != table else ()
 
 
-async def _columns(drive: Drive, name: TableName) -> tuple[Mapping[str, Any], ...]:
+async def _columns(drive: Drive, name: TableName) -> Schema:
     found = await drive.parts.warehouse.table(name.partition(None))
-    return _fields(found.resource) if found else ()
+    return schema_from_rest(found.resource.get("schema")) if found else ()
 
 
 def _outputs(record: Record, made: Prepared) -> tuple[Output, ...]:
@@ -200,7 +199,3 @@ def over_temp_ext(sql: str) -> str:
 def _verdict(bad: BadFile) -> SetAside:
     fate = Fate.INVALID_SCHEMA if bad.schema else Fate.CORRUPTED
     return SetAside(fate, bad.why, row=bad.line, column=bad.column)
-
-
-def _fields(resource: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    return tuple((resource.get("schema") or {}).get("fields") or ())

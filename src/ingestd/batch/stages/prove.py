@@ -103,10 +103,9 @@ async def _landed_as_pinned(drive: Drive) -> None:
 
 async def _empty_tables(drive: Drive, pinned: Pinned) -> None:
     """A target that is replaced by no rows needs its empty table."""
-    columns = [dict(column) for column in pinned.prepared.schema]
     for output in pinned.prepared.outputs:
         if not output.uris and not drive.progress.has(output.branch):
-            await drive.parts.landing.ensure_prepared(drive.record, output.branch, columns)
+            await drive.parts.landing.ensure_prepared(drive.record, output.branch, pinned.prepared.schema)
 
 
 async def conclude(drive: Drive) -> bool:

@@ -128,7 +128,7 @@ def _jobs(cloud: "Provisioner", location: str) -> Check:
 def _java() -> Check:
     import os
 
-    from ingestd.prepare.java import find_java
+    from ingestd.spark.session.java import find_java
 
     try:
         java = find_java(os.environ)

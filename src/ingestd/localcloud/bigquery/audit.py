@@ -12,11 +12,12 @@ from uuid import UUID, uuid5
 import orjson
 
 from ingestd.formats.errors import STATUS, ErrorProto
-from ingestd.formats.types import schema_from_rest, schema_rest
+from ingestd.formats.schemas import schema_from_rest
 from ingestd.localcloud.bigquery.copy_job import operation_of, sources_of
 from ingestd.localcloud.bigquery.extract_job import uris_of
 from ingestd.localcloud.bigquery.jobs import Job, JobType
 from ingestd.localcloud.bigquery.resources import TableRef
+from ingestd.model.schema import schema_rest
 
 # https://cloud.google.com/bigquery/docs/reference/auditlogs: lists and texts are cut at 40 KB.
 TRUNCATE_AT = 40_000

@@ -3,7 +3,7 @@
 Invariants: metadata and data change in one transaction (the caller's, on the cursor it gives); what is read is what
 that transaction sees, from memory when the caller gives its `Changes`, else from the stored rows; a table past its
 expiration does not exist. The physical table of `p.d.t` is `"p.d"."t"`, its columns
-typed by `Field.duckdb`, REQUIRED ones NOT NULL, REPEATED ones defaulting to the empty list. Physical column order means
+typed by `column_type`, REQUIRED ones NOT NULL, REPEATED ones defaulting to the empty list. Physical column order means
 nothing: always name columns. Ingestion-time partitioned tables carry a hidden `_PARTITIONTIME TIMESTAMPTZ`.
 """
 # ruff: noqa: S608 - identifiers go through `quote`, values are bound
@@ -19,7 +19,7 @@ import duckdb
 import orjson
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Field, Mode, Schema, quote
+from ingestd.localcloud.bigquery.duckdb_types import column_type, quote
 from ingestd.localcloud.bigquery.evolution import check_change
 from ingestd.localcloud.bigquery.mirror import Changes, Entry, parse_dataset
 from ingestd.localcloud.bigquery.resources import (
@@ -37,6 +37,7 @@ from ingestd.localcloud.bigquery.resources import (
 )
 from ingestd.localcloud.bigquery.sizes import measure
 from ingestd.model.clock import Clock
+from ingestd.model.schema import Field, Mode, Schema
 
 __all__ = [
     "PARTITION_TIME",
@@ -228,12 +229,14 @@ class Catalog:
             old = table.field(item.name)
             if old is None:
                 default = " DEFAULT []" if item.mode is Mode.REPEATED else ""
-                self.conn.execute(f"ALTER TABLE {name} ADD COLUMN {quote(item.name)} {item.duckdb}{default}")
+                self.conn.execute(f"ALTER TABLE {name} ADD COLUMN {quote(item.name)} {column_type(item)}{default}")
                 continue
             if old.mode is Mode.REQUIRED and item.mode is not Mode.REQUIRED:
                 self.conn.execute(f"ALTER TABLE {name} ALTER COLUMN {quote(old.name)} DROP NOT NULL")
-            if old.duckdb != item.duckdb:
-                self.conn.execute(f"ALTER TABLE {name} ALTER COLUMN {quote(old.name)} SET DATA TYPE {item.duckdb}")
+            if column_type(old) != column_type(item):
+                self.conn.execute(
+                    f"ALTER TABLE {name} ALTER COLUMN {quote(old.name)} SET DATA TYPE {column_type(item)}"
+                )
         if empty and new_schema:
             self.conn.execute(f"ALTER TABLE {name} DROP COLUMN {quote(_PLACEHOLDER)}")
 
@@ -429,12 +432,12 @@ def _columns(table: Table) -> str:
 
 
 def _conversion(schema: Schema, relation: str) -> str:
-    columns = (f"CAST({quote(item.name)} AS {item.duckdb}) AS {quote(item.name)}" for item in schema)
+    columns = (f"CAST({quote(item.name)} AS {column_type(item)}) AS {quote(item.name)}" for item in schema)
     return f"SELECT {', '.join(columns)} FROM {relation}"
 
 
 def _column_definition(item: Field) -> str:
-    definition = f"{quote(item.name)} {item.duckdb}"
+    definition = f"{quote(item.name)} {column_type(item)}"
     if item.mode is Mode.REPEATED:
         return definition + " DEFAULT []"
     return definition + " NOT NULL" if item.mode is Mode.REQUIRED else definition

@@ -11,7 +11,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
-from ingestd.formats.types import Field, Mode, Schema, Type, quote
+from ingestd.localcloud.bigquery.duckdb_types import quote
+from ingestd.model.schema import Field, Mode, Schema, Type
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -8,7 +8,6 @@ from enum import StrEnum
 from typing import Any
 
 from ingestd.formats.errors import BigQueryError, not_implemented
-from ingestd.formats.types import quote
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.destination import (
     Destination,
@@ -18,6 +17,7 @@ from ingestd.localcloud.bigquery.destination import (
     source_partition,
     write,
 )
+from ingestd.localcloud.bigquery.duckdb_types import column_type, quote
 from ingestd.localcloud.bigquery.execution import Outcome, Run
 from ingestd.localcloud.bigquery.quota import check_copy_sources
 from ingestd.localcloud.bigquery.resources import PARTITION_TIME, Table, TableKind, TableRef, split_decorator
@@ -114,7 +114,9 @@ def _copy(catalog: Catalog, tables: Sequence[tuple[Table, str | None]], destinat
             friendly_name=first.friendly_name,
         )
     for table, _ in tables[1:]:
-        if [(item.name, item.duckdb) for item in table.schema] != [(item.name, item.duckdb) for item in first.schema]:
+        if [(item.name, column_type(item)) for item in table.schema] != [
+            (item.name, column_type(item)) for item in first.schema
+        ]:
             raise BigQueryError("invalid", f"Provided Schema does not match Table {table.ref}.")
     keep_time = all(table.by_ingestion_time for table, _ in tables)
     columns = [quote(item.name) for item in first.schema]

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ingestd.formats.types import Schema
 from ingestd.localcloud.bigquery import query_job
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.database import Database
@@ -30,6 +29,7 @@ from ingestd.localcloud.bigquery.tabledata import TableData
 from ingestd.localcloud.bigquery.uploads import Uploads
 from ingestd.localcloud.faults import Hooks
 from ingestd.model.clock import Clock, SystemClock
+from ingestd.model.schema import Schema
 
 
 class BigQueryCore:

@@ -14,7 +14,6 @@ from typing import Any
 import duckdb
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Field, Mode, Schema, quote
 from ingestd.localcloud.bigquery.catalog import (
     NULL_PARTITION,
     UNPARTITIONED,
@@ -22,6 +21,7 @@ from ingestd.localcloud.bigquery.catalog import (
     partition_expression,
     partition_time,
 )
+from ingestd.localcloud.bigquery.duckdb_types import column_type, quote
 from ingestd.localcloud.bigquery.evolution import check_change, merge
 from ingestd.localcloud.bigquery.resources import (
     PARTITION_TIME,
@@ -33,6 +33,7 @@ from ingestd.localcloud.bigquery.resources import (
     TimePartitioning,
     split_decorator,
 )
+from ingestd.model.schema import Field, Mode, Schema, by_name
 
 MAX_PARTITIONS = 4_000
 
@@ -266,8 +267,8 @@ def _replace(catalog: Catalog, destination: Destination, staged: Staged, table: 
 
 
 def _same_columns(left: Schema, right: Schema) -> bool:
-    return [(item.name, item.duckdb, item.mode) for item in left] == [
-        (item.name, item.duckdb, item.mode) for item in right
+    return [(item.name, column_type(item), item.mode) for item in left] == [
+        (item.name, column_type(item), item.mode) for item in right
     ]
 
 
@@ -277,9 +278,9 @@ def _evolve(catalog: Catalog, destination: Destination, staged: Staged, table: T
         return table
     if not table.schema:
         return catalog.alter_schema(table.ref, staged.schema)
-    given = {item.name.lower(): item for item in staged.schema}
+    given = by_name(staged.schema)
     # A column the job does not bring is NULL in its rows, so only a REQUIRED one is missed.
-    expected = tuple(item for item in table.schema if item.name.lower() in given or item.mode is Mode.REQUIRED)
+    expected = tuple(item for item in table.schema if item.key in given or item.required)
     offered = staged.schema if staged.declared else _loosened(staged.schema, table.schema)
     if staged.computed and SchemaUpdate.RELAXATION not in destination.updates:
         offered = _held_to(table.schema, offered)
@@ -300,12 +301,10 @@ def _with_nested(expected: Schema, given: Mapping[str, Field]) -> Schema:
     """Nested members the job does not bring are NULL too."""
     kept = []
     for item in expected:
-        other = given.get(item.name.lower())
+        other = given.get(item.key)
         if item.fields and other is not None and other.fields:
-            inner = {member.name.lower(): member for member in other.fields}
-            members = tuple(
-                member for member in item.fields if member.name.lower() in inner or member.mode is Mode.REQUIRED
-            )
+            inner = by_name(other.fields)
+            members = tuple(member for member in item.fields if member.key in inner or member.required)
             kept.append(replace(item, fields=_with_nested(members, inner)))
         else:
             kept.append(item)
@@ -314,10 +313,10 @@ def _with_nested(expected: Schema, given: Mapping[str, Field]) -> Schema:
 
 def _loosened(schema: Schema, table: Schema) -> Schema:
     """A file's REQUIRED columns fit NULLABLE ones of the table."""
-    known = {item.name.lower(): item for item in table}
+    known = by_name(table)
     loosened = []
     for item in schema:
-        other = known.get(item.name.lower())
+        other = known.get(item.key)
         mode = item.mode
         if mode is Mode.REQUIRED and (other is None or other.mode is Mode.NULLABLE):
             mode = Mode.NULLABLE
@@ -328,10 +327,10 @@ def _loosened(schema: Schema, table: Schema) -> Schema:
 
 def _held_to(table: Schema, schema: Schema) -> Schema:
     """The columns with the table's REQUIRED: whether their values keep to it shows when they are written."""
-    known = {item.name.lower(): item for item in table}
+    known = by_name(table)
     held = []
     for item in schema:
-        other = known.get(item.name.lower())
+        other = known.get(item.key)
         if other is not None:
             required = (item.mode, other.mode) == (Mode.NULLABLE, Mode.REQUIRED)
             item = replace(item, mode=other.mode if required else item.mode, fields=_held_to(other.fields, item.fields))
@@ -348,7 +347,7 @@ def _check_partitions(catalog: Catalog, destination: Destination, staged: Staged
     if table.by_ingestion_time:
         if not staged.has_partition_time:
             return
-    elif not any(item.name.lower() == (table.partition_column or "").lower() for item in staged.schema):
+    elif not any(item.key == (table.partition_column or "").lower() for item in staged.schema):
         return
     if destination.decorator is not None and not table.by_ingestion_time:
         stray = catalog.conn.execute(
@@ -420,7 +419,7 @@ def _insert(catalog: Catalog, destination: Destination, staged: Staged, table: T
         # BigQuery stores no NULL array.
         value = f"coalesce({name}, [])" if column.mode is Mode.REPEATED else name
         targets.append(quote(column.name))
-        sources.append(value if item.duckdb == column.duckdb else f"CAST({value} AS {column.duckdb})")
+        sources.append(value if column_type(item) == column_type(column) else f"CAST({value} AS {column_type(column)})")
     values: list[Any] = []
     if table.by_ingestion_time:
         targets.append(quote(PARTITION_TIME))

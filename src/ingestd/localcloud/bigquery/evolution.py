@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Field, Mode, Schema, Type
 from ingestd.localcloud.bigquery.resources import TableRef
+from ingestd.model.schema import Mode, Schema, Type, by_name
 
 # https://cloud.google.com/bigquery/docs/reference/standard-sql/data-definition-language#details_22
 _WIDER = {
@@ -21,15 +21,15 @@ def check_change(
 
 
 def _check(ref: TableRef, old: Schema, new: Schema, prefix: str, *, widen: bool, add: bool, relax: bool) -> None:
-    after = {item.name.lower(): item for item in new}
-    before = {item.name.lower() for item in old}
+    after = by_name(new)
+    before = {item.key for item in old}
     for item in old:
         path = prefix + item.name
-        changed = after.get(item.name.lower())
+        changed = after.get(item.key)
         if changed is None:
             raise _mismatch(ref, f"Field {path} is missing in new schema")
         if changed.type is not item.type and not (widen and changed.type in _WIDER.get(item.type, ())):
-            raise _mismatch(ref, f"Field {path} has changed type from {_rest(item)} to {_rest(changed)}")
+            raise _mismatch(ref, f"Field {path} has changed type from {item.type.rest} to {changed.type.rest}")
         if changed.mode is not item.mode:
             relaxed = (item.mode, changed.mode) == (Mode.REQUIRED, Mode.NULLABLE)
             if not relaxed or not relax:
@@ -37,33 +37,29 @@ def _check(ref: TableRef, old: Schema, new: Schema, prefix: str, *, widen: bool,
         if item.type is Type.STRUCT:
             _check(ref, item.fields, changed.fields, path + ".", widen=widen, add=add, relax=relax)
     for item in new:
-        if item.name.lower() in before:
+        if item.key in before:
             continue
         if not add:
             raise _mismatch(ref, f"Cannot add fields (field: {prefix}{item.name})")
-        if item.mode is Mode.REQUIRED:
+        if item.required:
             raise _mismatch(ref, f"Cannot add required fields to an existing schema. (field: {prefix}{item.name})")
 
 
 def merge(old: Schema, new: Schema) -> Schema:
     """Old columns in their order with the modes and types of `new`, then the added ones: a job's schema update."""
-    after = {item.name.lower(): item for item in new}
+    after = by_name(new)
     merged = []
     for item in old:
-        changed = after.get(item.name.lower())
+        changed = after.get(item.key)
         if changed is None:
             merged.append(item)
         else:
             merged.append(
                 replace(item, mode=changed.mode, type=changed.type, fields=merge(item.fields, changed.fields))
             )
-    before = {item.name.lower() for item in old}
-    merged.extend(item for item in new if item.name.lower() not in before)
+    before = {item.key for item in old}
+    merged.extend(item for item in new if item.key not in before)
     return tuple(merged)
-
-
-def _rest(item: Field) -> str:
-    return str(item.rest()["type"])
 
 
 def _mismatch(ref: TableRef, what: str) -> BigQueryError:

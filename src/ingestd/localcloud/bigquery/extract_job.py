@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from ingestd.formats.errors import BigQueryError, not_implemented
-from ingestd.formats.types import quote
 from ingestd.localcloud.bigquery.destination import source_partition
+from ingestd.localcloud.bigquery.duckdb_types import quote
 from ingestd.localcloud.bigquery.execution import Outcome, Run, settle
 from ingestd.localcloud.bigquery.files.extract import extract
 from ingestd.localcloud.bigquery.resources import TableKind, TableRef, split_decorator

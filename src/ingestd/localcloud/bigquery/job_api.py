@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import schema_rest
+from ingestd.googlesql.words import named_in
 from ingestd.localcloud.bigquery import copy_job, extract_job, load_job, query_job
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.database import Database
@@ -27,6 +27,7 @@ from ingestd.localcloud.bigquery.settings import BigQuerySettings
 from ingestd.localcloud.bigquery.tabledata import read_page
 from ingestd.localcloud.faults import Hooks
 from ingestd.model.clock import Clock
+from ingestd.model.schema import schema_rest
 
 _JOB_ID = re.compile(r"^[A-Za-z0-9_\-]{1,1024}$")
 _REQUEST_MEMORY = timedelta(minutes=15)
@@ -140,7 +141,7 @@ class JobApi:
             text = str(details.get("query") or "")
             for dataset in catalog.datasets(project):
                 elsewhere = dataset.location != self._settings.default_location
-                if elsewhere and re.search(rf"\b{re.escape(dataset.ref.dataset)}\b", text):
+                if elsewhere and named_in([text], [dataset.ref.dataset]):
                     return dataset.location
         return self._settings.default_location
 

@@ -16,8 +16,9 @@ import duckdb
 import orjson
 
 from ingestd.formats.errors import BigQueryError, ErrorProto
-from ingestd.formats.types import Schema, schema_from_rest, schema_rest
+from ingestd.formats.schemas import schema_from_rest
 from ingestd.localcloud.bigquery.resources import TableRef, from_millis, millis
+from ingestd.model.schema import Schema, schema_rest
 
 MULTI_REGIONS = ("US", "EU")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from ingestd.formats.errors import BigQueryError, not_implemented
 from ingestd.formats.options import LoadOptions, SourceFormat
-from ingestd.formats.types import Schema, schema_from_rest
+from ingestd.formats.schemas import schema_from_rest
 from ingestd.localcloud.bigquery.destination import Destination, Staged, WriteDisposition, write_to
 from ingestd.localcloud.bigquery.execution import Outcome, Run
 from ingestd.localcloud.bigquery.files.load import LoadOutcome, load_files
@@ -13,6 +13,7 @@ from ingestd.localcloud.bigquery.files.objects import check_source_uri
 from ingestd.localcloud.bigquery.quota import check_load_bytes, check_load_limits
 from ingestd.localcloud.bigquery.resources import Table
 from ingestd.localcloud.bigquery.sizes import logical_bytes, measure
+from ingestd.model.schema import Schema
 
 _STAGING = "__load_staging"
 _TEXT_FORMATS = (SourceFormat.CSV, SourceFormat.JSON)

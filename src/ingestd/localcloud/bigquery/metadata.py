@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from ingestd.formats.errors import BigQueryError, not_implemented
-from ingestd.formats.types import Schema
 from ingestd.localcloud.bigquery.catalog import Catalog, partition_expression
 from ingestd.localcloud.bigquery.destination import source_partition
 from ingestd.localcloud.bigquery.paging import count, page
@@ -18,6 +17,7 @@ from ingestd.localcloud.bigquery.resources import Dataset, DatasetRef, Table, Ta
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
 from ingestd.localcloud.bigquery.sizes import measure
 from ingestd.localcloud.faults import Hooks
+from ingestd.model.schema import Schema
 
 Transaction = Callable[[], AbstractContextManager[Catalog]]
 Describe = Callable[[Catalog, Table], Schema]

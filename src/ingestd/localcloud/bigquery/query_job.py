@@ -6,7 +6,6 @@ twice; its statements become child jobs when it ends.
 """
 
 import hashlib
-import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from typing import Any, cast
 import duckdb
 
 from ingestd.formats.errors import BigQueryError, not_implemented
-from ingestd.formats.types import Schema, schema_rest
+from ingestd.googlesql import words
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.commit_watch import WatchedConnection
 from ingestd.localcloud.bigquery.destination import Destination, Staged, WriteDisposition, write
@@ -27,9 +26,9 @@ from ingestd.localcloud.bigquery.resources import Dataset, DatasetRef, Table, Ta
 from ingestd.localcloud.bigquery.sql.engine import DryRun, SqlEngine, StatementResult, TableName
 from ingestd.localcloud.bigquery.sql.parameters import parameters_from_rest
 from ingestd.localcloud.bigquery.sql_surroundings import attach_definitions, surroundings
+from ingestd.model.schema import Schema, schema_rest
 
 ANONYMOUS_LIFETIME = timedelta(hours=24)
-_READ_ONLY = re.compile(r"^[\s(]*(?:--[^\n]*\n\s*|/\*.*?\*/\s*|\()*(SELECT|WITH)\b", re.IGNORECASE | re.DOTALL)
 
 
 def validate(query: Mapping[str, Any], project: str) -> None:
@@ -50,7 +49,7 @@ def run(run: Run) -> None:
     sql = standard_sql(query)
     recorder = _Recorder(run)
     # A lone SELECT changes nothing: it runs beside the writer and takes the lock only to store its rows.
-    reading = bool(_READ_ONLY.match(sql)) and ";" not in sql.strip().rstrip(";")
+    reading = words.returns_rows(sql) and not words.is_script(sql)
     engine = _engine(run, None if reading else lambda statement: run.finish(_outcome(run, run.catalog, statement)))
     _check_bytes_billed(run, engine, sql)
     if query.get("destinationTable") and not reading:
@@ -201,9 +200,7 @@ class _Recorder:
 
 def is_script(job: Job) -> bool:
     """Whether a job's text has more than one statement, or control flow, so that it has child jobs."""
-    text = re.sub(r"--[^\n]*|#[^\n]*|/\*.*?\*/|'''.*?'''|\"\"\".*?\"\"\"|'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"", " ",
-                  standard_sql(job.details), flags=re.DOTALL)  # fmt: skip
-    return ";" in text.strip().rstrip(";").rstrip()
+    return words.is_script(standard_sql(job.details))
 
 
 def _child_configuration(parent: Job, statement: StatementResult, outcome: Outcome) -> Mapping[str, Any]:

@@ -11,7 +11,9 @@ from enum import StrEnum
 from typing import Any
 
 from ingestd.formats.errors import BigQueryError, not_implemented
-from ingestd.formats.types import Field, Mode, Schema, Type, quote, schema_from_rest, schema_rest
+from ingestd.formats.schemas import schema_from_rest
+from ingestd.localcloud.bigquery.duckdb_types import quote
+from ingestd.model.schema import Field, Mode, Schema, Type, schema_rest
 
 PARTITION_TIME = "_PARTITIONTIME"
 MAX_CLUSTERING = 4

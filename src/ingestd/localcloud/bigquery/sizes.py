@@ -6,7 +6,8 @@ from typing import Any
 
 import duckdb
 
-from ingestd.formats.types import Field, Mode, Schema, Type, quote
+from ingestd.localcloud.bigquery.duckdb_types import quote
+from ingestd.model.schema import Field, Mode, Schema, Type
 
 _FIXED = {
     Type.INT64: 8,

@@ -5,7 +5,7 @@ from typing import Any
 
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.options import LoadOptions
-from ingestd.formats.types import Schema, schema_from_rest, schema_rest
+from ingestd.formats.schemas import schema_from_rest
 from ingestd.localcloud.bigquery.destination import Destination, Staged, WriteDisposition, write
 from ingestd.localcloud.bigquery.execution import Run, settle
 from ingestd.localcloud.bigquery.files.external import attach_external
@@ -19,6 +19,7 @@ from ingestd.localcloud.bigquery.sql.engine import (
     LoadRequest,
     Surroundings,
 )
+from ingestd.model.schema import Schema, schema_rest
 
 _LOAD_STAGING = "__load_data_staging"
 _FORMATS = {"JSON": "NEWLINE_DELIMITED_JSON", "NEWLINE_DELIMITED_JSON": "NEWLINE_DELIMITED_JSON"}

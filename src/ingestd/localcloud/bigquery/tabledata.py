@@ -9,7 +9,6 @@ from threading import Lock
 from typing import Any
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Field, Schema
 from ingestd.localcloud.bigquery.catalog import Catalog
 from ingestd.localcloud.bigquery.cells import encode_rows, projection
 from ingestd.localcloud.bigquery.destination import Destination, Staged, source_partition, write
@@ -19,6 +18,7 @@ from ingestd.localcloud.bigquery.paging import count, decode_token, encode_token
 from ingestd.localcloud.bigquery.resources import Table, TableKind, TableRef, split_decorator
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
 from ingestd.localcloud.faults import Hooks
+from ingestd.model.schema import Field, Schema
 
 MAX_PAGE = 50_000
 _STAGING = "__insert_staging"

@@ -12,7 +12,6 @@ from tests.support.memory_objects import MemoryObjects
 from tests.unit.localcloud.bigquery.bench import FIELDS, Bench
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Schema
 from ingestd.localcloud.bigquery import execution
 from ingestd.localcloud.bigquery.core import BigQueryCore
 from ingestd.localcloud.bigquery.execution import Run
@@ -22,6 +21,7 @@ from ingestd.localcloud.bigquery.settings import BigQuerySettings
 from ingestd.localcloud.bigquery.sql.queries import CompiledQuery
 from ingestd.localcloud.bigquery.sql.runner import Runner
 from ingestd.localcloud.faults import Fault, FaultKind
+from ingestd.model.schema import Schema
 
 
 def test_nothing_runs_until_told(bench: Bench) -> None:
@@ -77,6 +77,17 @@ def test_a_failed_load_leaves_the_table_as_it_was(bench: Bench) -> None:
     failed = bench.load(content='{"id": 2}\n{"id": "x"}\n', writeDisposition="WRITE_TRUNCATE")
     assert failed.error is not None
     assert bench.rows() == [["1", None]]
+
+
+def test_what_is_said_of_a_column_stays_with_it(bench: Bench) -> None:
+    """Through a load that adds a column, too."""
+    said = {"collation": "und:ci", "policyTags": {"names": ["projects/p/locations/us/taxonomies/1/policyTags/2"]}}
+    secret = {"name": "secret", "type": "STRING", "mode": "NULLABLE", **said}
+    bench.create(schema={"fields": [secret]})
+    updates = {"schemaUpdateOptions": ["ALLOW_FIELD_ADDITION"], "autodetect": True}
+    assert bench.load(content='{"secret": "x", "more": 1}\n', **updates).error is None
+    fields = bench.core.metadata.get_table("p", "d", "t")["schema"]["fields"]
+    assert fields == [secret, {"name": "more", "type": "INTEGER", "mode": "NULLABLE"}]
 
 
 def test_an_expired_table_does_not_exist_and_its_name_is_free(bench: Bench) -> None:

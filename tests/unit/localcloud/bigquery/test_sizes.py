@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from ingestd.formats.types import Field, Mode, Type
 from ingestd.localcloud.bigquery.database import Database
 from ingestd.localcloud.bigquery.files.staging import Staging
 from ingestd.localcloud.bigquery.sizes import logical_bytes, measure
+from ingestd.model.schema import Field, Mode, Type
 
 STRUCT = Field("s", Type.STRUCT, fields=(Field("a", Type.STRING), Field("b", Type.INT64)))
 

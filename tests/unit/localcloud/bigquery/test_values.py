@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Field, Mode, Type
 from ingestd.localcloud.bigquery.audit import TRUNCATE_AT, completion
 from ingestd.localcloud.bigquery.cells import encoder
+from ingestd.localcloud.bigquery.duckdb_types import column_type
 from ingestd.localcloud.bigquery.jobs import Job, JobKey, JobType
 from ingestd.localcloud.bigquery.legacy_sql import standard_sql
 from ingestd.localcloud.bigquery.paging import decode_token, encode_token
@@ -22,6 +22,7 @@ from ingestd.localcloud.bigquery.routes import discovery, match
 from ingestd.localcloud.bigquery.sizes import measure
 from ingestd.localcloud.bigquery.upload_protocol import Posted, UploadSessions
 from ingestd.localcloud.http import Request, Response
+from ingestd.model.schema import Field, Mode, Type
 
 AT = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -228,7 +229,7 @@ def test_logical_bytes_follow_the_price_list() -> None:
         Field("r", Type.STRUCT, Mode.REPEATED, (Field("x", Type.INT64), Field("y", Type.NUMERIC))),
     )
     conn = duckdb.connect()
-    columns = ", ".join(f"{item.name} {item.duckdb}" for item in schema)
+    columns = ", ".join(f"{item.name} {column_type(item)}" for item in schema)
     conn.execute(f"CREATE TABLE t ({columns})")
     conn.execute(
         "INSERT INTO t VALUES (1, 'é', 'ab'::BLOB, ['x', 'yz'], [{'x': 1, 'y': 2.5}]), (NULL, NULL, NULL, [], [])"

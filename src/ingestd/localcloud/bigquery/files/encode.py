@@ -14,7 +14,7 @@ import orjson
 
 from ingestd.formats.errors import BigQueryError
 from ingestd.formats.temporal import Interval, interval_text
-from ingestd.formats.types import Field, Mode, Schema, Type
+from ingestd.model.schema import Field, Mode, Schema, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,9 +8,11 @@ import duckdb
 
 from ingestd.formats.errors import BigQueryError, ErrorProto, not_implemented
 from ingestd.formats.options import LoadOptions
-from ingestd.formats.types import Schema, quote, schema_from_rest
+from ingestd.formats.schemas import schema_from_rest
+from ingestd.localcloud.bigquery.duckdb_types import quote
 from ingestd.localcloud.bigquery.files.load import FILE_NAME, load_files
 from ingestd.localcloud.bigquery.files.objects import Objects
+from ingestd.model.schema import Schema
 
 __all__ = ["FILE_NAME", "ExternalTable", "attach_external", "external_options"]
 

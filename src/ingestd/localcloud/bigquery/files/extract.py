@@ -12,9 +12,10 @@ import duckdb
 from ingestd.formats.avrofile import Container
 from ingestd.formats.columns import arrow_schema, arrow_type
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Field, Mode, Schema, Type, quote
+from ingestd.localcloud.bigquery.duckdb_types import column_type, quote
 from ingestd.localcloud.bigquery.files import encode
 from ingestd.localcloud.bigquery.files.objects import Objects, split_uri
+from ingestd.model.schema import Field, Mode, Schema, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -183,7 +184,7 @@ def _plain(item: Field) -> str:
     if item.type is Type.STRUCT:
         kind = "STRUCT(" + ", ".join(f"{quote(member.name)} {_plain(member)}" for member in item.fields) + ")"
     else:
-        kind = "VARCHAR" if item.type is Type.JSON else Field(item.name, item.type, scale=item.scale).duckdb
+        kind = "VARCHAR" if item.type is Type.JSON else column_type(Field(item.name, item.type, scale=item.scale))
     return kind + "[]" if item.mode is Mode.REPEATED else kind
 
 

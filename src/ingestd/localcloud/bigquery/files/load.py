@@ -17,9 +17,9 @@ from ingestd.formats.options import LoadOptions, SourceFormat
 from ingestd.formats.problems import READING, Tally
 from ingestd.formats.rowload import Codec, Part, RowLoader, SourceFile, TableWriter
 from ingestd.formats.textfiles import CorruptGzipError, gunzip
-from ingestd.formats.types import Field, Schema, Type
 from ingestd.localcloud.bigquery.files.objects import Objects, SourceObject, check_source_uri
 from ingestd.localcloud.bigquery.files.staging import Inline, Staging
+from ingestd.model.schema import Field, Schema, Type
 
 FILE_NAME = "_FILE_NAME"
 
@@ -49,7 +49,7 @@ def load_files(
     inline: bool = False,
     check_bytes: Callable[[int], None] = lambda size: None,
 ) -> LoadOutcome:
-    """Read every file into the temp table `staging`, whose columns are typed as `Field.duckdb` says.
+    """Read every file into the temp table `staging`, whose columns are typed as `column_type` says.
 
     The table exists when this returns; when it raises, nothing is left behind. The error's `details` are the entries of
     `errors[]` that follow the error itself. With `file_name`, a last column `_FILE_NAME` names each row's file. With

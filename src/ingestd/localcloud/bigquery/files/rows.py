@@ -9,8 +9,8 @@ import duckdb
 from ingestd.formats.convert import BadValueError, Fault, JsonRules, row_reader
 from ingestd.formats.errors import ErrorProto
 from ingestd.formats.problems import streamed_value_text
-from ingestd.formats.types import Schema
 from ingestd.localcloud.bigquery.files.staging import Staging
+from ingestd.model.schema import Schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ import duckdb
 
 from ingestd.formats.columns import has_interval, values_array
 from ingestd.formats.rowload import FEW_ROWS
-from ingestd.formats.types import Schema, quote
+from ingestd.localcloud.bigquery.duckdb_types import column_type, quote
+from ingestd.model.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +40,7 @@ class Inline:
 
 
 def _marks(schema: Schema) -> str:
-    return "(" + ", ".join(f"?::{item.duckdb}" for item in schema) + ")"
+    return "(" + ", ".join(f"?::{column_type(item)}" for item in schema) + ")"
 
 
 class Staging:
@@ -73,7 +74,7 @@ class Staging:
         return Inline(self._schema, self._waiting) if self._waiting is not None else None
 
     def _create(self) -> None:
-        columns = ", ".join(f"{quote(item.name)} {item.duckdb}" for item in self._schema)
+        columns = ", ".join(f"{quote(item.name)} {column_type(item)}" for item in self._schema)
         self._conn.execute(f"CREATE OR REPLACE TEMP TABLE {self._table} ({columns})")
 
     def _create_for_more(self) -> None:

@@ -10,8 +10,8 @@ from ingestd.googlesql.coercion import Conversions
 from ingestd.googlesql.literals import READERS
 from ingestd.googlesql.types import FLOAT64, INT64, SqlType
 from ingestd.googlesql.values import Value
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
-from ingestd.localcloud.bigquery.sql.names import pack
+from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
+from ingestd.localcloud.bigquery.sql.idioms import pack
 from ingestd.localcloud.bigquery.sql.runtime import jsons, numbers
 
 

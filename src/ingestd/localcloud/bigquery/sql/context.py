@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ingestd.formats.types import Schema
 from ingestd.googlesql import ast
 from ingestd.googlesql.lexer import Source
 from ingestd.googlesql.types import SqlType
 from ingestd.localcloud.bigquery.catalog import Catalog, Table, TableRef
 from ingestd.localcloud.bigquery.sql.parameters import QueryParameter
 from ingestd.localcloud.bigquery.sql.results import ExternalTable, Surroundings, TableName
+from ingestd.model.schema import Schema
 
 _SEQUENCE = itertools.count(1)
 

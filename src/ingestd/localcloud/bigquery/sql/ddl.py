@@ -4,22 +4,24 @@
 from dataclasses import replace
 
 from ingestd.formats.errors import BigQueryError, not_implemented
-from ingestd.formats.types import Field, Mode, Schema, quote
 from ingestd.googlesql import ast
+from ingestd.googlesql.columns import from_field
 from ingestd.googlesql.lexer import Source
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.catalog import Dataset, DatasetRef, Table, TableKind, TableRef
+from ingestd.localcloud.bigquery.duckdb_types import column_type, duckdb_type, quote
 from ingestd.localcloud.bigquery.sql.coercion import coerce
+from ingestd.localcloud.bigquery.sql.columns import field_from_node
 from ingestd.localcloud.bigquery.sql.context import TempTable, UserFunction
 from ingestd.localcloud.bigquery.sql.dml import stored
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type, field_from_node, from_field
 from ingestd.localcloud.bigquery.sql.layout import evaluate, partitioning, with_dataset_options, with_options
-from ingestd.localcloud.bigquery.sql.names import Scope
 from ingestd.localcloud.bigquery.sql.queries import Compiler
 from ingestd.localcloud.bigquery.sql.reading import fail, from_node, parse_query
 from ingestd.localcloud.bigquery.sql.results import CreateExternalRequest, StatementResult, TableName
 from ingestd.localcloud.bigquery.sql.runner import Runner
 from ingestd.localcloud.bigquery.sql.sources import missing_table
+from ingestd.model.schema import Field, Mode, Schema
 
 
 def table_name(ref: TableRef) -> TableName:
@@ -205,7 +207,7 @@ class DdlRunner:
         table, rows = self._new_table(node, ref, source, compiler)
         relation = f"temp.{quote(self.session.unique('_temp'))}"
         columns = ", ".join(
-            f"{quote(item.name)} {item.duckdb}{' NOT NULL' if item.mode is Mode.REQUIRED else ''}"
+            f"{quote(item.name)} {column_type(item)}{' NOT NULL' if item.mode is Mode.REQUIRED else ''}"
             + (" DEFAULT []" if item.mode is Mode.REPEATED else "")
             for item in table.schema
         )

@@ -8,19 +8,21 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Field, Mode, Schema, Type, quote
 from ingestd.googlesql import ast
+from ingestd.googlesql.columns import from_field
 from ingestd.googlesql.lexer import Source
+from ingestd.googlesql.names import Column, Range, Scope
 from ingestd.googlesql.types import DATE, TIMESTAMP, SqlType
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.catalog import PARTITION_TIME, Table, TableKind
+from ingestd.localcloud.bigquery.duckdb_types import column_type, duckdb_type, quote
 from ingestd.localcloud.bigquery.sql.coercion import coerce, literal, string_sql
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type, from_field
-from ingestd.localcloud.bigquery.sql.names import Column, Range, Scope, pack
+from ingestd.localcloud.bigquery.sql.idioms import pack
 from ingestd.localcloud.bigquery.sql.queries import Compiler
 from ingestd.localcloud.bigquery.sql.reading import parse_expression
 from ingestd.localcloud.bigquery.sql.results import DmlStats, StatementResult, TableName
 from ingestd.localcloud.bigquery.sql.runner import Runner, whole_array
+from ingestd.model.schema import Field, Mode, Schema, Type
 
 _TWICE = "UPDATE/MERGE must match at most one source row for each target row"
 
@@ -177,7 +179,7 @@ class _Work:
             source, node = parse_expression(item.default)
             inner = type(self.c)(self.c.session, source, self.c.collected)
             return stored(inner.typed(node, Scope(), from_field(item)), item)
-        return "[]" if item.mode is Mode.REPEATED else f"CAST(NULL AS {item.duckdb})"
+        return "[]" if item.mode is Mode.REPEATED else f"CAST(NULL AS {column_type(item)})"
 
     def _cell(self, node: ast.Expression, item: Field, scope: Scope | None = None) -> str:
         if isinstance(node, ast.Default):
@@ -395,7 +397,7 @@ def stored(value: Value, item: Field) -> str:
         limit = item.max_length
         words = f"Field {item.name}: {item.type}({limit}) has maximum length {limit} but got a value with length "
         message = f"{string_sql(words)} || {size}"
-        return f"(CASE WHEN {size} > {limit} THEN CAST(bq_error({message}) AS {item.duckdb}) ELSE {sql} END)"
+        return f"(CASE WHEN {size} > {limit} THEN CAST(bq_error({message}) AS {column_type(item)}) ELSE {sql} END)"
     if item.precision is not None and item.type in (Type.NUMERIC, Type.BIGNUMERIC):
         scale = item.scale or 0
         kind: SqlType = from_field(item)
@@ -406,6 +408,6 @@ def stored(value: Value, item: Field) -> str:
         )
         return (
             f"(CASE WHEN abs({rounded}) >= CAST('1{'0' * (item.precision - scale)}' AS HUGEINT) "
-            f"THEN CAST(bq_error({string_sql(words)}) AS {item.duckdb}) ELSE {rounded} END)"
+            f"THEN CAST(bq_error({string_sql(words)}) AS {column_type(item)}) ELSE {rounded} END)"
         )
     return sql

@@ -2,17 +2,17 @@
 # ruff: noqa: S608 - identifiers go through `quote`, values are bound or written by `literal`
 
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING, NoReturn
 
 from ingestd.formats.errors import BigQueryError, not_implemented
 from ingestd.googlesql import ast
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.lexer import Source
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import BOOL, BYTES, INT64, JSON, SCALARS, STRING, SqlType
 from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.coercion import (
-    NULL,
     cast,
     coerce,
     literal,
@@ -21,8 +21,6 @@ from ingestd.localcloud.bigquery.sql.coercion import (
     supertype,
 )
 from ingestd.localcloud.bigquery.sql.context import Collected, Session, Variable
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
-from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Range, Scope
 from ingestd.localcloud.bigquery.sql.operators import DuckDbOperators
 from ingestd.localcloud.bigquery.sql.parameters import typed_value
 from ingestd.localcloud.bigquery.sql.reading import fail, from_node, mistake, worded
@@ -42,9 +40,6 @@ class ExpressionCompiler(DuckDbOperators):
     def compile_query(self, query: ast.Query, parent: Scope | None) -> "CompiledQuery":
         raise NotImplementedError
 
-    def array_query(self, node: ast.ArrayQuery, scope: Scope) -> Value:
-        raise NotImplementedError
-
     def fail(self, message: str, node: ast.Node | int) -> NoReturn:
         fail(self.source, message, node if isinstance(node, int) else node.pos)
 
@@ -53,10 +48,7 @@ class ExpressionCompiler(DuckDbOperators):
         if self.collected.depth > 150:
             raise BigQueryError("resourcesExceeded", "Query is too complex: expressions nested too deeply", "query")
         try:
-            method = _METHODS.get(type(node))
-            if method is None:
-                raise not_implemented(type(node).__name__)
-            result: Value = getattr(self, method)(node, scope)
+            return super().expr(node, scope)
         except (SqlError, BigQueryError) as error:
             found = worded(error) if isinstance(error, SqlError) else error
             if found.reason == "invalidQuery" and " at [" not in found.message:
@@ -64,7 +56,9 @@ class ExpressionCompiler(DuckDbOperators):
             raise found from None
         finally:
             self.collected.depth -= 1
-        return result
+
+    def unavailable(self, node: ast.Expression) -> BigQueryError:
+        return not_implemented(type(node).__name__)
 
     def condition(self, node: ast.Expression, scope: Scope, clause: str) -> str:
         return self.typed(node, scope, BOOL, clause).sql
@@ -78,40 +72,12 @@ class ExpressionCompiler(DuckDbOperators):
     def mistake(self, message: str, node: ast.Node) -> BigQueryError:
         return mistake(self.source, message, node.pos)
 
-    def mismatch(self, what: str, values: Sequence[Value], node: ast.Node) -> BigQueryError:
+    def mismatch(self, what: str, values: Sequence[Value], node: ast.Node) -> Exception:
         if what == "operator LIKE" and values[0].type is BYTES:
             return not_implemented("LIKE on BYTES")
-        kinds = ", ".join(str(value.type) for value in values)
-        return self.mistake(f"No matching signature for {what} for argument types: {kinds}", node)
+        return super().mismatch(what, values, node)
 
-    def no_common(self, what: str, values: Sequence[Value], node: ast.Node) -> BigQueryError:
-        kinds = ", ".join(str(value.type) for value in values)
-        if what == "operator CASE":
-            what = f"{what}; all THEN/ELSE arguments must be coercible to a common type but found: {kinds}"
-            return self.mistake(f"No matching signature for {what}", node)
-        if what == "array":
-            kinds = ", ".join(dict.fromkeys(str(value.type) for value in values))
-            return self.mistake(f"Array elements of types {{{kinds}}} do not have a common supertype", node)
-        return self.mismatch(what, values, node)
-
-    def untyped(self, what: str, kind: SqlType, value: Value, node: ast.Node) -> BigQueryError:
-        if what == "array element":
-            return self.mistake(f"Array element type {value.type} does not coerce to {kind}", node)
-        if what == "struct field":
-            return self.mistake(f"Could not coerce {value.type} to {kind}", node)
-        if kind is BOOL and what:
-            return self.mistake(f"{what} should return type BOOL, but returns {value.type}", node)
-        return self.mistake(what or f"Expected type {kind}; found {value.type}", node)
-
-    def _typed_literal(self, node: ast.TypedLiteral, scope: Scope) -> Value:
-        value = parse_literal(node.text, SCALARS[node.kind])
-        if value is not None and isinstance(value.constant, Decimal) and value.constant != Decimal(node.text.strip()):
-            value = None  # a literal is not rounded, unlike a CAST
-        if value is None:
-            self.fail(f"Invalid {node.kind} literal", node)
-        return Value(value.sql, value.type, constant=value.constant)
-
-    def _range_literal(self, node: ast.RangeLiteral, scope: Scope) -> Value:
+    def range_literal(self, node: ast.RangeLiteral, scope: Scope) -> Value:
         element = SCALARS.get(node.element)
         bounds = node.text.strip()
         if element is None or not bounds.startswith("[") or not bounds.endswith(")") or "," not in bounds:
@@ -129,12 +95,12 @@ class ExpressionCompiler(DuckDbOperators):
             parts.append(value.sql)
         return Value(f'struct_pack("start" := {parts[0]}, "end" := {parts[1]})', kind)
 
-    def _interval(self, node: ast.IntervalValue, scope: Scope) -> Value:
+    def interval(self, node: ast.IntervalValue, scope: Scope) -> Value:
         from ingestd.localcloud.bigquery.sql.library.intervals import interval
 
         return interval(self, node, scope)
 
-    def _param(self, node: ast.Param, scope: Scope) -> Value:
+    def parameter(self, node: ast.Param, scope: Scope) -> Value:
         if self.session.using is not None:
             return self._using_param(node, self.session.using)
         parameters = self.session.parameters
@@ -164,7 +130,7 @@ class ExpressionCompiler(DuckDbOperators):
     def read(self, variable: Variable) -> Value:
         return Value(f"CAST(getvariable('{variable.slot}') AS {duckdb_type(variable.type)})", variable.type)
 
-    def _system_variable(self, node: ast.SystemVariable, scope: Scope) -> Value:
+    def system_variable(self, node: ast.SystemVariable, scope: Scope) -> Value:
         known = self.session.system
         if node.name not in known:
             self.fail(f"Unrecognized system variable @@{node.name}", node)
@@ -174,54 +140,16 @@ class ExpressionCompiler(DuckDbOperators):
             kind = INT64
         return Value(literal(value, kind).sql, kind)
 
-    def _path(self, node: ast.Path, scope: Scope) -> Value:
-        first = node.parts[0]
-        try:
-            found = scope.lookup(first)
-        except AmbiguousName:
-            self.fail(f"Column name {first} is ambiguous", node)
-        rest = node.parts[1:]
-        if found is None:
-            variable = self.session.variable(first)
-            if variable is None:
-                self.fail(f"Unrecognized name: {first}{scope.suggestion(first)}", node)
-            value = self.read(variable)
-        elif isinstance(found, Range):
-            if not rest:
-                return found.as_struct()
-            columns = found.find(rest[0])
-            if not columns:
-                if found.value is not None:
-                    return self._fields(found.value, rest, node)
-                self.fail(f"Name {rest[0]} not found inside {first}", node)
-            if len(columns) > 1:
-                self.fail(f"Column name {rest[0]} is ambiguous", node)
-            value, rest = columns[0].expr, rest[1:]
-        else:
-            value = found
-        return self._fields(value, rest, node)
-
-    def _fields(self, value: Value, names: tuple[str, ...], node: ast.Node) -> Value:
-        for name in names:
-            value = self.member(value, name, node)
-        return value
+    def variable(self, name: str) -> Value | None:
+        found = self.session.variable(name)
+        return None if found is None else self.read(found)
 
     def member(self, value: Value, name: str, node: ast.Node) -> Value:
         if value.type is JSON:
             return Value(f"CAST(bq_json_member({value.sql}, {string_sql(name)}) AS JSON)", JSON)
-        if value.type.kind != "STRUCT":
-            self.fail(f"Cannot access field {name} on a value with type {value.type}", node)
-        found = value.type.member(name)
-        if found is None:
-            self.fail(f"Field name {name} does not exist in {value.type}", node)
-        physical, kind = found
-        return Value(f"struct_extract({value.sql}, {string_sql(physical)})", kind)
+        return super().member(value, name, node)
 
-    def _dot(self, node: ast.Dot, scope: Scope) -> Value:
-        return self.member(self.expr(node.base, scope), node.name, node)
-
-    def _index(self, node: ast.Index, scope: Scope) -> Value:
-        base = self.expr(node.base, scope)
+    def subscript(self, base: Value, node: ast.Index, scope: Scope) -> Value:
         if base.type is JSON and not node.mode:
             key = self.expr(node.index, scope)
             if key.type is STRING:
@@ -232,26 +160,7 @@ class ExpressionCompiler(DuckDbOperators):
             return Value(f"CAST(bq_json_item({base.sql}, {item.sql}) AS JSON)", JSON)
         if base.type.kind == "STRUCT" and node.mode in ("OFFSET", "ORDINAL", ""):
             return self._struct_index(base, node)
-        if base.type.kind != "ARRAY":
-            self.fail(
-                f"Element access using [{node.mode or 'INT64'}] is not supported on values of type {base.type}", node
-            )
-        assert base.type.element is not None
-        if base.null:
-            return NULL
-        index = self.typed(node.index, scope, INT64, "Array position in [] must be coercible to INT64 type")
-        one_based = node.mode.endswith("ORDINAL")
-        position = index.sql if one_based else f"({index.sql} + 1)"
-        if node.mode.startswith("SAFE"):
-            found = f"CASE WHEN {position} > 0 THEN {base.sql}[{position}] END"
-        else:
-            error = f"'Array index ' || CAST({index.sql} AS VARCHAR) || ' is out of bounds'"
-            found = (
-                f"CASE WHEN {position} > 0 AND {position} <= len({base.sql}) THEN {base.sql}[{position}] "
-                f"WHEN {base.sql} IS NULL OR {index.sql} IS NULL THEN NULL "
-                f"ELSE CAST(bq_error({error}) AS {duckdb_type(base.type.element)}) END"
-            )
-        return Value(f"({found})", base.type.element)
+        return super().subscript(base, node, scope)
 
     def _struct_index(self, base: Value, node: ast.Index) -> Value:
         if not isinstance(node.index, ast.Literal) or not isinstance(node.index.value, int):
@@ -262,15 +171,15 @@ class ExpressionCompiler(DuckDbOperators):
         name = base.type.physical_names[at]
         return Value(f"struct_extract({base.sql}, {string_sql(name)})", base.type.fields[at][1])
 
-    def _call(self, node: ast.Call, scope: Scope) -> Value:
+    def call(self, node: ast.Call, scope: Scope) -> Value:
         from ingestd.localcloud.bigquery.sql.library import call
 
         return call(self, node, scope)
 
-    def _lambda(self, node: ast.Lambda, scope: Scope) -> Value:
+    def lambda_(self, node: ast.Lambda, scope: Scope) -> Value:
         self.fail("Lambda is not expected here", node)
 
-    def _cast(self, node: ast.Cast, scope: Scope) -> Value:
+    def cast(self, node: ast.Cast, scope: Scope) -> Value:
         from ingestd.localcloud.bigquery.sql.library.formats import cast_with_format, cast_with_parameters, safe_cast
 
         value = self.expr(node.value, scope)
@@ -281,62 +190,40 @@ class ExpressionCompiler(DuckDbOperators):
             return cast_with_parameters(self, value, target, node)
         if node.safe:
             return safe_cast(self, value, target)
-        literal_text = (
-            value.constant if value.literal and isinstance(value.constant, str) and not value.parameter else None
-        )
-        if literal_text is not None and target.kind in (
-            "DATE",
-            "DATETIME",
-            "TIME",
-            "TIMESTAMP",
-            "NUMERIC",
-            "BIGNUMERIC",
-        ):
-            parsed = parse_literal(literal_text, target)
-            if parsed is None:
-                self.fail(f'Could not cast literal "{literal_text}" to type {target}', node.value)
-            return Value(parsed.sql, target)
-        return cast(value, target)
+        return self.read_as(value, target, node) or cast(value, target)
 
-    def _extract(self, node: ast.Extract, scope: Scope) -> Value:
+    def extract(self, node: ast.Extract, scope: Scope) -> Value:
         from ingestd.localcloud.bigquery.sql.library.dates import extract
 
         return extract(self, node, scope)
 
-    def _in(self, node: ast.In, scope: Scope) -> Value:
-        if node.array is not None:
-            return self.in_array(node, node.array, scope)
-        if node.query is None:
-            return self.in_list(node, scope)
+    def in_query(self, node: ast.In, query: ast.Query, scope: Scope) -> Value:
         value = self.expr(node.value, scope)
-        query = self.compile_query(node.query, scope)
-        if len(query.columns) != 1:
+        found = self.compile_query(query, scope)
+        if len(found.columns) != 1:
             self.fail("Subquery of type IN must have only one output column", node)
-        column = query.columns[0]
+        column = found.columns[0]
         kind = supertype([value, Value("", column.type)])
         left = coerce(value, kind) if kind else None
         if left is None or kind is None:
             self.fail(f"Cannot execute IN subquery with uncomparable types {value.type} and {column.type}", node)
-        inner = query.sql
+        inner = found.sql
         if kind != column.type:
             converted = cast(Value("_v", column.type), kind)
-            inner = f"SELECT {converted.sql} FROM ({query.sql}) AS _in(_v)"
+            inner = f"SELECT {converted.sql} FROM ({found.sql}) AS _in(_v)"
         return Value(f"({left.sql} {'NOT ' if node.negated else ''}IN ({inner}))", BOOL)
 
-    def _like(self, node: ast.Like, scope: Scope) -> Value:
+    def like(self, node: ast.Like, scope: Scope) -> Value:
         if node.array is not None:
             raise not_implemented("LIKE ANY/ALL UNNEST")
-        return self.like(node, scope)
+        return super().like(node, scope)
 
-    def _array_query(self, node: ast.ArrayQuery, scope: Scope) -> Value:
-        return self.array_query(node, scope)
-
-    def _struct(self, node: ast.StructValue, scope: Scope) -> Value:
+    def struct(self, node: ast.StructValue, scope: Scope) -> Value:
         if not node.items:
             raise not_implemented("a STRUCT without fields")
-        return self.struct(node, scope)
+        return super().struct(node, scope)
 
-    def _scalar_query(self, node: ast.ScalarQuery, scope: Scope) -> Value:
+    def scalar_query(self, node: ast.ScalarQuery, scope: Scope) -> Value:
         query = self.compile_query(node.query, scope)
         if len(query.columns) != 1:
             self.fail(
@@ -345,39 +232,8 @@ class ExpressionCompiler(DuckDbOperators):
             )
         return Value(f"({query.sql})", query.columns[0].type)
 
-    def _exists(self, node: ast.Exists, scope: Scope) -> Value:
+    def exists(self, node: ast.Exists, scope: Scope) -> Value:
         return Value(f"EXISTS ({self.compile_query(node.query, scope).sql})", BOOL)
 
-    def _default(self, node: ast.Default, scope: Scope) -> Value:
+    def default(self, node: ast.Default, scope: Scope) -> Value:
         self.fail("Unexpected keyword DEFAULT", node)
-
-
-_METHODS: dict[type, str] = {
-    ast.Literal: "literal",
-    ast.TypedLiteral: "_typed_literal",
-    ast.RangeLiteral: "_range_literal",
-    ast.IntervalValue: "_interval",
-    ast.Param: "_param",
-    ast.SystemVariable: "_system_variable",
-    ast.Path: "_path",
-    ast.Dot: "_dot",
-    ast.Index: "_index",
-    ast.Call: "_call",
-    ast.Lambda: "_lambda",
-    ast.Cast: "_cast",
-    ast.Extract: "_extract",
-    ast.Unary: "unary",
-    ast.Binary: "binary",
-    ast.Between: "between",
-    ast.In: "_in",
-    ast.Like: "_like",
-    ast.Is: "is_",
-    ast.IsDistinct: "is_distinct",
-    ast.Case: "case",
-    ast.ArrayValue: "array",
-    ast.ArrayQuery: "_array_query",
-    ast.StructValue: "_struct",
-    ast.ScalarQuery: "_scalar_query",
-    ast.Exists: "_exists",
-    ast.Default: "_default",
-}

@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ingestd.formats.errors import BigQueryError, not_implemented
-from ingestd.formats.types import Field, Mode, Schema, Type, quote
 from ingestd.googlesql import ast
+from ingestd.googlesql.columns import from_field
 from ingestd.localcloud.bigquery.catalog import Dataset, DatasetRef, Table, TableKind, partition_expression
+from ingestd.localcloud.bigquery.duckdb_types import column_type, quote
 from ingestd.localcloud.bigquery.resources import from_millis
-from ingestd.localcloud.bigquery.sql.duckdb_types import from_field
 from ingestd.localcloud.bigquery.sql.sources import SourceCompiler
+from ingestd.model.schema import Field, Mode, Schema, Type
 
 _S, _I, _B, _T = Type.STRING, Type.INT64, Type.BOOL, Type.TIMESTAMP
 
@@ -122,9 +123,9 @@ def _datasets(c: SourceCompiler, project: str, dataset: str, name: str) -> list[
 
 
 def _rows(rows: list[_Row], schema: Schema) -> tuple[str, Schema]:
-    types = ", ".join(f"CAST(_r.{quote(item.name)} AS {item.duckdb}) AS {quote(item.name)}" for item in schema)
+    types = ", ".join(f"CAST(_r.{quote(item.name)} AS {column_type(item)}) AS {quote(item.name)}" for item in schema)
     if not rows:
-        empty = ", ".join(f"CAST(NULL AS {item.duckdb}) AS {quote(item.name)}" for item in schema)
+        empty = ", ".join(f"CAST(NULL AS {column_type(item)}) AS {quote(item.name)}" for item in schema)
         return f"(SELECT {empty} WHERE FALSE)", schema
     listed = ", ".join("(" + ", ".join(_literal(row.get(item.name), item) for item in schema) + ")" for row in rows)
     names = ", ".join(quote(item.name) for item in schema)
@@ -137,9 +138,9 @@ def _literal(value: Any, item: Field) -> str:
 
     if item.mode is Mode.REPEATED:
         inner = Field(item.name, item.type, fields=item.fields)
-        return f"CAST([{', '.join(_literal(each, inner) for each in value or ())}] AS {item.duckdb})"
+        return f"CAST([{', '.join(_literal(each, inner) for each in value or ())}] AS {column_type(item)})"
     if value is None:
-        return f"CAST(NULL AS {item.duckdb})"
+        return f"CAST(NULL AS {column_type(item)})"
     if item.type is Type.STRUCT:
         members = ", ".join(
             f"{quote(member.name)} := {_literal(value.get(member.name), member)}" for member in item.fields

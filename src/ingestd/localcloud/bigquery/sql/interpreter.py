@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from ingestd.formats.errors import BigQueryError, not_implemented
-from ingestd.formats.types import quote
 from ingestd.googlesql import ast
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.parser import Script
 from ingestd.googlesql.types import BOOL, STRING, SqlType, struct_of
 from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.duckdb_types import quote
 from ingestd.localcloud.bigquery.sql.context import Variable
 from ingestd.localcloud.bigquery.sql.ddl import DdlRunner, table_name
 from ingestd.localcloud.bigquery.sql.dml import DmlRunner
 from ingestd.localcloud.bigquery.sql.layout import evaluate, partitioning
-from ingestd.localcloud.bigquery.sql.names import Scope
 from ingestd.localcloud.bigquery.sql.reading import fail, from_node, mistake, parse_script
 from ingestd.localcloud.bigquery.sql.results import ExportRequest, LoadRequest, StatementResult
 from ingestd.localcloud.bigquery.sql.runner import Runner
@@ -311,7 +311,7 @@ class Interpreter:
             f"CREATE TEMP TABLE {quote(name)} AS SELECT *, row_number() OVER () AS _n FROM ({sql}) AS _q",
             compiler.collected.bound,
         )
-        from ingestd.localcloud.bigquery.sql.duckdb_types import from_schema
+        from ingestd.googlesql.columns import from_schema
 
         kind = struct_of(from_schema(schema))
         members = ", ".join(f"{quote(item.name)} := {quote(item.name)}" for item in schema)
@@ -424,7 +424,7 @@ class Interpreter:
         total = self.runner.count(f"SELECT count(*) FROM {result.relation}")
         if total > 1:
             fail(self.script.source, "EXECUTE IMMEDIATE INTO query returned more than one row", node.pos)
-        from ingestd.localcloud.bigquery.sql.duckdb_types import from_field
+        from ingestd.googlesql.columns import from_field
 
         compiler = self.runner.compiler(self.script.source)
         for name, item in zip(node.into, result.schema, strict=True):

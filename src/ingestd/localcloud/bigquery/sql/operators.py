@@ -6,8 +6,9 @@ from ingestd.googlesql import ast
 from ingestd.googlesql.analyze import Analyzer, comparison, may_be_nan
 from ingestd.googlesql.types import DATE, DATETIME, FLOAT64, INT64, INTERVAL, TIMESTAMP, SqlType
 from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.coercion import DUCKDB, coerce
-from ingestd.localcloud.bigquery.sql.names import once, ranged
+from ingestd.localcloud.bigquery.sql.idioms import once, ranged
 
 _UNORDERED = frozenset(["STRUCT", "ARRAY", "RANGE", "JSON", "GEOGRAPHY"])
 _BITS = {
@@ -44,6 +45,18 @@ class DuckDbOperators(Analyzer):
 
     def contained(self, value: Value, array: Value) -> str:
         return f"({value.sql} = ANY({numbers_of(array)}))"
+
+    def element(self, array: Value, position: Value, mode: str) -> str:
+        place = position.sql if mode.endswith("ORDINAL") else f"({position.sql} + 1)"
+        if mode.startswith("SAFE"):
+            return f"(CASE WHEN {place} > 0 THEN {array.sql}[{place}] END)"
+        assert array.type.element is not None
+        error = f"'Array index ' || CAST({position.sql} AS VARCHAR) || ' is out of bounds'"
+        return (
+            f"(CASE WHEN {place} > 0 AND {place} <= len({array.sql}) THEN {array.sql}[{place}] "
+            f"WHEN {array.sql} IS NULL OR {position.sql} IS NULL THEN NULL "
+            f"ELSE CAST(bq_error({error}) AS {duckdb_type(array.type.element)}) END)"
+        )
 
     def matches(self, value: Value, pattern: Value, *, negated: bool) -> str:
         return f"({value.sql} {'NOT ' if negated else ''}LIKE {pattern.sql} ESCAPE '\\')"

@@ -3,13 +3,13 @@
 
 from dataclasses import replace
 
-from ingestd.formats.types import quote
 from ingestd.googlesql import ast
+from ingestd.googlesql.names import Column, Range, Scope
 from ingestd.googlesql.references import walk
 from ingestd.googlesql.types import STRING
 from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.duckdb_types import quote
 from ingestd.localcloud.bigquery.sql.coercion import coerce, literal, string_sql, supertype
-from ingestd.localcloud.bigquery.sql.names import Column, Range, Scope
 from ingestd.localcloud.bigquery.sql.reading import mistake
 from ingestd.localcloud.bigquery.sql.sources import SourceCompiler
 

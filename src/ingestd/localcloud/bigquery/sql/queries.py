@@ -5,17 +5,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import quote
 from ingestd.googlesql import ast
 from ingestd.googlesql.analyze import implied_name
 from ingestd.googlesql.functions import FUNCTIONS
+from ingestd.googlesql.names import AmbiguousName, Column, Range, Scope
 from ingestd.googlesql.references import walk
 from ingestd.googlesql.types import INT64, SqlType, array_of, struct_of
 from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.duckdb_types import duckdb_type, quote
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, supertype
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
+from ingestd.localcloud.bigquery.sql.idioms import pack
 from ingestd.localcloud.bigquery.sql.library.windows import direction
-from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Column, Range, Scope, pack
 from ingestd.localcloud.bigquery.sql.sources import SourceCompiler
 
 MAX_ITERATIONS = 500
@@ -148,7 +148,7 @@ class Compiler(SourceCompiler):
         for word, node in (("LIMIT", query.limit), ("OFFSET", query.offset)):
             if node is None:
                 continue
-            value = self.typed(node, Scope(), INT64, f"{word} expects an integer literal or parameter")
+            value = self.typed(node, Scope(), INT64, word)
             if isinstance(value.constant, int) and value.constant < 0:
                 self.fail(f"{word} expects a non-negative integer literal or parameter", node)
             out += f" {word} {value.constant if isinstance(value.constant, int) and not value.parameter else value.sql}"

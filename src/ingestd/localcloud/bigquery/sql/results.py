@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ingestd.formats.types import Schema
+from ingestd.model.schema import Schema
 
 
 @dataclass(frozen=True, slots=True)

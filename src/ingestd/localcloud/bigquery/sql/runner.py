@@ -8,18 +8,19 @@ from typing import Any, TypeVar
 import duckdb
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Schema, quote
 from ingestd.googlesql import ast
+from ingestd.googlesql.columns import to_field
 from ingestd.googlesql.lexer import Source
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import SqlType
 from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.duckdb_types import column_type, duckdb_type, quote
 from ingestd.localcloud.bigquery.sql.coercion import string_sql
 from ingestd.localcloud.bigquery.sql.context import Collected, Session, Variable
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type, to_field
 from ingestd.localcloud.bigquery.sql.failures import from_duckdb, is_conflict
-from ingestd.localcloud.bigquery.sql.names import Scope
 from ingestd.localcloud.bigquery.sql.queries import CompiledQuery, Compiler, OutColumn
 from ingestd.model.clock import Clock
+from ingestd.model.schema import Schema
 
 _Answer = TypeVar("_Answer")
 _ATTEMPTS = 20
@@ -180,7 +181,9 @@ class Runner:
     def _restore(self) -> None:
         for relation, rows, schema in self._kept:
             self.conn.register("_kept_rows", rows)
-            columns = ", ".join(f"CAST({quote(item.name)} AS {item.duckdb}) AS {quote(item.name)}" for item in schema)
+            columns = ", ".join(
+                f"CAST({quote(item.name)} AS {column_type(item)}) AS {quote(item.name)}" for item in schema
+            )
             self.conn.execute(f"CREATE TEMP TABLE {relation.removeprefix('temp.')} AS SELECT {columns} FROM _kept_rows")
             self.conn.unregister("_kept_rows")
         self._kept.clear()

@@ -8,18 +8,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ingestd.formats.errors import BigQueryError, not_implemented
-from ingestd.formats.types import Schema, quote
 from ingestd.googlesql import ast
+from ingestd.googlesql.columns import from_field
+from ingestd.googlesql.names import AmbiguousName, Column, Range, Scope
 from ingestd.googlesql.references import walk
 from ingestd.googlesql.types import DATE, INT64, STRING, TIMESTAMP, SqlType
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.catalog import PARTITION_TIME, Table, TableKind, TableRef
+from ingestd.localcloud.bigquery.duckdb_types import column_type, duckdb_type, quote
 from ingestd.localcloud.bigquery.sql.coercion import string_sql
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type, from_field
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.names import AmbiguousName, Column, Range, Scope
 from ingestd.localcloud.bigquery.sql.reading import parse_query
 from ingestd.localcloud.bigquery.sql.results import ExternalTable, TableName
+from ingestd.model.schema import Schema
 
 if TYPE_CHECKING:
     from ingestd.localcloud.bigquery.sql.queries import OutColumn
@@ -65,7 +66,7 @@ class SourceCompiler(ExpressionCompiler):
         own = self.collected.alias()
         if value_table:
             value = Value(f"{own}.{quote(columns[0].physical)}", columns[0].type)
-            self.add_range(scope, value_range(alias, value), node)
+            self.add_range(scope, self.value_range(alias, value), node)
         else:
             visible = [Column(item.name, item.type, f"{own}.{quote(item.physical)}") for item in columns]
             self.add_range(scope, Range(alias, visible), node)
@@ -139,11 +140,11 @@ class SourceCompiler(ExpressionCompiler):
         # Named after the alias, for DuckDB's messages about it.
         column = quote(alias) if alias and alias.lower() != "o" else "v"
         item = Value(f"{own}.{column}", value.type.element)
-        self.add_range(scope, value_range(alias, item), array)
+        self.add_range(scope, self.value_range(alias, item), array)
         scope.orders.append(f"{own}.o")
         if offset:
             position = Value(f"{own}.o", INT64)
-            self.add_range(scope, value_range(offset, position), array)
+            self.add_range(scope, self.value_range(offset, position), array)
         rows = (
             f"SELECT unnest(_x) AS {column}, CAST(generate_subscripts(_x, 1) - 1 AS BIGINT) AS o "
             f"FROM (SELECT {value.sql} AS _x)"
@@ -303,7 +304,7 @@ class SourceCompiler(ExpressionCompiler):
                 kind: SqlType = from_field(item)
                 if own is None:
                     items.append(f"CAST(NULL AS {duckdb_type(kind)}) AS {quote(item.name)}")
-                elif own.duckdb != item.duckdb:
+                elif column_type(own) != column_type(item):
                     items.append(f"CAST({quote(own.name)} AS {duckdb_type(kind)}) AS {quote(item.name)}")
                 else:
                     items.append(f"{quote(own.name)} AS {quote(item.name)}")
@@ -333,17 +334,6 @@ class SourceCompiler(ExpressionCompiler):
                     "for partition elimination",
                     "query",
                 )
-
-
-def value_range(alias: str, value: Value) -> Range:
-    """A range whose rows are values: a STRUCT's fields are visible as columns, another value under the alias."""
-    if value.type.kind != "STRUCT":
-        return Range(alias, [Column(alias, value.type, value.sql)], value)
-    columns = [
-        Column(name or physical, kind, f"struct_extract({value.sql}, {string_sql(physical)})")
-        for physical, (name, kind) in zip(value.type.physical_names, value.type.fields, strict=True)
-    ]
-    return Range(alias, columns, value)
 
 
 def missing_table(catalog: object, ref: TableRef, location: str) -> BigQueryError:

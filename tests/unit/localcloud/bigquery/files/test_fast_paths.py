@@ -12,7 +12,7 @@ from tests.support.loads import Loads, schema
 
 from ingestd.formats import bulk, columns, delimited, ndjson, rowload
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Type
+from ingestd.model.schema import Type
 
 NEVER = 1 << 60
 COLUMNS = schema(

@@ -4,7 +4,7 @@ import pytest
 from tests.support.loads import Loads, schema
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Type
+from ingestd.model.schema import Type
 
 JSON = {"sourceFormat": "NEWLINE_DELIMITED_JSON"}
 ONE = schema("v INT64")

@@ -13,10 +13,10 @@ from tests.support.loads import Loads
 
 from ingestd.formats.options import LoadOptions
 from ingestd.formats.temporal import Interval
-from ingestd.formats.types import Field, Mode, Schema, Type
 from ingestd.localcloud.bigquery.files.extract import extract
 from ingestd.localcloud.bigquery.files.load import load_files
 from ingestd.localcloud.bigquery.files.staging import Staging
+from ingestd.model.schema import Field, Mode, Schema, Type
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 NAIVE = st.datetimes(dt.datetime.fromisoformat("0001-01-02"), dt.datetime.fromisoformat("9999-12-30"))

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Mode
+from ingestd.model.schema import Mode
 
 CASES = yaml.safe_load((Path(__file__).parent / "sql_cases.yaml").read_text())
 FLAT = [

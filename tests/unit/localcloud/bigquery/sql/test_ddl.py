@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Mode, Type
 from ingestd.localcloud.bigquery.catalog import DatasetRef, Granularity, TableKind, TableRef
+from ingestd.model.schema import Mode, Type
 
 
 def stored(warehouse: Any, name: str) -> Any:

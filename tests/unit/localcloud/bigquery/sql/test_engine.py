@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.formats.types import Field, Type
 from ingestd.localcloud.bigquery.sql.engine import ExternalTable, Surroundings
 from ingestd.localcloud.bigquery.sql.parameters import parameters_from_rest
+from ingestd.model.schema import Field, Type
 
 
 def scalar(name: str, kind: str, value: str | None) -> dict[str, Any]:

@@ -1,46 +1,38 @@
 """Array functions, and generators of arrays."""
 
 from ingestd.googlesql import ast
+from ingestd.googlesql.civil import TIME_PARTS
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import BOOL, BYTES, DATE, DATETIME, FLOAT64, INT64, STRING, TIMESTAMP, SqlType, array_of
 from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.coercion import cast, string_sql
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.library.dates import ADDABLE, TIME_PARTS
+from ingestd.localcloud.bigquery.sql.library.dates import ADDABLE
 from ingestd.localcloud.bigquery.sql.library.intervals import add
-from ingestd.localcloud.bigquery.sql.library.registry import arguments, function, no_signature, want
-from ingestd.localcloud.bigquery.sql.names import Scope
+from ingestd.localcloud.bigquery.sql.library.registry import Call, function
 from ingestd.localcloud.bigquery.sql.operators import numbers_of
 
 _UNORDERED = frozenset(["STRUCT", "ARRAY", "JSON", "GEOGRAPHY", "RANGE"])
 LIMIT = 1_048_575  # BigQuery refuses larger generated arrays
 
 
-def _array(c: ExpressionCompiler, node: ast.Call, value: Value) -> tuple[Value, SqlType]:
-    if value.null:
-        value = cast(value, array_of(INT64))
-    if value.type.kind != "ARRAY" or value.type.element is None:
-        no_signature(c, node, [value])
-        raise AssertionError
-    return value, value.type.element
-
-
 @function("ARRAY_LENGTH")
-def length(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value, _ = _array(c, node, arguments(c, node, scope)[0])
+def length(call: Call) -> Value:
+    value, _ = call.array(call.value(0))
     return Value(f"CAST(len({value.sql}) AS BIGINT)", INT64)
 
 
 @function("ARRAY_REVERSE")
-def reverse(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value, _ = _array(c, node, arguments(c, node, scope)[0])
+def reverse(call: Call) -> Value:
+    value, _ = call.array(call.value(0))
     return Value(f"list_reverse({value.sql})", value.type)
 
 
 @function("ARRAY_CONCAT")
-def concat(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = [_array(c, node, value)[0] if not value.null else value for value in arguments(c, node, scope)]
-    kind, converted = c.common(args, "function ARRAY_CONCAT", node)
+def concat(call: Call) -> Value:
+    args = [call.array(value)[0] if not value.null else value for value in call.values()]
+    kind, converted = call.common(args)
     if len(converted) == 1:
         return converted[0]
     missing = " OR ".join(f"{item.sql} IS NULL" for item in converted)
@@ -49,18 +41,18 @@ def concat(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 
 @function("ARRAY_TO_STRING")
-def to_string(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
-    value, element = _array(c, node, args[0])
+def to_string(call: Call) -> Value:
+    args = call.values()
+    value, element = call.array(args[0])
     if element is BYTES:
         text = f"list_transform({value.sql}, lambda _e: decode(_e))"
-        parts = [want(c, node, item, BYTES).sql for item in args[1:]]
+        parts = [call.want(item, BYTES).sql for item in args[1:]]
         body = _join(text, *(f"decode({part})" for part in parts))
         return Value(f"encode({body})", BYTES)
     if element is not STRING and value.members != ():
         text_item = cast(Value("_e", element), STRING)
         value = Value(f"list_transform({value.sql}, lambda _e: {text_item.sql})", array_of(STRING))
-    return Value(_join(value.sql, *(want(c, node, item, STRING).sql for item in args[1:])), STRING)
+    return Value(_join(value.sql, *(call.want(item, STRING).sql for item in args[1:])), STRING)
 
 
 def _join(array: str, delimiter: str, missing: str | None = None) -> str:
@@ -75,39 +67,39 @@ def _join(array: str, delimiter: str, missing: str | None = None) -> str:
 
 
 @function("ARRAY_FIRST", "ARRAY_LAST")
-def end(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value, element = _array(c, node, arguments(c, node, scope)[0])
-    at = "1" if node.name == "ARRAY_FIRST" else "-1"
-    error = f"CAST(bq_error('{node.name} cannot get the first element of an empty array') AS {duckdb_type(element)})"
+def end(call: Call) -> Value:
+    value, element = call.array(call.value(0))
+    at = "1" if call.name == "ARRAY_FIRST" else "-1"
+    error = f"CAST(bq_error('{call.name} cannot get the first element of an empty array') AS {duckdb_type(element)})"
     return Value(f"(CASE WHEN len({value.sql}) = 0 THEN {error} ELSE {value.sql}[{at}] END)", element)
 
 
 @function("ARRAY_SLICE")
-def slice_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
-    value, _ = _array(c, node, args[0])
+def slice_(call: Call) -> Value:
+    args = call.values()
+    value, _ = call.array(args[0])
     x = value.sql
-    start, finish = (want(c, node, item, INT64).sql for item in args[1:])
+    start, finish = (call.want(item, INT64).sql for item in args[1:])
     first = f"(CASE WHEN {start} < 0 THEN greatest(len({x}) + {start}, 0) ELSE {start} END + 1)"
     last = f"(CASE WHEN {finish} < 0 THEN len({x}) + {finish} ELSE {finish} END + 1)"
     return Value(f"(CASE WHEN {last} < {first} THEN [] ELSE {x}[{first}:{last}] END)", value.type)
 
 
 @function("ARRAY_IS_DISTINCT")
-def is_distinct(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value, _ = _array(c, node, arguments(c, node, scope)[0])
+def is_distinct(call: Call) -> Value:
+    value, _ = call.array(call.value(0))
     x = value.sql
     nulls = f"len(list_filter({x}, lambda _e: _e IS NULL))"
     return Value(f"(len({x}) - {nulls} = len(list_distinct({x})) AND {nulls} <= 1)", BOOL)
 
 
 @function("ARRAY_INCLUDES")
-def includes(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value, element = _array(c, node, c.expr(node.args[0], scope))
-    if isinstance(node.args[1], ast.Lambda):
-        body = _lambda(c, node.args[1], scope, element, BOOL)
+def includes(call: Call) -> Value:
+    value, element = call.array(call.value(0))
+    if isinstance(call.nodes[1], ast.Lambda):
+        body = _lambda(call.compiler, call.nodes[1], call.scope, element, BOOL)
         return Value(f"(len(list_filter({value.sql}, {body.sql})) > 0)", BOOL)
-    wanted = want(c, node, c.expr(node.args[1], scope), element)
+    wanted = call.typed(1, element)
     missing = f"{value.sql} IS NULL OR {wanted.sql} IS NULL"
     found = f"coalesce(list_contains({numbers_of(value)}, {wanted.sql}), FALSE)"
     return Value(f"(CASE WHEN {missing} THEN NULL ELSE {found} END)", BOOL)
@@ -121,30 +113,30 @@ def _lambda(c: ExpressionCompiler, node: ast.Lambda, scope: Scope, element: SqlT
         index = f"_i{c.collected.alias()}"
         values[node.names[1].lower()] = Value(f"({index} - 1)", INT64)
         names = f"{name}, {index}"
-    body = c.expr(node.body, Scope(parent=scope, values=values))
+    body = c.expr(node.body, scope.inside(values))
     if wanted is not None:
         body = c.must(body, wanted, node)
     return Value(f"lambda {names}: {body.sql}", body.type)
 
 
 @function("ARRAY_FILTER", "ARRAY_TRANSFORM")
-def higher_order(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value, element = _array(c, node, c.expr(node.args[0], scope))
-    if not isinstance(node.args[1], ast.Lambda):
-        c.fail(f"{node.name} needs a lambda", node)
-    if node.name == "ARRAY_FILTER":
-        body = _lambda(c, node.args[1], scope, element, BOOL)
+def higher_order(call: Call) -> Value:
+    value, element = call.array(call.value(0))
+    if not isinstance(call.nodes[1], ast.Lambda):
+        call.fail(f"{call.name} needs a lambda")
+    if call.name == "ARRAY_FILTER":
+        body = _lambda(call.compiler, call.nodes[1], call.scope, element, BOOL)
         return Value(f"list_filter({value.sql}, {body.sql})", value.type)
-    body = _lambda(c, node.args[1], scope, element, None)
+    body = _lambda(call.compiler, call.nodes[1], call.scope, element, None)
     return Value(f"list_transform({value.sql}, {body.sql})", array_of(body.type))
 
 
 @function("GENERATE_ARRAY")
-def generate(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
-    kind, bounds = c.common(args, "function GENERATE_ARRAY", node)
+def generate(call: Call) -> Value:
+    args = call.values()
+    kind, bounds = call.common(args)
     if not kind.numeric:
-        no_signature(c, node, args)
+        raise call.mismatch(args)
     start, stop = bounds[0].sql, bounds[1].sql
     step = bounds[2].sql if len(bounds) == 3 else f"CAST(1 AS {duckdb_type(kind)})"
     zero = f"CAST(bq_error('Sequence step cannot be 0.') AS {duckdb_type(array_of(kind))})"
@@ -175,21 +167,21 @@ def _too_large(kind: SqlType) -> str:
 
 
 @function("GENERATE_DATE_ARRAY", "GENERATE_TIMESTAMP_ARRAY", "GENERATE_DATETIME_ARRAY")
-def generate_dates(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    kind = {"DATE": DATE, "TIMESTAMP": TIMESTAMP, "DATETIME": DATETIME}[node.name.split("_")[1]]
-    start, stop = (want(c, node, c.expr(item, scope), kind) for item in node.args[:2])
+def generate_dates(call: Call) -> Value:
+    kind = {"DATE": DATE, "TIMESTAMP": TIMESTAMP, "DATETIME": DATETIME}[call.name.split("_")[1]]
+    start, stop = (call.want(call.compiler.expr(item, call.scope), kind) for item in call.nodes[:2])
     step, written_part, count_sql = "to_days(1)", "DAY", "1"
     amount: Value | None = None
-    if len(node.args) == 3:
-        written = node.args[2]
+    if len(call.nodes) == 3:
+        written = call.nodes[2]
         if not isinstance(written, ast.IntervalValue):
-            c.fail(f"{node.name} needs an INTERVAL", node)
+            call.fail(f"{call.name} needs an INTERVAL")
         if written.part not in ADDABLE[kind.kind]:
-            c.fail(f"{node.name} does not support the {written.part} date part", written)
-        amount = c.typed(written.value, scope, INT64)
+            call.fail(f"{call.name} does not support the {written.part} date part", written)
+        amount = call.compiler.typed(written.value, call.scope, INT64)
         step, written_part, count_sql = add(amount, written.part), written.part, f"nullif({amount.sql}, 0)"
     elif kind is not DATE:
-        c.fail(f"{node.name} needs an INTERVAL", node)
+        call.fail(f"{call.name} needs an INTERVAL")
     large = f"(epoch_us({stop.sql}) - epoch_us({start.sql})) / {_shortest(written_part)} / {count_sql} >= {LIMIT}"
     listed = f"generate_series({start.sql}, {_bounded(large, start.sql, stop.sql)}, {step})"
     if kind is DATE:
@@ -213,11 +205,11 @@ def _shortest(part: str) -> int:
 
 
 @function("ARRAY_SUM", "ARRAY_AVG", "ARRAY_MIN", "ARRAY_MAX")
-def fold(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value, element = _array(c, node, arguments(c, node, scope)[0])
-    name = node.name.removeprefix("ARRAY_").lower()
+def fold(call: Call) -> Value:
+    value, element = call.array(call.value(0))
+    name = call.name.removeprefix("ARRAY_").lower()
     if element.kind in _UNORDERED or (name in ("sum", "avg") and not element.numeric):
-        no_signature(c, node, [value])
+        raise call.mismatch([value])
     kind = FLOAT64 if name == "avg" and element is INT64 else element
     found = f"list_{name}({value.sql})"
     if kind is FLOAT64 and name in ("min", "max"):  # any NaN makes the result NaN

@@ -8,30 +8,20 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from ingestd.googlesql import ast
+from ingestd.googlesql.civil import FAMILY, TIME_PARTS, date_part, escape_format
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import DATE, DATETIME, INT64, INTERVAL, JSON, STRING, TIME, TIMESTAMP, SqlType
 from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, literal, string_sql
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
+from ingestd.localcloud.bigquery.sql.idioms import ranged
 from ingestd.localcloud.bigquery.sql.library.intervals import add
-from ingestd.localcloud.bigquery.sql.library.registry import (
-    arguments,
-    constant_text,
-    define,
-    function,
-    no_signature,
-    want,
-)
-from ingestd.localcloud.bigquery.sql.names import Scope, ranged
+from ingestd.localcloud.bigquery.sql.library.registry import Call, constant_text, define, function
 from ingestd.localcloud.bigquery.sql.reading import mistake
 from ingestd.localcloud.bigquery.sql.runtime import civil
 
-_WEEKDAYS = ("SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY")
-TIME_PARTS = {
-    "HOUR": 3_600_000_000, "MINUTE": 60_000_000, "SECOND": 1_000_000, "MILLISECOND": 1_000, "MICROSECOND": 1,
-}  # fmt: skip
 _DATE_PARTS = frozenset(["DAY", "WEEK", "ISOWEEK", "MONTH", "QUARTER", "YEAR", "ISOYEAR"])
-_FAMILY = {"DATE": DATE, "DATETIME": DATETIME, "TIME": TIME, "TIMESTAMP": TIMESTAMP}
 ADDABLE = {
     "DATE": frozenset(["DAY", "WEEK", "MONTH", "QUARTER", "YEAR"]),
     "DATETIME": frozenset([*TIME_PARTS, *["DAY", "WEEK", "MONTH", "QUARTER", "YEAR"]]),
@@ -42,14 +32,10 @@ ADDABLE = {
 
 def part_of(c: ExpressionCompiler, node: ast.Expression) -> tuple[str, int]:
     """A date part and, for weeks, how many days before Monday they start."""
-    if isinstance(node, ast.Path) and len(node.parts) == 1:
-        name = node.parts[0].upper()
-        return name, 0 if name == "ISOWEEK" else 1
-    if isinstance(node, ast.Call) and node.name == "WEEK" and len(node.args) == 1:
-        day = node.args[0]
-        if isinstance(day, ast.Path) and day.parts[0].upper() in _WEEKDAYS:
-            return "WEEK", (1 - _WEEKDAYS.index(day.parts[0].upper())) % 7
-    raise mistake(c.source, "A valid date part name is required", node.pos)
+    found = date_part(node)
+    if found is None:
+        raise mistake(c.source, "A valid date part name is required", node.pos)
+    return found[0], (1 - found[1]) % 7
 
 
 def zone_sql(c: ExpressionCompiler, zone: Value | None) -> str:
@@ -77,46 +63,34 @@ def _back(sql: str, kind: SqlType, zone: str = "'UTC'") -> Value:
     return Value(f"CAST({sql} AS DATE)" if kind is DATE else sql, kind)
 
 
-def _temporal(c: ExpressionCompiler, node: ast.Call, value: Value, family: str) -> Value:
-    """The argument of a family's function: literals take the family's type, other temporal types stay what they are."""
-    if value.type in (DATE, DATETIME, TIMESTAMP, TIME) and (value.type is TIME) == (family == "TIME"):
-        return value
-    converted = coerce(value, _FAMILY[family])
-    if converted is None:
-        no_signature(c, node, [value])
-        raise AssertionError
-    return converted
-
-
 @function("CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_DATETIME", "CURRENT_TIME")
-def current(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
-    now = literal(c.session.now.astimezone(UTC), TIMESTAMP)
-    if node.name == "CURRENT_TIMESTAMP":
+def current(call: Call) -> Value:
+    args = call.values()
+    now = literal(call.compiler.session.now.astimezone(UTC), TIMESTAMP)
+    if call.name == "CURRENT_TIMESTAMP":
         return Value(now.sql, TIMESTAMP)
-    local = f"({now.sql} AT TIME ZONE {zone_sql(c, args[0] if args else None)})"
-    kind = _FAMILY[node.name.removeprefix("CURRENT_")]
+    local = f"({now.sql} AT TIME ZONE {zone_sql(call.compiler, args[0] if args else None)})"
+    kind = FAMILY[call.name.removeprefix("CURRENT_")]
     return Value(local if kind is DATETIME else f"CAST({local} AS {duckdb_type(kind)})", kind)
 
 
 @function("DATE")
-def date(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
+def date(call: Call) -> Value:
+    args = call.values()
     if len(args) == 3:
-        year, month, day = (want(c, node, item, INT64).sql for item in args)
+        year, month, day = (call.want(item, INT64).sql for item in args)
         return Value(f"make_date({year}, {month}, {day})", DATE)
     value = args[0]
     if len(args) == 2:
-        value = want(c, node, value, TIMESTAMP)
-        return Value(f"CAST({_civil(value, zone_sql(c, want(c, node, args[1], STRING)))} AS DATE)", DATE)
+        value = call.want(value, TIMESTAMP)
+        return Value(f"CAST({_civil(value, zone_sql(call.compiler, call.want(args[1], STRING)))} AS DATE)", DATE)
     if value.type in (DATE, DATETIME, TIMESTAMP):
         return cast(value, DATE)
     if value.type is STRING:
         return cast(value, DATE) if constant_text(value) is None else cast(cast(value, TIMESTAMP), DATE)
     if value.null:
         return cast(value, DATE)
-    no_signature(c, node, args)
-    raise AssertionError
+    raise call.mismatch(args)
 
 
 def _clock(numbers: Sequence[str], made: str, kind: SqlType) -> str:
@@ -127,44 +101,42 @@ def _clock(numbers: Sequence[str], made: str, kind: SqlType) -> str:
 
 
 @function("DATETIME")
-def datetime_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
+def datetime_(call: Call) -> Value:
+    args = call.values()
     if len(args) == 6:
-        numbers = [want(c, node, item, INT64).sql for item in args]
+        numbers = [call.want(item, INT64).sql for item in args]
         made = f"make_timestamp({', '.join(numbers[:5])}, CAST({numbers[5]} AS DOUBLE))"
         return Value(_clock(numbers[3:], made, DATETIME), DATETIME)
     if len(args) == 2 and (args[0].type is DATE or (coerce(args[1], TIME) is not None and args[1].type is not STRING)):
-        day, clock = want(c, node, args[0], DATE), want(c, node, args[1], TIME)
+        day, clock = call.want(args[0], DATE), call.want(args[1], TIME)
         return Value(f"({day.sql} + {clock.sql})", DATETIME)
     value = args[0]
     if len(args) == 2:
-        return Value(_civil(want(c, node, value, TIMESTAMP), zone_sql(c, want(c, node, args[1], STRING))), DATETIME)
+        return Value(_civil(call.want(value, TIMESTAMP), zone_sql(call.compiler, call.want(args[1], STRING))), DATETIME)
     if len(args) == 1 and (value.type in (DATE, DATETIME, TIMESTAMP, STRING) or value.null):
         return cast(value, DATETIME)
-    no_signature(c, node, args)
-    raise AssertionError
+    raise call.mismatch(args)
 
 
 @function("TIME")
-def time_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
+def time_(call: Call) -> Value:
+    args = call.values()
     if len(args) == 3:
-        hour, minute, second = numbers = [want(c, node, item, INT64).sql for item in args]
+        hour, minute, second = numbers = [call.want(item, INT64).sql for item in args]
         return Value(_clock(numbers, f"make_time({hour}, {minute}, CAST({second} AS DOUBLE))", TIME), TIME)
     if len(args) == 2:
-        value = want(c, node, args[0], TIMESTAMP)
-        return Value(f"CAST({_civil(value, zone_sql(c, want(c, node, args[1], STRING)))} AS TIME)", TIME)
+        value = call.want(args[0], TIMESTAMP)
+        return Value(f"CAST({_civil(value, zone_sql(call.compiler, call.want(args[1], STRING)))} AS TIME)", TIME)
     if args[0].type in (DATETIME, TIMESTAMP, TIME) or args[0].null:
         return cast(args[0], TIME)
-    no_signature(c, node, args)
-    raise AssertionError
+    raise call.mismatch(args)
 
 
 @function("TIMESTAMP")
-def timestamp(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
+def timestamp(call: Call) -> Value:
+    args = call.values()
     value = args[0]
-    zone = want(c, node, args[1], STRING) if len(args) == 2 else None
+    zone = call.want(args[1], STRING) if len(args) == 2 else None
     if value.type is STRING:
         if zone is not None:  # text with a zone of its own is refused
             return Value(f"bq_civil_to_timestamp(bq_string_to_datetime({value.sql}), {zone.sql})", TIMESTAMP)
@@ -175,35 +147,34 @@ def timestamp(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
         return _back(_civil(value), TIMESTAMP)
     if (value.type is TIMESTAMP or value.null) and zone is None:
         return cast(value, TIMESTAMP)
-    no_signature(c, node, args)
-    raise AssertionError
+    raise call.mismatch(args)
 
 
-def _add(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    moved = _moved(c, node, scope)
-    return cast(moved, DATETIME) if moved.type is DATE and not node.name.startswith("DATE_") else moved
+def _add(call: Call) -> Value:
+    moved = _moved(call)
+    return cast(moved, DATETIME) if moved.type is DATE and not call.name.startswith("DATE_") else moved
 
 
-def _moved(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    family, direction = node.name.rsplit("_", 1)
+def _moved(call: Call) -> Value:
+    family, direction = call.name.rsplit("_", 1)
     sign = "+" if direction == "ADD" else "-"
-    value = _temporal(c, node, c.expr(node.args[0], scope), family)
-    written = node.args[1]
+    value = call.temporal(call.value(0), family)
+    written = call.nodes[1]
     if not isinstance(written, ast.IntervalValue):
         if family == "DATE" and value.type is DATE:
-            whole = want(c, node, c.expr(written, scope), INT64)
+            whole = call.want(call.compiler.expr(written, call.scope), INT64)
             return ranged(Value(f"CAST({value.sql} {sign} CAST({whole.sql} AS INTEGER) AS DATE)", DATE))
-        c.fail(f"{node.name} needs an INTERVAL", node)
+        call.fail(f"{call.name} needs an INTERVAL")
     if written.part not in ADDABLE[value.type.kind]:
-        c.fail(
-            f"{node.name} does not support the {written.part} date part when the argument is {value.type} type", written
+        call.fail(
+            f"{call.name} does not support the {written.part} date part when the argument is {value.type} type", written
         )
-    amount = c.expr(written.value, scope)
+    amount = call.compiler.expr(written.value, call.scope)
     number = coerce(amount, INT64)
     if number is None and isinstance(amount.constant, str) and amount.literal:
         number = cast(Value(amount.sql, STRING), INT64)
     if number is None:
-        c.fail(f"Interval value must be coercible to INT64 type but was {amount.type}", written)
+        call.fail(f"Interval value must be coercible to INT64 type but was {amount.type}", written)
     if value.type is TIMESTAMP:
         unit = TIME_PARTS.get(written.part, 86_400_000_000)
         return ranged(Value(f"({value.sql} {sign} to_microseconds({number.sql} * {unit}))", TIMESTAMP))
@@ -219,12 +190,10 @@ for _name in ("DATE", "DATETIME", "TIME", "TIMESTAMP"):
 
 
 @function("ADD_MONTHS")
-def add_months(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value, months = arguments(c, node, scope)
-    kind = _temporal(c, node, value, "DATE")
-    return Value(
-        f"CAST({kind.sql} + {add(want(c, node, months, INT64), 'MONTH')} AS {duckdb_type(kind.type)})", kind.type
-    )
+def add_months(call: Call) -> Value:
+    value, months = call.values()
+    kind = call.temporal(value, "DATE")
+    return Value(f"CAST({kind.sql} + {add(call.want(months, INT64), 'MONTH')} AS {duckdb_type(kind.type)})", kind.type)
 
 
 def _date_diff(end: str, start: str, part: str, shift: int) -> str | None:
@@ -239,27 +208,27 @@ def _date_diff(end: str, start: str, part: str, shift: int) -> str | None:
 
 
 @function("DATE_DIFF", "DATETIME_DIFF", "TIMESTAMP_DIFF", "TIME_DIFF")
-def diff(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    family = node.name.removesuffix("_DIFF")
-    end, start = (_temporal(c, node, c.expr(item, scope), family) for item in node.args[:2])
+def diff(call: Call) -> Value:
+    family = call.name.removesuffix("_DIFF")
+    end, start = (call.temporal(call.value(index), family) for index in (0, 1))
     if end.type is start.type is DATE and family == "DATETIME":
         end, start = cast(end, DATETIME), cast(start, DATETIME)
     if end.type != start.type:
-        _, (end, start) = c.common([end, start], f"function {node.name}", node)
-    part, shift = part_of(c, node.args[2])
+        _, (end, start) = call.common([end, start])
+    part, shift = part_of(call.compiler, call.nodes[2])
     kind = end.type
     if kind is TIMESTAMP:
         unit = TIME_PARTS.get(part) or (86_400_000_000 if part == "DAY" else None)
         if unit is not None:
             return Value(f"((epoch_us({end.sql}) - epoch_us({start.sql})) // {unit})", INT64)
         if family == "TIMESTAMP":
-            c.fail(f"TIMESTAMP_DIFF does not support the {part} date part", node.args[2])
+            call.fail(f"TIMESTAMP_DIFF does not support the {part} date part", call.nodes[2])
     if part in TIME_PARTS and kind in (DATETIME, TIME):
         return Value(f"date_diff('{part.lower()}', {start.sql}, {end.sql})", INT64)
     days = [f"CAST({_civil(item)} AS DATE)" for item in (end, start)] if kind is not DATE else [end.sql, start.sql]
     sql = _date_diff(days[0], days[1], part, shift) if kind is not TIME else None
     if sql is None:
-        c.fail(f"{node.name} does not support the {part} date part", node.args[2])
+        call.fail(f"{call.name} does not support the {part} date part", call.nodes[2])
     return Value(sql, INT64)
 
 
@@ -279,21 +248,21 @@ def _truncate(local: str, part: str, shift: int) -> str | None:
 
 
 @function("DATE_TRUNC", "DATETIME_TRUNC", "TIMESTAMP_TRUNC")
-def trunc(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    family = node.name.removesuffix("_TRUNC")
-    value = _temporal(c, node, c.expr(node.args[0], scope), family)
-    part, shift = part_of(c, node.args[1])
+def trunc(call: Call) -> Value:
+    family = call.name.removesuffix("_TRUNC")
+    value = call.temporal(call.value(0), family)
+    part, shift = part_of(call.compiler, call.nodes[1])
     if value.type is DATE and family != "DATE" and part in _DATE_PARTS:
         value = cast(value, DATETIME)
     if value.type is DATE and part not in _DATE_PARTS:
-        c.fail(f"{node.name} does not support the {part} date part when the argument is DATE type", node.args[1])
-    zone = want(c, node, c.expr(node.args[2], scope), STRING) if len(node.args) == 3 else None
+        call.fail(f"{call.name} does not support the {part} date part when the argument is DATE type", call.nodes[1])
+    zone = call.typed(2, STRING) if len(call.nodes) == 3 else None
     if zone is not None and value.type is not TIMESTAMP:
-        c.fail(f"{node.name} takes a time zone only for TIMESTAMP", node)
-    where = zone_sql(c, zone)
+        call.fail(f"{call.name} takes a time zone only for TIMESTAMP")
+    where = zone_sql(call.compiler, zone)
     sql = _truncate(_civil(value, where), part, shift)
     if sql is None:
-        c.fail(f"{node.name} does not support the {part} date part", node.args[1])
+        call.fail(f"{call.name} does not support the {part} date part", call.nodes[1])
     if value.type is not DATE:
         sql = f"CAST({sql} AS TIMESTAMP)"
     moved = _back(sql, value.type, where)
@@ -301,21 +270,21 @@ def trunc(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 
 @function("TIME_TRUNC")
-def time_trunc(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value = want(c, node, c.expr(node.args[0], scope), TIME)
-    part, _ = part_of(c, node.args[1])
+def time_trunc(call: Call) -> Value:
+    value = call.typed(0, TIME)
+    part, _ = part_of(call.compiler, call.nodes[1])
     if part not in TIME_PARTS:
-        c.fail(f"TIME_TRUNC does not support the {part} date part", node.args[1])
+        call.fail(f"TIME_TRUNC does not support the {part} date part", call.nodes[1])
     sql = f"date_trunc('{part.lower()}', DATE '1970-01-01' + {value.sql})"
     return Value(f"CAST({sql} AS TIME)", TIME)
 
 
 @function("LAST_DAY")
-def last_day(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value = _temporal(c, node, c.expr(node.args[0], scope), "DATE")
+def last_day(call: Call) -> Value:
+    value = call.temporal(call.value(0), "DATE")
     if value.type is TIMESTAMP:
-        no_signature(c, node, [value])
-    part, shift = part_of(c, node.args[1]) if len(node.args) == 2 else ("MONTH", 1)
+        raise call.mismatch([value])
+    part, shift = part_of(call.compiler, call.nodes[1]) if len(call.nodes) == 2 else ("MONTH", 1)
     day = cast(value, DATE).sql
     sql = {
         "MONTH": f"last_day({day})",
@@ -326,7 +295,7 @@ def last_day(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
         "ISOYEAR": f"(bq_week_start(make_date(CAST(isoyear({day}) AS BIGINT) + 1, 1, 4), 0) - 1)",
     }.get(part)
     if sql is None:
-        c.fail(f"LAST_DAY does not support the {part} date part", node.args[1])
+        call.fail(f"LAST_DAY does not support the {part} date part", call.nodes[1])
     return Value(f"CAST({sql} AS DATE)", DATE)
 
 
@@ -420,28 +389,28 @@ def _native_pattern(pattern: str) -> str | None:
 
 
 @function("FORMAT_DATE", "FORMAT_DATETIME", "FORMAT_TIMESTAMP", "FORMAT_TIME")
-def format_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    family = node.name.removeprefix("FORMAT_")
-    args = arguments(c, node, scope)
-    pattern = want(c, node, args[0], STRING)
-    value = _temporal(c, node, args[1], family)
+def format_(call: Call) -> Value:
+    family = call.name.removeprefix("FORMAT_")
+    args = call.values()
+    pattern = call.want(args[0], STRING)
+    value = call.temporal(args[1], family)
     text = constant_text(pattern)
     kind = family if value.type is DATE else value.type.kind
     if text is not None:
-        text = civil.escape_format(text, kind)
+        text = escape_format(text, kind)
         pattern = literal(text, STRING)
         try:
             civil.format_civil(text, datetime(2000, 1, 1, tzinfo=UTC))
         except ValueError as error:
-            c.fail(str(error), node)
+            call.fail(str(error))
     else:
         pattern = Value(f"bq_escape_format({pattern.sql}, '{kind}')", STRING)
-    zone = want(c, node, args[2], STRING) if len(args) == 3 else None
+    zone = call.want(args[2], STRING) if len(args) == 3 else None
     native = _native_pattern(text) if text is not None else None
     if value.type is TIME:
         return Value(f"bq_format_time({pattern.sql}, {value.sql})", STRING)
     if native is not None:
-        return Value(f"strftime({_civil(value, zone_sql(c, zone))}, {string_sql(native)})", STRING)
+        return Value(f"strftime({_civil(value, zone_sql(call.compiler, zone))}, {string_sql(native)})", STRING)
     if value.type is TIMESTAMP:
         where = zone.sql if zone is not None else "'UTC'"
         return Value(f"bq_format_timestamp({pattern.sql}, {value.sql}, {where})", STRING)
@@ -467,15 +436,14 @@ define("TIMESTAMP_MICROS", "INT64", "make_timestamptz({0})")
 
 
 @function("STRING")
-def string(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
+def string(call: Call) -> Value:
+    args = call.values()
     value = args[0]
     if value.type is JSON and len(args) == 1:
         return Value(f"bq_json_to_string({value.sql})", STRING)
     if len(args) == 2:
-        moment = want(c, node, value, TIMESTAMP)
-        return Value(f"bq_timestamp_in_zone({moment.sql}, {want(c, node, args[1], STRING).sql})", STRING)
+        moment = call.want(value, TIMESTAMP)
+        return Value(f"bq_timestamp_in_zone({moment.sql}, {call.want(args[1], STRING).sql})", STRING)
     if value.type in (DATE, DATETIME, TIME, TIMESTAMP):
         return cast(value, STRING)
-    no_signature(c, node, args)
-    raise AssertionError
+    raise call.mismatch(args)

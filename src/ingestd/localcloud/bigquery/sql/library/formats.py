@@ -4,6 +4,7 @@ import re
 
 from ingestd.formats.errors import not_implemented
 from ingestd.googlesql import ast
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import (
     BIGNUMERIC,
     BYTES,
@@ -18,12 +19,11 @@ from ingestd.googlesql.types import (
     SqlType,
 )
 from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, string_sql
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.library.registry import arguments, constant_text, function
+from ingestd.localcloud.bigquery.sql.library.registry import Call, constant_text, function
 from ingestd.localcloud.bigquery.sql.library.safe import attempt
-from ingestd.localcloud.bigquery.sql.names import Scope
 from ingestd.localcloud.bigquery.sql.reading import mistake
 
 _SPECIFIER = re.compile(
@@ -32,8 +32,8 @@ _SPECIFIER = re.compile(
 
 
 @function("FORMAT")
-def format_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
+def format_(call: Call) -> Value:
+    args = call.values()
     pattern = constant_text(args[0])
     if pattern is None:
         if args[0].null:
@@ -44,7 +44,7 @@ def format_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     for match in _SPECIFIER.finditer(pattern):
         gap = pattern[at : match.start()]
         if "%" in gap:
-            c.fail(f"Invalid format string: {pattern}", node)
+            call.fail(f"Invalid format string: {pattern}")
         if gap:
             pieces.append(string_sql(gap))
         at = match.end()
@@ -59,34 +59,30 @@ def format_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
                 value = next(rest, None)
                 number = coerce(value, INT64) if value is not None else None
                 if number is None:
-                    c.fail("Invalid format string: * needs an INT64 argument", node)
+                    call.fail("Invalid format string: * needs an INT64 argument")
                 sizes.append(f"CAST({number.sql} AS VARCHAR)")
             else:
                 sizes.append(string_sql(size))
         value = next(rest, None)
         used += 1
         if value is None:
-            c.fail(
-                f"Too few arguments to FORMAT for pattern {string_sql(pattern)}; Expected {used + 1}; Got {len(args)}",
-                node,
+            call.fail(
+                f"Too few arguments to FORMAT for pattern {string_sql(pattern)}; Expected {used + 1}; Got {len(args)}"
             )
-        pieces.append(_convert(c, node, match["kind"], match["flags"], sizes[0], sizes[1], value))
+        pieces.append(_convert(call, match["kind"], match["flags"], sizes[0], sizes[1], value))
     tail = pattern[at:]
     if "%" in tail:
-        c.fail(f"Invalid format string: {pattern}", node)
+        call.fail(f"Invalid format string: {pattern}")
     if tail:
         pieces.append(string_sql(tail))
     if used != len(args) - 1:
-        c.fail(
-            f"Too many arguments to FORMAT for pattern {string_sql(pattern)}; Expected {used + 1}; Got {len(args)}",
-            node,
+        call.fail(
+            f"Too many arguments to FORMAT for pattern {string_sql(pattern)}; Expected {used + 1}; Got {len(args)}"
         )
     return Value("(" + (" || ".join(pieces) or "''") + ")", STRING)
 
 
-def _convert(
-    c: ExpressionCompiler, node: ast.Call, kind: str, flags: str, width: str, precision: str, value: Value
-) -> str:
+def _convert(call: Call, kind: str, flags: str, width: str, precision: str, value: Value) -> str:
     flag = string_sql(flags)
     if kind in "diouxX":
         number = coerce(value, INT64)
@@ -111,7 +107,9 @@ def _convert(
             raise not_implemented("FORMAT's %P")
         return f"bq_format_string({flag}, {width}, {precision}, {to_json_text(value)})"
     raise mistake(
-        c.source, f"Invalid type for argument to FORMAT; Expected a value for %{kind}, got {value.type}", node.pos
+        call.compiler.source,
+        f"Invalid type for argument to FORMAT; Expected a value for %{kind}, got {value.type}",
+        call.node.pos,
     )
 
 

@@ -3,12 +3,12 @@
 import re
 
 from ingestd.googlesql import ast
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import INT64, INTERVAL, STRING
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.library.registry import arguments, function, want
-from ingestd.localcloud.bigquery.sql.names import Scope
+from ingestd.localcloud.bigquery.sql.library.registry import Call, function
 
 _UNITS = {
     "YEAR": "to_months(CAST({0} * 12 AS INTEGER))",
@@ -79,30 +79,30 @@ def _between(c: ExpressionCompiler, node: ast.IntervalValue) -> Value:
 
 
 @function("MAKE_INTERVAL")
-def make_interval(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
+def make_interval(call: Call) -> Value:
     names = ("year", "month", "day", "hour", "minute", "second")
-    given = dict(zip(names, node.args, strict=False)) | dict(node.named)
+    given = dict(zip(names, call.nodes, strict=False)) | dict(call.node.named)
     terms = []
     for name, item in given.items():
         if name not in names:
-            c.fail(f"Named argument {name} not found in signature for call to function MAKE_INTERVAL", node)
-        value = want(c, node, c.expr(item, scope), INT64)
+            call.fail(f"Named argument {name} not found in signature for call to function MAKE_INTERVAL")
+        value = call.want(call.compiler.expr(item, call.scope), INT64)
         terms.append(_UNITS[name.upper()].format(value.sql))
     return Value("(" + " + ".join(terms or ["to_days(0)"]) + ")", INTERVAL)
 
 
 @function("JUSTIFY_HOURS", "JUSTIFY_DAYS", "JUSTIFY_INTERVAL")
-def justify(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    (value,) = arguments(c, node, scope)
-    source = want(c, node, value, INTERVAL).sql
+def justify(call: Call) -> Value:
+    (value,) = call.values()
+    source = call.want(value, INTERVAL).sql
     months, days, micros = (
         f"bq_interval_months({source})",
         f"datepart('day', {source})",
         f"bq_interval_us({source})",
     )
-    if node.name != "JUSTIFY_DAYS":
+    if call.name != "JUSTIFY_DAYS":
         days, micros = f"({days} + {micros} // 86400000000)", f"({micros} % 86400000000)"
-    if node.name != "JUSTIFY_HOURS":
+    if call.name != "JUSTIFY_HOURS":
         months, days = f"({months} + {days} // 30)", f"({days} % 30)"
     sql = f"(to_months(CAST({months} AS INTEGER)) + to_days(CAST({days} AS INTEGER)) + to_microseconds({micros}))"
     return Value(sql, INTERVAL)

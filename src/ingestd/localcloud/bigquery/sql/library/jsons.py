@@ -1,20 +1,10 @@
 """JSON functions. Functions that take JSON text (STRING) and those that take JSON share names and differ in type."""
 
 from ingestd.formats.errors import not_implemented
-from ingestd.googlesql import ast
 from ingestd.googlesql.types import BOOL, FLOAT64, INT64, JSON, STRING, SqlType, array_of
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import cast, string_sql
-from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.library.registry import (
-    arguments,
-    constant_text,
-    function,
-    named,
-    no_signature,
-    want,
-)
-from ingestd.localcloud.bigquery.sql.names import Scope
+from ingestd.localcloud.bigquery.sql.library.registry import Call, constant_text, function
 from ingestd.localcloud.bigquery.sql.runtime import jsons as runtime
 
 
@@ -22,83 +12,83 @@ def _json(sql: str) -> Value:
     return Value(f"CAST({sql} AS JSON)", JSON)
 
 
-def _path(c: ExpressionCompiler, node: ast.Call, args: list[Value]) -> str:
+def _path(call: Call, args: list[Value]) -> str:
     if len(args) < 2:
         return "'$'"
-    path = want(c, node, args[1], STRING)
+    path = call.want(args[1], STRING)
     text = constant_text(path)
     if text is not None:
         try:
             runtime.path(text)
         except ValueError as error:
-            c.fail(str(error), node)
+            call.fail(str(error))
     return path.sql
 
 
-def _source(c: ExpressionCompiler, node: ast.Call, value: Value) -> Value:
+def _source(call: Call, value: Value) -> Value:
     if value.type in (JSON, STRING):
         return value
-    return want(c, node, value, STRING)
+    return call.want(value, STRING)
 
 
 @function("JSON_QUERY", "JSON_EXTRACT")
-def query(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
-    value, path = _source(c, node, args[0]), _path(c, node, args)
+def query(call: Call) -> Value:
+    args = call.values()
+    value, path = _source(call, args[0]), _path(call, args)
     if value.type is JSON:
         return _json(f"bq_json_query({value.sql}, {path})")
     return Value(f"bq_json_query_text({value.sql}, {path})", STRING)
 
 
 @function("JSON_VALUE", "JSON_EXTRACT_SCALAR")
-def value_(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
-    value = _source(c, node, args[0])
-    return Value(f"bq_json_value_text({value.sql}, {_path(c, node, args)})", STRING)
+def value_(call: Call) -> Value:
+    args = call.values()
+    value = _source(call, args[0])
+    return Value(f"bq_json_value_text({value.sql}, {_path(call, args)})", STRING)
 
 
 @function("JSON_QUERY_ARRAY", "JSON_EXTRACT_ARRAY")
-def query_array(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
-    value = _source(c, node, args[0])
-    listed = f"bq_json_query_array_text({value.sql}, {_path(c, node, args)})"
+def query_array(call: Call) -> Value:
+    args = call.values()
+    value = _source(call, args[0])
+    listed = f"bq_json_query_array_text({value.sql}, {_path(call, args)})"
     if value.type is JSON:
         return Value(f"CAST({listed} AS JSON[])", array_of(JSON))
     return Value(listed, array_of(STRING))
 
 
 @function("JSON_VALUE_ARRAY", "JSON_EXTRACT_STRING_ARRAY")
-def value_array(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
-    value = _source(c, node, args[0])
-    return Value(f"bq_json_value_array_text({value.sql}, {_path(c, node, args)})", array_of(STRING))
+def value_array(call: Call) -> Value:
+    args = call.values()
+    value = _source(call, args[0])
+    return Value(f"bq_json_value_array_text({value.sql}, {_path(call, args)})", array_of(STRING))
 
 
 @function("PARSE_JSON")
-def parse_json(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    (value,) = arguments(c, node, scope)
+def parse_json(call: Call) -> Value:
+    (value,) = call.values()
     mode = "exact"
-    written = named(node, "wide_number_mode")
+    written = call.named("wide_number_mode")
     if written is not None:
-        mode = constant_text(c.expr(written, scope)) or ""
+        mode = constant_text(call.compiler.expr(written, call.scope)) or ""
         if mode not in ("exact", "round"):
-            c.fail("Invalid wide_number_mode; it must be 'exact' or 'round'", node)
-    return _json(f"bq_parse_json({want(c, node, value, STRING).sql}, '{mode}')")
+            call.fail("Invalid wide_number_mode; it must be 'exact' or 'round'")
+    return _json(f"bq_parse_json({call.want(value, STRING).sql}, '{mode}')")
 
 
 @function("TO_JSON_STRING")
-def to_json_string(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
+def to_json_string(call: Call) -> Value:
+    args = call.values()
     if len(args) == 2 and args[1].constant is not False:
         raise not_implemented("TO_JSON_STRING with pretty printing")
     return Value(to_json_text(args[0]), STRING)
 
 
 @function("TO_JSON")
-def to_json(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    (value,) = arguments(c, node, scope)
-    wide = named(node, "stringify_wide_numbers")
-    if wide is not None and c.expr(wide, scope).constant is not False:
+def to_json(call: Call) -> Value:
+    (value,) = call.values()
+    wide = call.named("stringify_wide_numbers")
+    if wide is not None and call.compiler.expr(wide, call.scope).constant is not False:
         raise not_implemented("TO_JSON's stringify_wide_numbers")
     return _json(f"bq_json_canonical({to_json_text(value, json_value=True)})")
 
@@ -166,94 +156,94 @@ def _text(kind: SqlType, x: str, depth: int, *, json_value: bool) -> str:
 
 
 @function("JSON_OBJECT")
-def json_object(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = [c.expr(item, scope) for item in node.args]
+def json_object(call: Call) -> Value:
+    args = call.values()
     if len(args) == 2 and all(arg.type.kind == "ARRAY" for arg in args):
         raise not_implemented("JSON_OBJECT of two arrays")
     if len(args) % 2:
-        c.fail("JSON_OBJECT needs an even number of arguments", node)
+        call.fail("JSON_OBJECT needs an even number of arguments")
     members = []
     for key, value in zip(args[::2], args[1::2], strict=True):
-        name = want(c, node, key, STRING)
+        name = call.want(key, STRING)
         members.append(f"CAST(to_json({name.sql}) AS VARCHAR) || ':' || {to_json_text(value, json_value=True)}")
     body = " || ',' || ".join(members) if members else "''"
     return _json(f"bq_json_canonical('{{' || {body} || '}}')")
 
 
 @function("JSON_ARRAY")
-def json_array(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    items = [to_json_text(c.expr(item, scope), json_value=True) for item in node.args]
+def json_array(call: Call) -> Value:
+    items = [to_json_text(call.compiler.expr(item, call.scope), json_value=True) for item in call.nodes]
     body = " || ',' || ".join(items) if items else "''"
     return _json(f"bq_json_canonical('[' || {body} || ']')")
 
 
 @function("JSON_TYPE")
-def json_type(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    (value,) = arguments(c, node, scope)
-    return Value(f"bq_json_type({_json_only(c, node, value).sql})", STRING)
+def json_type(call: Call) -> Value:
+    (value,) = call.values()
+    return Value(f"bq_json_type({_json_only(call, value).sql})", STRING)
 
 
-def _json_only(c: ExpressionCompiler, node: ast.Call, value: Value) -> Value:
+def _json_only(call: Call, value: Value) -> Value:
     if value.null:
         return cast(value, JSON)
     if value.type is not JSON:
-        no_signature(c, node, [value])
+        raise call.mismatch([value])
     return value
 
 
 @function("BOOL", "INT64", "FLOAT64", "LAX_BOOL", "LAX_INT64", "LAX_FLOAT64", "LAX_STRING")
-def converters(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    (value,) = arguments(c, node, scope)
-    source = _json_only(c, node, value)
-    kind = {"BOOL": BOOL, "INT64": INT64, "FLOAT64": FLOAT64, "STRING": STRING}[node.name.removeprefix("LAX_")]
-    name = "bq_lax" if node.name.startswith("LAX_") else "bq_json_to"
+def converters(call: Call) -> Value:
+    (value,) = call.values()
+    source = _json_only(call, value)
+    kind = {"BOOL": BOOL, "INT64": INT64, "FLOAT64": FLOAT64, "STRING": STRING}[call.name.removeprefix("LAX_")]
+    name = "bq_lax" if call.name.startswith("LAX_") else "bq_json_to"
     return Value(f"{name}_{kind.kind.lower()}({source.sql})", kind)
 
 
 @function("JSON_KEYS")
-def json_keys(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
-    if node.named:
+def json_keys(call: Call) -> Value:
+    args = call.values()
+    if call.node.named:
         raise not_implemented("JSON_KEYS with mode")
-    depth = want(c, node, args[1], INT64).sql if len(args) == 2 else "1000"
-    return Value(f"bq_json_keys({_json_only(c, node, args[0]).sql}, {depth})", array_of(STRING))
+    depth = call.want(args[1], INT64).sql if len(args) == 2 else "1000"
+    return Value(f"bq_json_keys({_json_only(call, args[0]).sql}, {depth})", array_of(STRING))
 
 
 @function("JSON_STRIP_NULLS")
-def strip_nulls(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    if node.named:
+def strip_nulls(call: Call) -> Value:
+    if call.node.named:
         raise not_implemented("JSON_STRIP_NULLS with options")
-    return _json(f"bq_json_strip_nulls({_json_only(c, node, c.expr(node.args[0], scope)).sql})")
+    return _json(f"bq_json_strip_nulls({_json_only(call, call.value(0)).sql})")
 
 
 @function("JSON_SET")
-def json_set(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    if node.named:
+def json_set(call: Call) -> Value:
+    if call.node.named:
         raise not_implemented("JSON_SET with create_if_missing")
-    args = arguments(c, node, scope)
-    sql = _json_only(c, node, args[0]).sql
+    args = call.values()
+    sql = _json_only(call, args[0]).sql
     for path, value in zip(args[1::2], args[2::2], strict=True):
         text = to_json_text(value, json_value=True)
-        sql = f"bq_json_set({sql}, {want(c, node, path, STRING).sql}, {text})"
+        sql = f"bq_json_set({sql}, {call.want(path, STRING).sql}, {text})"
     return _json(sql)
 
 
 @function("JSON_REMOVE")
-def json_remove(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
-    sql = _json_only(c, node, args[0]).sql
+def json_remove(call: Call) -> Value:
+    args = call.values()
+    sql = _json_only(call, args[0]).sql
     for path in args[1:]:
-        sql = f"bq_json_remove({sql}, {want(c, node, path, STRING).sql})"
+        sql = f"bq_json_remove({sql}, {call.want(path, STRING).sql})"
     return _json(sql)
 
 
 @function("JSON_ARRAY_APPEND")
-def json_array_append(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    if node.named:
+def json_array_append(call: Call) -> Value:
+    if call.node.named:
         raise not_implemented("JSON_ARRAY_APPEND with options")
-    args = arguments(c, node, scope)
-    sql = _json_only(c, node, args[0]).sql
+    args = call.values()
+    sql = _json_only(call, args[0]).sql
     for path, value in zip(args[1::2], args[2::2], strict=True):
         text = to_json_text(value, json_value=True)
-        sql = f"bq_json_array_append({sql}, {want(c, node, path, STRING).sql}, {text})"
+        sql = f"bq_json_array_append({sql}, {call.want(path, STRING).sql}, {text})"
     return _json(sql)

@@ -1,14 +1,11 @@
 """Mathematical functions. Domain errors are errors here, where DuckDB answers NaN or infinity."""
 
-from ingestd.googlesql import ast
 from ingestd.googlesql.types import BIGNUMERIC, FLOAT64, INT64, NUMERIC, SqlType
 from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.coercion import coerce
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
-from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.library.registry import arguments, define, function, no_signature, want
+from ingestd.localcloud.bigquery.sql.library.registry import Call, define, function
 from ingestd.localcloud.bigquery.sql.library.safe import attempt
-from ingestd.localcloud.bigquery.sql.names import Scope
 
 
 def _guard(condition: str, message: str, body: str) -> str:
@@ -95,12 +92,12 @@ define("PI", "", "pi()")
 
 
 @function("ROUND", "TRUNC", "TRUNCATE")
-def rounding(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
+def rounding(call: Call) -> Value:
     """Half away from zero; INT64 becomes FLOAT64."""
-    args = arguments(c, node, scope)
-    name = "round" if node.name == "ROUND" else "trunc"
+    args = call.values()
+    name = "round" if call.name == "ROUND" else "trunc"
     value = args[0]
-    digits = want(c, node, args[1], INT64).sql if len(args) == 2 else None
+    digits = call.want(args[1], INT64).sql if len(args) == 2 else None
     if value.type in (NUMERIC, BIGNUMERIC):
         kind = value.type
         scale = 9 if kind is NUMERIC else 18
@@ -112,37 +109,40 @@ def rounding(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
         if isinstance(args[1].constant, int) and 0 <= args[1].constant <= scale and name == "round":
             return Value(f"CAST(round({value.sql}, {args[1].constant}) AS {duckdb_type(kind)})", kind)
         return Value(f"CAST(bq_numeric_divide({name}({shifted}), {power}) AS {duckdb_type(kind)})", kind)
-    number = want(c, node, value, FLOAT64)
+    number = call.want(value, FLOAT64)
     return Value(f"{name}({number.sql})" if digits is None else f"bq_{name}_float({number.sql}, {digits})", FLOAT64)
 
 
 @function("SAFE_DIVIDE", "SAFE_MULTIPLY", "SAFE_ADD", "SAFE_SUBTRACT")
-def safe_arithmetic(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    left, right = arguments(c, node, scope)
-    op = {"SAFE_DIVIDE": "/", "SAFE_MULTIPLY": "*", "SAFE_ADD": "+", "SAFE_SUBTRACT": "-"}[node.name]
+def safe_arithmetic(call: Call) -> Value:
+    left, right = call.values()
+    op = {"SAFE_DIVIDE": "/", "SAFE_MULTIPLY": "*", "SAFE_ADD": "+", "SAFE_SUBTRACT": "-"}[call.name]
     if not left.type.numeric or not right.type.numeric:
-        no_signature(c, node, [left, right])
-    return attempt(c, [left, right], lambda values: c.arithmetic(op, values[0], values[1], node))
+        raise call.mismatch([left, right])
+    return attempt(
+        call.compiler, [left, right], lambda values: call.compiler.arithmetic(op, values[0], values[1], call.node)
+    )
 
 
 @function("SAFE_NEGATE")
-def safe_negate(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    (value,) = arguments(c, node, scope)
+def safe_negate(call: Call) -> Value:
+    (value,) = call.values()
     if not value.type.numeric:
-        no_signature(c, node, [value])
+        raise call.mismatch([value])
     return attempt(
-        c, [value], lambda values: Value(f"CAST((- {values[0].sql}) AS {duckdb_type(value.type)})", value.type)
+        call.compiler,
+        [value],
+        lambda values: Value(f"CAST((- {values[0].sql}) AS {duckdb_type(value.type)})", value.type),
     )
 
 
 @function("COSINE_DISTANCE", "EUCLIDEAN_DISTANCE")
-def distance(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
+def distance(call: Call) -> Value:
     arrays = []
-    for value in arguments(c, node, scope):
+    for value in call.values():
         wanted = coerce(value, SqlType("ARRAY", FLOAT64))
         if wanted is None:
-            no_signature(c, node, [value])
-            raise AssertionError
+            raise call.mismatch([value])
         arrays.append(wanted.sql)
-    name = "list_cosine_distance" if node.name.startswith("COSINE") else "list_distance"
+    name = "list_cosine_distance" if call.name.startswith("COSINE") else "list_distance"
     return Value(f"{name}({arrays[0]}, {arrays[1]})", FLOAT64)

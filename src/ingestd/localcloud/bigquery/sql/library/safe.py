@@ -12,7 +12,7 @@ from ingestd.googlesql import ast
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.names import Scope
+from ingestd.localcloud.bigquery.sql.library.registry import Call, Handler
 
 # What the compiler writes for them; a match inside a string literal costs nothing but speed.
 _UNTRIABLE = re.compile(
@@ -43,30 +43,21 @@ def attempt(c: ExpressionCompiler, values: Sequence[Value], build: Callable[[lis
     return Value(f"list_transform([struct_pack({', '.join(packed)})], lambda {row}: TRY({result.sql}))[1]", result.type)
 
 
-def attempt_call(
-    c: ExpressionCompiler,
-    node: ast.Call,
-    scope: Scope,
-    handler: Callable[[ExpressionCompiler, ast.Call, Scope], Value],
-) -> Value:
+def attempt_call(call: Call, handler: Handler) -> Value:
     """SAFE.f(…): arguments that TRY refuses are named, and the function sees the names."""
     values: dict[str, Value] = {}
     written: list[ast.Expression] = []
-    for index, item in enumerate(node.args):
-        if isinstance(item, ast.Path | ast.Literal | ast.Lambda | ast.IntervalValue):
+    for index, item in enumerate(call.nodes):
+        plain = isinstance(item, ast.Path | ast.Literal | ast.Lambda | ast.IntervalValue)
+        value = None if plain else call.value(index)
+        if value is None or not _outside(value):
             written.append(item)
             continue
-        value = c.expr(item, scope)
-        if not _outside(value):
-            written.append(item)
-            continue
-        name = f"_safe{index}"
-        values[name] = value
-        written.append(ast.Path(item.pos, (name,)))
-    changed = replace(node, args=tuple(written), safe=False)
-    names = list(values)
+        values[f"_safe{index}"] = value
+        written.append(ast.Path(item.pos, (f"_safe{index}",)))
+    changed = replace(call.node, args=tuple(written), safe=False)
 
     def build(inside: list[Value]) -> Value:
-        return handler(c, changed, Scope(parent=scope, values=dict(zip(names, inside, strict=True))))
+        return handler(Call(call.compiler, changed, call.scope.inside(dict(zip(values, inside, strict=True)))))
 
-    return attempt(c, list(values.values()), build)
+    return attempt(call.compiler, list(values.values()), build)

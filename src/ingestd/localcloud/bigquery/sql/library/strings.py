@@ -6,17 +6,7 @@ from ingestd.googlesql import ast
 from ingestd.googlesql.types import BOOL, BYTES, INT64, STRING, array_of
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, string_sql
-from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.library.registry import (
-    arguments,
-    constant_text,
-    define,
-    function,
-    named,
-    no_signature,
-    want,
-)
-from ingestd.localcloud.bigquery.sql.names import Scope
+from ingestd.localcloud.bigquery.sql.library.registry import Call, constant_text, define, function
 from ingestd.localcloud.bigquery.sql.runtime import strings as runtime
 
 for _name in ("UPPER", "LOWER"):  # a letter may become several, which DuckDB does not know
@@ -88,49 +78,49 @@ define("REGEXP_INSTR", "STRING STRING INT64 INT64", "bq_regexp_instr({0}, {1}, {
 define("REGEXP_INSTR", "STRING STRING INT64 INT64 INT64", "bq_regexp_instr({0}, {1}, {2}, {3}, {4})")
 
 
-def _constant_pattern(c: ExpressionCompiler, node: ast.Call, pattern: Value) -> str | None:
+def _constant_pattern(call: Call, pattern: Value) -> str | None:
     """A literal pattern, checked here, which then runs on DuckDB's own RE2."""
     text = constant_text(pattern)
     if text is None:
         return None
     try:
-        if node.name in ("REGEXP_CONTAINS", "REGEXP_REPLACE"):
+        if call.name in ("REGEXP_CONTAINS", "REGEXP_REPLACE"):
             runtime.pattern(text)
         else:
             runtime.one_group(text)
     except ValueError as error:
-        c.fail(str(error), node)
+        call.fail(str(error))
     return text
 
 
 @function("REGEXP_CONTAINS")
-def regexp_contains(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
-    value, pattern = want(c, node, args[0], STRING), want(c, node, args[1], STRING)
-    native = _constant_pattern(c, node, pattern) is not None
+def regexp_contains(call: Call) -> Value:
+    args = call.values()
+    value, pattern = call.want(args[0], STRING), call.want(args[1], STRING)
+    native = _constant_pattern(call, pattern) is not None
     return Value(f"{'regexp_matches' if native else 'bq_regexp_contains'}({value.sql}, {pattern.sql})", BOOL)
 
 
 @function("REGEXP_EXTRACT", "REGEXP_SUBSTR")
-def regexp_extract(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
-    value, pattern = want(c, node, args[0], STRING), want(c, node, args[1], STRING)
-    text = _constant_pattern(c, node, pattern)
+def regexp_extract(call: Call) -> Value:
+    args = call.values()
+    value, pattern = call.want(args[0], STRING), call.want(args[1], STRING)
+    text = _constant_pattern(call, pattern)
     # A group that took no part is NULL; DuckDB does not tell it from an empty one.
     optional = text is not None and runtime.one_group(text) == 1 and _OPTIONAL.search(text) is not None
     if len(args) == 2 and text is not None and not optional:
         found = f"regexp_extract({value.sql}, {pattern.sql}, {runtime.one_group(text)})"
         return Value(f"(CASE WHEN regexp_matches({value.sql}, {pattern.sql}) THEN {found} END)", STRING)
-    numbers = [want(c, node, item, INT64).sql for item in args[2:]]
+    numbers = [call.want(item, INT64).sql for item in args[2:]]
     position, occurrence = [*numbers, "1", "1"][:2]
     return Value(f"bq_regexp_extract({value.sql}, {pattern.sql}, {position}, {occurrence})", STRING)
 
 
 @function("REGEXP_EXTRACT_ALL")
-def regexp_extract_all(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
-    value, pattern = want(c, node, args[0], STRING), want(c, node, args[1], STRING)
-    text = _constant_pattern(c, node, pattern)
+def regexp_extract_all(call: Call) -> Value:
+    args = call.values()
+    value, pattern = call.want(args[0], STRING), call.want(args[1], STRING)
+    text = _constant_pattern(call, pattern)
     plain = text is not None and runtime.pattern(text).search("") is None
     if text is not None and plain and not (runtime.one_group(text) == 1 and _OPTIONAL.search(text)):
         return Value(f"regexp_extract_all({value.sql}, {pattern.sql}, {runtime.one_group(text)})", array_of(STRING))
@@ -138,38 +128,38 @@ def regexp_extract_all(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> V
 
 
 @function("REGEXP_REPLACE")
-def regexp_replace(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value, pattern, new = (want(c, node, item, STRING) for item in arguments(c, node, scope))
-    text, replacement = _constant_pattern(c, node, pattern), constant_text(new)
+def regexp_replace(call: Call) -> Value:
+    value, pattern, new = (call.want(item, STRING) for item in call.values())
+    text, replacement = _constant_pattern(call, pattern), constant_text(new)
     if text is None or replacement is None:
         return Value(f"bq_regexp_replace({value.sql}, {pattern.sql}, {new.sql})", STRING)
     try:
         runtime.replacement(replacement, runtime.group_count(text))
     except ValueError as error:
-        c.fail(str(error), node)
+        call.fail(str(error))
     return Value(f"regexp_replace({value.sql}, {pattern.sql}, {new.sql}, 'g')", STRING)
 
 
 @function("CONCAT")
-def concat(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
+def concat(call: Call) -> Value:
     """NULL when any argument is NULL; other types are written as CAST would."""
-    args = arguments(c, node, scope)
+    args = call.values()
     if any(arg.type is BYTES and not arg.null for arg in args):
-        parts = [want(c, node, arg, BYTES) for arg in args]
+        parts = [call.want(arg, BYTES) for arg in args]
         return Value("(" + " || ".join(part.sql for part in parts) + ")", BYTES)
     parts = []
     for arg in args:
         if arg.type.kind in ("ARRAY", "STRUCT", "JSON", "GEOGRAPHY"):
-            no_signature(c, node, args)
+            raise call.mismatch(args)
         parts.append(arg if arg.type is STRING else cast(arg, STRING))
     return Value("(" + " || ".join(part.sql for part in parts) + ")", STRING)
 
 
 @function("SUBSTR", "SUBSTRING")
-def substr(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
-    position = want(c, node, args[1], INT64)
-    length = want(c, node, args[2], INT64) if len(args) == 3 else None
+def substr(call: Call) -> Value:
+    args = call.values()
+    position = call.want(args[1], INT64)
+    length = call.want(args[2], INT64) if len(args) == 3 else None
     check = ""
     if length is not None:
         error = "CAST(bq_error('Third argument in SUBSTR() cannot be negative') AS {0})"
@@ -177,7 +167,7 @@ def substr(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
     if args[0].type is BYTES:
         body = f"bq_substr_bytes({args[0].sql}, {position.sql}, {length.sql if length else '-1'})"
         return Value(f"({check.format('BLOB')}{body} END)" if check else body, BYTES)
-    value = want(c, node, args[0], STRING)
+    value = call.want(args[0], STRING)
     body = f"bq_substr({value.sql}, {position.sql})"
     if length is not None:
         body = f"{check.format('VARCHAR')}left({body}, nullif(least(coalesce({length.sql}, -1), 2147483647), -1)) END"
@@ -185,35 +175,35 @@ def substr(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 
 @function("LEFT", "RIGHT")
-def left_right(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value, size = arguments(c, node, scope)
-    length = want(c, node, size, INT64)
-    name = node.name.lower()
+def left_right(call: Call) -> Value:
+    value, size = call.values()
+    length = call.want(size, INT64)
+    name = call.name.lower()
     if value.type is BYTES:
         x = value.sql
         start = "1" if name == "left" else f"greatest(octet_length({x}) - {length.sql} + 1, 1)"
         return Value(f"bq_substr_bytes({x}, {start}, {length.sql})", BYTES)
-    error = f"CAST(bq_error('Second argument in {node.name}() cannot be negative') AS VARCHAR)"
-    text = want(c, node, value, STRING)
+    error = f"CAST(bq_error('Second argument in {call.name}() cannot be negative') AS VARCHAR)"
+    text = call.want(value, STRING)
     return Value(f"(CASE WHEN {length.sql} < 0 THEN {error} ELSE {name}({text.sql}, {length.sql}) END)", STRING)
 
 
 @function("TRIM", "LTRIM", "RTRIM")
-def trim(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
-    name = node.name.lower()
+def trim(call: Call) -> Value:
+    args = call.values()
+    name = call.name.lower()
     if args[0].type is BYTES:
         if len(args) != 2:
-            no_signature(c, node, args)
-        characters = want(c, node, args[1], BYTES)
+            raise call.mismatch(args)
+        characters = call.want(args[1], BYTES)
         # Bytes as code points below 256, so that trimming works byte by byte.
         text, cut = (f"bq_code_points_to_string(bq_to_code_points_bytes({x}))" for x in (args[0].sql, characters.sql))
         trimmed = f"{name}({text}, {cut})"
         points = f"list_transform(string_split({trimmed}, ''), lambda _e: CAST(unicode(_e) AS BIGINT))"
         return Value(f"CASE WHEN {trimmed} = '' THEN from_hex('') ELSE bq_code_points_to_bytes({points}) END", BYTES)
-    value = want(c, node, args[0], STRING)
+    value = call.want(args[0], STRING)
     if len(args) == 2:
-        return Value(f"{name}({value.sql}, {want(c, node, args[1], STRING).sql})", STRING)
+        return Value(f"{name}({value.sql}, {call.want(args[1], STRING).sql})", STRING)
     # Without a set, all Unicode white space goes.
     space = (
         "' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13) || chr(133) || chr(160) || chr(8195) || chr(12288)"
@@ -222,17 +212,17 @@ def trim(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 
 @function("LPAD", "RPAD")
-def pad(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
-    length = want(c, node, args[1], INT64)
+def pad(call: Call) -> Value:
+    args = call.values()
+    length = call.want(args[1], INT64)
     if args[0].type is BYTES:
-        filler = want(c, node, args[2], BYTES).sql if len(args) == 3 else "from_hex('20')"
-        return Value(f"bq_bytes_pad({args[0].sql}, {length.sql}, {filler}, {node.name == 'LPAD'})", BYTES)
-    value = want(c, node, args[0], STRING)
-    filler = want(c, node, args[2], STRING).sql if len(args) == 3 else "' '"
-    error = f"CAST(bq_error('{node.name} length cannot be negative, and the pattern cannot be empty') AS VARCHAR)"
-    large = f"CAST(bq_error('Output of {node.name} exceeds max allowed output size of 1MB') AS VARCHAR)"
-    body = f"{node.name.lower()}({value.sql}, CAST(least({length.sql}, 1048576) AS INTEGER), {filler})"
+        filler = call.want(args[2], BYTES).sql if len(args) == 3 else "from_hex('20')"
+        return Value(f"bq_bytes_pad({args[0].sql}, {length.sql}, {filler}, {call.name == 'LPAD'})", BYTES)
+    value = call.want(args[0], STRING)
+    filler = call.want(args[2], STRING).sql if len(args) == 3 else "' '"
+    error = f"CAST(bq_error('{call.name} length cannot be negative, and the pattern cannot be empty') AS VARCHAR)"
+    large = f"CAST(bq_error('Output of {call.name} exceeds max allowed output size of 1MB') AS VARCHAR)"
+    body = f"{call.name.lower()}({value.sql}, CAST(least({length.sql}, 1048576) AS INTEGER), {filler})"
     checks = (
         f"WHEN {value.sql} IS NULL OR {length.sql} IS NULL THEN NULL WHEN {length.sql} < 0 OR {filler} = '' "
         f"THEN {error} WHEN {length.sql} > 1048576 THEN {large}"
@@ -241,64 +231,64 @@ def pad(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
 
 
 @function("SPLIT")
-def split(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
+def split(call: Call) -> Value:
+    args = call.values()
     if args[0].type is BYTES:
         from ingestd.formats.errors import not_implemented
 
         raise not_implemented("SPLIT of BYTES")
-    value = want(c, node, args[0], STRING)
-    delimiter = want(c, node, args[1], STRING).sql if len(args) == 2 else "','"
+    value = call.want(args[0], STRING)
+    delimiter = call.want(args[1], STRING).sql if len(args) == 2 else "','"
     return Value(
         f"(CASE WHEN {value.sql} = '' THEN [''] ELSE string_split({value.sql}, {delimiter}) END)", array_of(STRING)
     )
 
 
 @function("INITCAP")
-def initcap(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    args = arguments(c, node, scope)
-    value = want(c, node, args[0], STRING)
-    delimiters = want(c, node, args[1], STRING).sql if len(args) == 2 else string_sql(runtime.default_delimiters())
+def initcap(call: Call) -> Value:
+    args = call.values()
+    value = call.want(args[0], STRING)
+    delimiters = call.want(args[1], STRING).sql if len(args) == 2 else string_sql(runtime.default_delimiters())
     return Value(f"bq_initcap({value.sql}, {delimiters})", STRING)
 
 
 @function("NORMALIZE", "NORMALIZE_AND_CASEFOLD")
-def normalize(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    value = want(c, node, c.expr(node.args[0], scope), STRING)
+def normalize(call: Call) -> Value:
+    value = call.typed(0, STRING)
     form = "NFC"
-    if len(node.args) == 2:
-        written = node.args[1]
+    if len(call.nodes) == 2:
+        written = call.nodes[1]
         form = written.parts[0].upper() if isinstance(written, ast.Path) else ""
         if form not in ("NFC", "NFD", "NFKC", "NFKD"):
-            c.fail("Invalid normalization mode; it must be one of NFC, NFKC, NFD, NFKD", written)
-    return Value(f"bq_normalize({value.sql}, '{form}', {node.name != 'NORMALIZE'})", STRING)
+            call.fail("Invalid normalization mode; it must be one of NFC, NFKC, NFD, NFKD", written)
+    return Value(f"bq_normalize({value.sql}, '{form}', {call.name != 'NORMALIZE'})", STRING)
 
 
 @function("CONTAINS_SUBSTR")
-def contains_substr(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
+def contains_substr(call: Call) -> Value:
     """Searches a value's text; rows, structs and arrays are searched through all their values."""
-    if named(node, "json_scope") is not None:
+    if call.named("json_scope") is not None:
         from ingestd.formats.errors import not_implemented
 
         raise not_implemented("CONTAINS_SUBSTR's json_scope")
-    value = c.expr(node.args[0], scope)
-    wanted = c.expr(node.args[1], scope)
-    text = want(c, node, wanted, STRING)
-    return Value(_search(c, node, value, text.sql), BOOL)
+    value = call.value(0)
+    wanted = call.value(1)
+    text = call.want(wanted, STRING)
+    return Value(_search(call, value, text.sql), BOOL)
 
 
-def _search(c: ExpressionCompiler, node: ast.Call, value: Value, wanted: str) -> str:
+def _search(call: Call, value: Value, wanted: str) -> str:
     kind = value.type
     if kind.kind == "STRUCT":
         members = [
             Value(f"struct_extract({value.sql}, {string_sql(name)})", inner)
             for name, (_, inner) in zip(kind.physical_names, kind.fields, strict=True)
         ]
-        parts = [f"coalesce({_search(c, node, member, wanted)}, FALSE)" for member in members]
+        parts = [f"coalesce({_search(call, member, wanted)}, FALSE)" for member in members]
         return "(" + " OR ".join(parts) + ")"
     if kind.kind == "ARRAY":
         assert kind.element is not None
-        inner = _search(c, node, Value("_e", kind.element), wanted)
+        inner = _search(call, Value("_e", kind.element), wanted)
         return f"(len(list_filter({value.sql}, lambda _e: {inner})) > 0)"
     text = coerce(value, STRING) or cast(value, STRING)
     return f"bq_contains_substr({text.sql}, {wanted})"

@@ -1,13 +1,13 @@
 """OVER clauses and the functions that need one."""
 
 from ingestd.googlesql import ast
+from ingestd.googlesql.names import Scope
 from ingestd.googlesql.types import FLOAT64, INT64, NUMERIC
 from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.coercion import coerce
-from ingestd.localcloud.bigquery.sql.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.library.registry import arguments, function, no_signature, want
-from ingestd.localcloud.bigquery.sql.names import Scope
+from ingestd.localcloud.bigquery.sql.library.registry import Call, function
 
 
 def order(c: ExpressionCompiler, items: tuple[ast.OrderItem, ...], scope: Scope) -> str:
@@ -26,11 +26,12 @@ def direction(item: ast.OrderItem) -> str:
     return f"{'DESC' if item.desc else 'ASC'} NULLS {nulls}"
 
 
-def over(c: ExpressionCompiler, window: ast.Window | None, scope: Scope) -> str:
+def over(call: Call) -> str:
     """` OVER (…)`, or nothing."""
-    if window is None:
+    if call.node.over is None:
         return ""
-    window = _resolve(c, window, scope)
+    c, scope = call.compiler, call.scope
+    window = _resolve(c, call.node.over, scope)
     parts = []
     if window.partition_by:
         keys = []
@@ -79,62 +80,60 @@ def _bound(c: ExpressionCompiler, bound: ast.FrameBound, scope: Scope) -> str:
 
 
 @function("ROW_NUMBER", "RANK", "DENSE_RANK", "PERCENT_RANK", "CUME_DIST")
-def numbering(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    kind = FLOAT64 if node.name in ("PERCENT_RANK", "CUME_DIST") else INT64
-    plain = scope.without_aliases()
-    if node.name != "ROW_NUMBER" and node.over and not _resolve(c, node.over, plain).order_by:
-        c.fail(f"Window ORDER BY is required for analytic function {node.name.lower()}", node)
-    return Value(f"({node.name.lower()}(){over(c, node.over, plain)})", kind)
+def numbering(call: Call) -> Value:
+    kind = FLOAT64 if call.name in ("PERCENT_RANK", "CUME_DIST") else INT64
+    if (
+        call.name != "ROW_NUMBER"
+        and call.node.over
+        and not _resolve(call.compiler, call.node.over, call.scope).order_by
+    ):
+        call.fail(f"Window ORDER BY is required for analytic function {call.name.lower()}")
+    return Value(f"({call.name.lower()}(){over(call)})", kind)
 
 
 @function("NTILE")
-def ntile(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    plain = scope.without_aliases()
-    (buckets,) = arguments(c, node, plain)
-    return Value(f"(ntile({want(c, node, buckets, INT64).sql}){over(c, node.over, plain)})", INT64)
+def ntile(call: Call) -> Value:
+    (buckets,) = call.values()
+    return Value(f"(ntile({call.want(buckets, INT64).sql}){over(call)})", INT64)
 
 
 @function("LEAD", "LAG")
-def shifted(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    plain = scope.without_aliases()
-    args = arguments(c, node, plain)
-    distance = want(c, node, args[1], INT64).sql if len(args) > 1 else "1"
+def shifted(call: Call) -> Value:
+    args = call.values()
+    distance = call.want(args[1], INT64).sql if len(args) > 1 else "1"
     kind, default = args[0].type, "NULL"
     value = args[0]
     if len(args) == 3:
-        kind, (value, other) = c.common([args[0], args[2]], f"function {node.name}", node)
+        kind, (value, other) = call.common([args[0], args[2]])
         default = other.sql
-    return Value(f"({node.name.lower()}({value.sql}, {distance}, {default}){over(c, node.over, plain)})", kind)
+    return Value(f"({call.name.lower()}({value.sql}, {distance}, {default}){over(call)})", kind)
 
 
 @function("FIRST_VALUE", "LAST_VALUE", "NTH_VALUE")
-def picked(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    plain = scope.without_aliases()
-    args = arguments(c, node, plain)
+def picked(call: Call) -> Value:
+    args = call.values()
     listed = args[0].sql
-    if node.name == "NTH_VALUE":
-        listed += f", {want(c, node, args[1], INT64).sql}"
-    nulls = " IGNORE NULLS" if node.nulls == "IGNORE" else ""
-    return Value(f"({node.name.lower()}({listed}{nulls}){over(c, node.over, plain)})", args[0].type)
+    if call.name == "NTH_VALUE":
+        listed += f", {call.want(args[1], INT64).sql}"
+    nulls = " IGNORE NULLS" if call.node.nulls == "IGNORE" else ""
+    return Value(f"({call.name.lower()}({listed}{nulls}){over(call)})", args[0].type)
 
 
 @function("PERCENTILE_CONT", "PERCENTILE_DISC")
-def percentile(c: ExpressionCompiler, node: ast.Call, scope: Scope) -> Value:
-    plain = scope.without_aliases()
-    value, fraction = arguments(c, node, plain)
-    if node.nulls == "RESPECT":
+def percentile(call: Call) -> Value:
+    value, fraction = call.values()
+    if call.node.nulls == "RESPECT":
         from ingestd.formats.errors import not_implemented
 
-        raise not_implemented(f"{node.name} with RESPECT NULLS")
+        raise not_implemented(f"{call.name} with RESPECT NULLS")
     part = coerce(fraction, FLOAT64)
     if part is None:
-        no_signature(c, node, [value, fraction])
-        raise AssertionError
-    name = "quantile_cont" if node.name == "PERCENTILE_CONT" else "quantile_disc"
+        raise call.mismatch([value, fraction])
+    name = "quantile_cont" if call.name == "PERCENTILE_CONT" else "quantile_disc"
     kind = value.type
     if name == "quantile_cont":
         kind = NUMERIC if kind is NUMERIC else FLOAT64
-        value = want(c, node, value, FLOAT64)
+        value = call.want(value, FLOAT64)
     # A quantile's position must be a constant in DuckDB.
     position = repr(float(part.constant)) if isinstance(part.constant, int | float) else part.sql
-    return Value(f"(CAST({name}({value.sql}, {position}){over(c, node.over, plain)} AS {duckdb_type(kind)}))", kind)
+    return Value(f"(CAST({name}({value.sql}, {position}){over(call)} AS {duckdb_type(kind)}))", kind)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
 
+from ingestd.googlesql.civil import ELEMENT, EXPANSIONS, escape_format
 from ingestd.googlesql.literals import OFFSET, micros, parse_date, parse_datetime, parse_time, parse_timestamp, zone
 from ingestd.localcloud.bigquery.sql.runtime.registry import runtime
 
@@ -33,45 +34,24 @@ def civil_to_timestamp(moment: datetime, zone_name: str) -> datetime:
     return moment.replace(tzinfo=zone(zone_name)).astimezone(UTC)
 
 
-# Format elements that say nothing about a type stay as they are written.
-_FOREIGN = {
-    "DATE": re.compile(r"%%|%(?:[EO]?[cHIklMPpRrSsTXZz]|E\*S|E\d+S)"),
-    "TIME": re.compile(r"%%|%(?:[EO]?[AaBbhCcDdeFGgjmQsUuVWwxYyZz]|E4Y)"),
-    "DATETIME": re.compile(r"%%|%[EO]?[Zz]"),
-}
+runtime("bq_escape_format", "VARCHAR VARCHAR", "VARCHAR")(escape_format)
 
-
-@runtime("bq_escape_format", "VARCHAR VARCHAR", "VARCHAR")
-def escape_format(pattern: str, kind: str) -> str:
-    foreign = _FOREIGN.get(kind)
-    return (
-        pattern
-        if foreign is None
-        else foreign.sub(lambda found: found[0] if found[0] == "%%" else f"%{found[0]}", pattern)
-    )
-
-
-_EXPANSIONS = {
-    "c": "%a %b %e %H:%M:%S %Y", "D": "%m/%d/%y", "F": "%Y-%m-%d", "R": "%H:%M", "T": "%H:%M:%S",
-    "X": "%H:%M:%S", "x": "%m/%d/%y", "h": "%b",
-}  # fmt: skip
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
     "December",
 )  # fmt: skip
-_ELEMENT = re.compile(r"%(E\*S|E\d+S|E4Y|Ez|E[cCxXyY]|O[deHImMSuUVwWy]|.)", re.DOTALL)
 
 
 def format_civil(pattern: str, moment: datetime) -> str:
-    return _ELEMENT.sub(lambda match: _element(match[1], moment), pattern)
+    return ELEMENT.sub(lambda match: _element(match[1], moment), pattern)
 
 
 def _element(code: str, at: datetime) -> str:
     if code == "F":  # the year has four digits here, and as many as it needs in %Y
         return format_civil("%E4Y-%m-%d", at)
-    if code in _EXPANSIONS:
-        return format_civil(_EXPANSIONS[code], at)
+    if code in EXPANSIONS:
+        return format_civil(EXPANSIONS[code], at)
     if code[0] == "E" and code[-1] == "S":
         if code == "E*S":
             fraction = f"{at.microsecond:06d}".rstrip("0")
@@ -169,7 +149,7 @@ def _reader(pattern: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
     codes: list[str] = []
     at = 0
     while at < len(pattern):
-        match = _ELEMENT.match(pattern, at)
+        match = ELEMENT.match(pattern, at)
         if match is None:
             character = pattern[at]
             out.append(r"\s*" if character.isspace() else re.escape(character))
@@ -177,8 +157,8 @@ def _reader(pattern: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
             continue
         at = match.end()
         code = match[1]
-        if code in _EXPANSIONS:
-            pattern = pattern[:at] + _EXPANSIONS[code] + pattern[at:]
+        if code in EXPANSIONS:
+            pattern = pattern[:at] + EXPANSIONS[code] + pattern[at:]
             continue
         if code in ("n", "t"):
             out.append(r"\s*")

@@ -1,0 +1,591 @@
+"""One pass over a batch on Spark: read, judge, shape, write. And another, where the first one taught that it must be.
+
+Everything is one Spark job, from the files to the prepared files; the verdict on each file comes out of the same job as
+an observation of the rows that were read. (Large batches with a plain key are read by one job and written by another:
+see `distinct`.) A second pass happens only when
+- a bad file was too large to be held back until its end was seen (`Verdict.leaked`): again without it;
+- more bad rows were tolerated than `maxBadRecords` allows in all (`Verdict.strict`): again, tolerating none;
+- the data has columns that the table is to get (`Drift.EVOLVE`), or all columns are to be detected: again with them.
+What an abandoned pass wrote is in a folder of its own and never looked at.
+
+`prepare` blocks and runs in a thread; the session it gets is its own.
+"""
+
+import heapq
+import shutil
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from ingestd.googlesql.words import named_in
+from ingestd.model.errors import BadInput, Fatal, Transient
+from ingestd.model.preparation import DRIFT_REMEDY, BadData, Drift, FileLayout, Shaping
+from ingestd.model.schema import Mode, Schema, by_name
+from ingestd.spark.files import bucket, content, kept, output
+from ingestd.spark.files.carriers import required, spark_ddl
+from ingestd.spark.files.kept import Keeping, Kept
+from ingestd.spark.files.read_task import HOLD_BYTES, Reading, Report, Unit
+from ingestd.spark.files.readers import ReadPlan
+from ingestd.spark.files.reserved import BRANCH, FILE, HOME, LINE, REPORT, ROW
+from ingestd.spark.files.unknown import agree, extended, leaves, missing_from
+from ingestd.spark.files.write_task import TOLD, Writing, Written
+from ingestd.spark.shape import distinct
+from ingestd.spark.shape.distinct import AtOnce
+from ingestd.spark.shape.quarantine import Verdict, judge, refusal
+from ingestd.spark.shape.steps import Shaped, SideFrame, keyed, late_columns, looked_at, shape, uses_others
+from ingestd.spark.sql.types import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = structlog.get_logger(__name__)
+
+SHARE_BYTES = 4 << 20  # less is not worth another task
+_SHRINKS = 2  # text to compressed columns, cautiously: decides how many files there will be
+_SHUFFLE_BYTES = 256 << 20
+_PARTITION_BYTES = 128 << 20  # read by one task at most: a worker holds a part of a file in memory
+_MOST_PASSES = 5
+
+Sides = Callable[["SparkSession"], Mapping[str, SideFrame]]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A batch as the pipeline sees it."""
+
+    plan: ReadPlan
+    units: tuple[Unit, ...]
+    destination: Schema  # empty: made from the rows
+    shaping: Shaping
+    policy: BadData
+    layout: FileLayout
+    target: str  # folder for what is written, of this attempt alone
+    names: tuple[str, ...]  # of all files, by their place in the request
+    order: tuple[int, ...] = ()  # rank of each file: the highest is the newest
+    absent: Drift = Drift.DISCARD_VALUE
+    in_bucket: bool = False  # Spark itself reads the files, and writes there
+    rejects: str = ""
+    cores: int = 0
+    sides: Sides | None = None
+    content: int = 0  # bytes that the rows may take, by guess (`content`); 0: not guessed yet
+    room: int | None = None  # bytes of scratch that kept rows may take; None: as many as they are worth
+
+    @property
+    def size(self) -> int:
+        """What the batch is worth: its files' size, or more, where they are packed."""
+        return max(self.content, sum(unit.length for unit in self.units))
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a batch became."""
+
+    target: str
+    form: output.Format
+    schema: Schema
+    verdict: Verdict
+    rows: dict[int, int]  # by branch
+    added: Schema = ()
+    relaxed: tuple[str, ...] = ()
+    left_out: dict[str, int] = field(default_factory=dict)
+    rejects: str = ""  # folder with the bad rows of files whose good ones were taken
+    rejected: tuple[str, ...] = ()  # or these rows themselves
+    passes: int = 1
+
+
+def prepare(session: "SparkSession", work: Work) -> Made:
+    """The prepared files of a batch are in `Made.target` when this returns."""
+    added: Schema = ()
+    tolerated = work.plan.options.max_bad_records
+    without: set[int] = set()
+    known_bad: Verdict | None = None
+    destination = work.destination
+    if not work.content and _on_this_disk(work):
+        work = replace(work, content=content.guess(work.plan, work.units))
+    if not work.plan.schema and destination:
+        work = replace(work, plan=replace(work.plan, schema=_as_in_the_table(detect(session, work), work)))
+    elif not work.plan.schema:
+        added = detect(session, work)
+    elif work.plan.drift is Drift.EVOLVE and uses_others(work.shaping, [item.name for item in _columns(work)]):
+        with suppress(BadInput):  # no new columns: the expression that wants one tells its name
+            added = detect(session, work)
+    if destination:
+        strange = missing_from(_columns(work), destination)
+        if work.plan.drift is Drift.EVOLVE:
+            added = agree(added, strange)
+        elif work.absent is Drift.FREEZE:
+            _refuse(strange, work.shaping)
+    for number in range(1, _MOST_PASSES + 1):
+        plan = replace(work.plan, schema=extended(work.plan.schema, added), added=leaves(added))
+        one = replace(
+            work,
+            plan=plan,
+            units=tuple(unit for unit in work.units if unit.index not in without),
+            destination=extended(destination, added) if destination else (),
+            target=f"{work.target}/{number}-{uuid.uuid4().hex[:8]}",
+            rejects=f"{work.rejects}/{number}" if work.rejects else "",
+        )
+        verdict, made = _once(session, one, tolerated)
+        if work.policy is BadData.FAIL and verdict.bad:
+            raise refusal(verdict, work.names)
+        known_bad = _with_leaked(known_bad, verdict)
+        if verdict.leaked:
+            without |= verdict.leaked
+        if verdict.strict:
+            tolerated = 0
+        if verdict.unknown and work.plan.drift is Drift.EVOLVE:
+            added = agree(added, verdict.unknown)
+        if made is not None and not _unsettled(work, verdict):
+            bad = tuple(sorted((*known_bad.bad, *verdict.bad), key=lambda item: item.index))
+            new = added if destination or work.plan.schema else ()
+            if destination and work.plan.drift is Drift.EVOLVE:  # columns that only a transformation makes
+                new = agree(new, missing_from(made.schema, extended(destination, added)))
+            return replace(made, verdict=replace(verdict, bad=bad), added=new, passes=number)
+        log.info("prepare.again", without=len(without), columns=[item.name for item in added], strict=verdict.strict)
+    raise Fatal(f"the batch was not settled after {_MOST_PASSES} passes")
+
+
+def _once(session: "SparkSession", work: Work, tolerated: int) -> tuple[Verdict, Made | None]:
+    """What one pass tells of the files, and what it made; nothing, where it could tell before that it was in vain."""
+    rows = _rows(session, work, tolerated)
+    try:
+        if rows.verdict is not None and _unsettled(work, rows.verdict):
+            return rows.verdict, None
+        made = _pass(session, work, tolerated, rows)
+    except (_TooWideError, _MultipliedError) as why:
+        log.info("prepare.not_to_be_kept", why=type(why).__doc__)
+        again = replace(work, target=f"{work.target}-wide")
+        made = _pass(session, again, tolerated, _unkept(session, again, tolerated))
+    finally:
+        if rows.folder:
+            shutil.rmtree(rows.folder, ignore_errors=True)
+    return made.verdict, made
+
+
+def _refuse(strange: Schema, shaping: Shaping) -> None:
+    """Columns that the rule declares, no expression uses and the table has not: their values would be lost."""
+    used = looked_at(shaping) | {name.lower() for name in shaping.transform}
+    carried = named_in(shaping.conditions, [item.name for item in strange])
+    if unused := [item for item in strange if item.name.lower() not in used and item.name not in carried]:
+        names = ", ".join(sorted(leaves(tuple(unused))))
+        raise BadInput(f"the destination has no column {names}, and the rule's Drift is freeze: {DRIFT_REMEDY}")
+
+
+def _unsettled(work: Work, verdict: Verdict) -> bool:
+    """Whether what was read is not to be used."""
+    new = bool(verdict.unknown) and work.plan.drift is Drift.EVOLVE
+    return bool(verdict.leaked) or verdict.strict or new or (work.policy is BadData.FAIL and bool(verdict.bad))
+
+
+def _with_leaked(known: Verdict | None, verdict: Verdict) -> Verdict:
+    """Bad files that the next pass leaves out stay in the verdict."""
+    leaked = tuple(item for item in verdict.bad if item.index in verdict.leaked)
+    return Verdict(bad=(*(known.bad if known else ()), *leaked))
+
+
+def detect(session: "SparkSession", work: Work) -> Schema:
+    """The columns of files whose table does not exist yet: whatever any of them has."""
+    plan = replace(work.plan, drift=Drift.EVOLVE)
+    frame = read_rows(session, replace(work, plan=plan, rejects=""), work.plan.options.max_bad_records)
+    found = [Report.parse(row[0]) for row in frame.where(f"{REPORT} IS NOT NULL").select(REPORT).collect()]
+    verdict = judge(found, work.policy, work.plan.options.max_bad_records)
+    if work.plan.detected:  # CSV has names and an order already
+        shown = {item.name: item for item in verdict.unknown}
+        return tuple(shown.get(item.name, item) for item in work.plan.detected)
+    if not verdict.unknown:
+        reason = f": {work.names[verdict.bad[0].index]}: {verdict.bad[0].why}" if verdict.bad else ""
+        raise BadInput(f"no columns could be detected in the batch's files{reason}")
+    return verdict.unknown
+
+
+def _as_in_the_table(found: Schema, work: Work) -> Schema:
+    """Columns of files that describe themselves: as the table has them, unless an expression looks at the files' own.
+
+    So a file whose column is of another type is a bad file, and not a reason to read all of them as text.
+    """
+    table = by_name(work.destination)
+    computed = {name.lower() for name in work.shaping.transform} | looked_at(work.shaping)
+    return tuple(item if item.key in computed else table.get(item.key, item) for item in found)
+
+
+def read_rows(session: "SparkSession", work: Work, tolerated: int) -> "DataFrame":
+    """The frame of good rows and reports."""
+    ddl = f"{_ddl(work)}, {REPORT} STRING"
+    reading = _reading(work, tolerated)
+    if work.in_bucket:
+        return bucket.rows(session, reading, work.units, ddl)
+    shares = share(work.units, tasks(work))
+    reading = replace(reading, shares=shares)
+    return session.range(0, len(shares), 1, len(shares)).mapInArrow(reading, ddl)
+
+
+def _reading(work: Work, tolerated: int) -> Reading:
+    return Reading(work.plan, work.policy, tolerated=tolerated, hold=HOLD_BYTES, rejects=work.rejects)
+
+
+def _ddl(work: Work) -> str:
+    """What rows have when they come to Spark."""
+    return ", ".join(part for part in (spark_ddl(_columns(work)), f"{FILE} INT", f"{LINE} BIGINT") if part)
+
+
+def _columns(work: Work) -> Schema:
+    """What the rows have as they are read."""
+    return (*work.plan.schema, *work.plan.keys)
+
+
+def tasks(work: Work) -> int:
+    """How many tasks read: enough to use every core, few enough that each writes a file of some size."""
+    busy = min(work.cores or 8, -(-work.size // SHARE_BYTES))
+    return max(1, busy, -(-work.size // (work.layout.target_size * _SHRINKS)))
+
+
+def share(units: Sequence[Unit], count: int) -> tuple[tuple[Unit, ...], ...]:
+    """The units in that many shares of about equal size, the largest units dealt first."""
+    heap: list[tuple[int, int]] = [(0, number) for number in range(min(count, max(len(units), 1)))]
+    shares: list[list[Unit]] = [[] for _ in heap]
+    for unit in sorted(units, key=lambda unit: (-unit.length, unit.index, unit.part)):
+        size, number = heapq.heappop(heap)
+        shares[number].append(unit)
+        heapq.heappush(heap, (size + unit.length + 1, number))
+    return tuple(tuple(sorted(one, key=lambda unit: (unit.index, unit.part))) for one in shares)
+
+
+class _TooWideError(Exception):
+    """The rows take more room in scratch than the files let expect, or have too many keys to look at."""
+
+
+class _MultipliedError(Exception):
+    """A side input has several rows for one, of which one is to stay: which one, Spark decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the reading of a batch told: reports on its files, and how many rows were left out as duplicates."""
+
+    reports: list[Report]
+    duplicates: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """A batch's rows, and what is known of its files: everything, or nothing before the rows are written."""
+
+    frame: Callable[[Schema], "DataFrame"]  # with these columns
+    shaping: Shaping  # what is still to be done
+    told: Callable[[], _Told]
+    verdict: Verdict | None = None
+    folder: str = ""  # where they are kept
+    straight: Callable[[Writing], "DataFrame"] | None = None  # into files, past Spark
+
+
+def _rows(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
+    if work.in_bucket:  # a task's rows become one file, unless they are sent on
+        largest = min(max(work.layout.target_size * _SHRINKS, SHARE_BYTES), _PARTITION_BYTES)
+        session.conf.set("spark.sql.files.maxPartitionBytes", str(largest))
+    if work.cores and (work.shaping.unique_columns or work.shaping.side_inputs):
+        session.conf.set("spark.sql.shuffle.partitions", str(max(tasks(work), -(-work.size // _SHUFFLE_BYTES))))
+    if work.rejects:
+        Path(work.rejects).mkdir(parents=True)
+    if _on_this_disk(work) and kept.worthwhile(work.size, work.room):
+        try:
+            return _kept(session, work, tolerated)
+        except _TooWideError:
+            log.info("prepare.too_wide_to_keep", most=kept.MOST_KEPT)
+    return _unkept(session, work, tolerated)
+
+
+def _unkept(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
+    """Rows that go through Spark as they are read."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sql
+
+    seen = Observation(f"read-{uuid.uuid4().hex[:8]}")
+    frame = read_rows(session, work, tolerated)
+    if work.in_bucket and not work.shaping.unique_columns:  # rows stay in their task, which writes a file
+        frame = frame.coalesce(tasks(work))
+    frame = frame.observe(seen, sql.expr(f"collect_list({REPORT}) AS reports")).where(f"{REPORT} IS NULL")
+    return _Rows(lambda _: frame, work.shaping, lambda: _Told([Report.parse(text) for text in seen.get["reports"]]))
+
+
+def _on_this_disk(work: Work) -> bool:
+    """Whether workers read and write where this process does."""
+    return not work.in_bucket and work.cores > 0
+
+
+def _kept(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
+    """The rows of a batch, read into scratch and, where its key can be looked at, with one per key."""
+    folder = f"{work.target}-rows"
+    Path(folder).mkdir(parents=True)
+    keys, order = distinct.keys_of(work.shaping, _columns(work))
+    few = distinct.alone(work.size)
+    shares = share(work.units, 1 if few and keys else tasks(work))
+    count = len(shares)
+    stored = sum(unit.length for unit in work.units)
+    keeping = Keeping(replace(_reading(work, tolerated), shares=shares), folder, work.size / max(stored, 1))
+
+    def numbers() -> "DataFrame":
+        return session.range(0, count, 1, count)
+
+    computing = None if keys or few else _computing(session, work, keeping, count)
+    if computing is not None or (keys and not few):
+        if computing is None:
+            texts = [row[0] for row in numbers().mapInArrow(keeping, f"{REPORT} STRING").collect()]
+            found = None if None in texts else [text for told_of in texts for text in told_of.splitlines()]
+        else:
+            keys, order = computing.fields.keys, computing.fields.by
+            computing.frame.collect()
+            found = one[0] if (one := distinct.told(folder, count)) is not None else None
+        if found is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise _TooWideError
+        reports = [Report.parse(text) for text in found]
+        _complete(work, reports)
+        verdict = judge(reports, work.policy, tolerated)
+        dropped = None
+        if not _unsettled(work, verdict):
+            by_spark = computing is not None
+            dropped = distinct.mark(folder, count, keys, work.order, work.shaping.keep_keyless, order, by_spark)
+        known = _Told(reports, dropped or 0)
+        shaping = work.shaping if dropped is None else distinct.chosen(work.shaping)
+        kept = Kept(folder, marked=dropped is not None)
+        rows = _Rows(lambda _: numbers(), shaping, lambda: known, verdict, folder)
+        source: Callable[[Kept], Any] = _itself
+    else:
+        shaping = distinct.chosen(work.shaping) if keys else work.shaping
+        kept = Kept(folder, marked=bool(keys))
+
+        def told() -> _Told:
+            if (found := distinct.told(folder, count)) is None:
+                raise _TooWideError
+            return _Told([Report.parse(text) for text in found[0]], found[1])
+
+        rows = _Rows(lambda _: numbers(), shaping, told, None, folder)
+
+        def source(kept: Kept) -> AtOnce:
+            return AtOnce(keeping, kept, keys, work.order, work.shaping.keep_keyless, order)
+
+    places = [FILE, LINE] if shaping.unique_columns else []
+
+    def frame(columns: Schema) -> "DataFrame":
+        ddl = ", ".join(
+            part for part in (spark_ddl(columns), *(f"{name} {_PLACES[name]}" for name in (*places, ROW))) if part
+        )
+        named = (*(item.name for item in columns), *places)
+        return numbers().mapInArrow(source(replace(kept, columns=named)), ddl)
+
+    def straight(writing: Writing) -> "DataFrame":
+        return numbers().mapInArrow(replace(writing, rows=source(replace(kept, columns=()))), TOLD)
+
+    return replace(rows, frame=frame, straight=straight)
+
+
+@dataclass(frozen=True, slots=True)
+class _Computing:
+    """A job that keeps the rows and leaves beside them what Spark computes of each: its key, and its place in order."""
+
+    frame: "DataFrame"
+    fields: distinct.Computed
+
+
+def _computing(session: "SparkSession", work: Work, keeping: Keeping, count: int) -> _Computing | None:
+    """None where Spark has to see the rows for that, or the keys are of types that it takes Spark to compare."""
+    if not distinct.computable(work.shaping):
+        return None
+    columns = _columns(work)
+    shaping = replace(work.shaping, branches=())
+    behind = set(late_columns(shaping, columns, ()).values())
+    seen = tuple(item for item in columns if item.name not in behind)
+    kept = Kept(keeping.folder, marked=False, columns=tuple(item.name for item in seen))
+    ddl = ", ".join(filter(None, (spark_ddl(seen), f"{ROW} {_PLACES[ROW]}")))
+    rows = session.range(0, count, 1, count).mapInArrow(AtOnce(keeping, kept), ddl)
+    found = keyed(rows, shaping, columns, behind, ROW)
+    fields = distinct.computed_fields(found.keys, found.order)
+    if fields is None:
+        return None
+    return _Computing(found.frame.mapInArrow(distinct.KeysInto(keeping.folder), f"{REPORT} STRING"), fields)
+
+
+_PLACES = {FILE: "INT", LINE: "BIGINT", ROW: "BIGINT"}
+
+
+def _itself(kept: Kept) -> Kept:
+    return kept
+
+
+def _pass(session: "SparkSession", work: Work, tolerated: int, rows: _Rows) -> Made:
+    shaping, columns = rows.shaping, _columns(work)
+    number = ROW if rows.folder else ""
+    late = late_columns(shaping, columns, work.destination) if number else {}
+    shaped: Shaped | None = None
+    if shaping.asked or (work.destination and _differ(work.destination, columns)):
+        sides = work.sides(session) if work.sides is not None else {}
+
+        def shape_without(late: Mapping[str, str]) -> Shaped:
+            behind = set(late.values())
+            return shape(
+                rows.frame(tuple(item for item in columns if item.name not in behind)),
+                shaping,
+                source=columns,
+                destination=work.destination,
+                sides=sides,
+                file_order=work.order,
+                evolve=work.plan.drift is Drift.EVOLVE,
+                late=behind,
+                number=number,
+            )
+
+        shaped = shape_without(late)
+        schema = shaped.schema
+        form = output.choose(work.layout, schema)
+        if late and form.name != output.PARQUET:  # lines are made of whole rows
+            shaped = shape_without({})
+    else:
+        schema = work.destination or columns
+        form = output.choose(work.layout, schema)
+    here = _on_this_disk(work)
+    if here:
+        output.make_folder(work.target)
+    if number and form.name == output.PARQUET:
+        written = _write_late(work, rows, shaped, schema, form, late)
+    else:
+        written = _write(work, shaped.frame if shaped else rows.frame(columns), shaped, schema, form)
+    told = rows.told()
+    verdict = rows.verdict or judge(told.reports, work.policy, tolerated)
+    _complete(work, told.reports)
+    empty = tuple(name for name in required(schema) if written.empty.get(name))
+    if empty and work.plan.drift is not Drift.EVOLVE:
+        raise BadInput(f"REQUIRED column(s) have no value in some rows after the transformation: {', '.join(empty)}")
+    left_out = shaped.left_out if shaped else _none
+    read = sum(verdict.rows_per_file.values()) - told.duplicates
+    chosen = shaping.unique_columns != work.shaping.unique_columns  # before they were joined
+    if shaped and shaping.side_inputs and chosen and shaped.made(sum(written.rows.values())) > read:
+        raise _MultipliedError
+    left = left_out(read, sum(written.rows.values()))
+    return Made(
+        work.target,
+        form,
+        tuple(replace(item, mode=Mode.NULLABLE) if item.name in empty else item for item in schema),
+        verdict,
+        _by_branch(work, written) if shaped and shaped.branches else {HOME: sum(written.rows.values())},
+        relaxed=empty,
+        left_out=left | ({"duplicate": told.duplicates} if told.duplicates else {}),
+        rejects=work.rejects,
+        # By part: one that Spark read twice reports twice.
+        rejected=tuple(line for one in {(r.index, r.part): r for r in told.reports}.values() for line in one.rejected),
+    )
+
+
+def _by_branch(work: Work, written: Written) -> dict[int, int]:
+    return {number: written.rows.get(number, 0) for number in (HOME, *range(len(work.shaping.branches)))}
+
+
+def _write_late(
+    work: Work, rows: _Rows, shaped: Shaped | None, schema: Schema, form: output.Format, late: Mapping[str, str]
+) -> Written:
+    """The prepared files, written by the workers; columns that Spark has not seen come to the others there."""
+    writing = Writing(
+        rows.folder,
+        work.target,
+        _relaxed(work, schema),
+        tuple(late.items()),
+        form.codec,
+        tuple(required(schema)),
+        branches=shaped.branches if shaped else False,
+    )
+    assert rows.straight is not None
+    if shaped is not None and work.size <= SHARE_BYTES:
+        # What Spark has made of so few rows is here sooner than at another worker.
+        return Written.of([writing.write(shaped.frame.toArrow().to_batches(), 0)])
+    frame = rows.straight(writing) if shaped is None else shaped.frame.mapInArrow(writing, TOLD)
+    return Written.of([row[0] for row in frame.collect()])
+
+
+def _write(work: Work, frame: "DataFrame", shaped: Shaped | None, schema: Schema, form: output.Format) -> Written:
+    """The prepared files, written by Spark."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sql
+
+    branches = shaped is not None and shaped.branches
+    counted = Observation(f"written-{uuid.uuid4().hex[:8]}")
+    targets = [HOME, *range(len(work.shaping.branches))] if branches else [HOME]
+    counts = [f"count_if({BRANCH} = {number}) AS `b{number}`" for number in targets] if branches else []
+    obliged = required(schema)
+    counts += ["count(1) AS rows", *(f"count_if({quote(name)} IS NULL) AS n{at}" for at, name in enumerate(obliged))]
+    frame = frame.observe(counted, *map(sql.expr, counts))
+    here, ready = _on_this_disk(work), shaped is not None
+    output.write(frame, _relaxed(work, schema), form, work.target, branches=branches, ready=ready, made=here)
+    got = counted.get
+    rows = {number: got[f"b{number}"] for number in targets} if branches else {HOME: got["rows"]}
+    return Written(rows, {name: got[f"n{place}"] for place, name in enumerate(obliged)})
+
+
+def _none(read: int, written: int) -> dict[str, int]:
+    return {}
+
+
+def _complete(work: Work, reports: Sequence[Report]) -> None:
+    """Every unit was read: a file that nobody reports on must never pass for an empty one."""
+    silent = {(unit.index, unit.part) for unit in work.units} - {(item.index, item.part) for item in reports}
+    if silent:
+        raise Fatal(f"no report came for {len(silent)} file(s), e.g. {work.names[min(silent)[0]]}")
+    if short := bucket.short(work.units, reports):
+        raise Transient(f"Spark did not read all of {len(short)} file(s), e.g. {short[0]}")
+
+
+def _differ(left: Schema, right: Schema) -> bool:
+    """Whether rows with the one set of columns have to be made into the other."""
+    return _outline(left) != _outline(right)
+
+
+def _outline(schema: Schema) -> list[Any]:
+    return [
+        (item.name.lower(), item.type, item.mode is Mode.REPEATED, _outline(item.fields) if item.fields else None)
+        for item in schema
+    ]
+
+
+def _relaxed(work: Work, columns: Schema) -> Schema:
+    """While columns may still be relaxed, none is declared REQUIRED in the files."""
+    if work.plan.drift is not Drift.EVOLVE:
+        return columns
+    return tuple(replace(item, mode=Mode.NULLABLE) if item.mode is Mode.REQUIRED else item for item in columns)
+
+
+def branch_of(folder: str) -> int:
+    """The branch whose rows are in a folder that Spark made."""
+    return int(folder.removeprefix(f"{BRANCH}=")) if folder.startswith(f"{BRANCH}=") else HOME
+
+
+def local_files(target: str, branches: Mapping[int, int]) -> dict[int, list[Path]]:
+    """What a pass wrote on this machine's disk, by branch."""
+    root = Path(target)
+    found: dict[int, list[Path]] = {}
+    for path in sorted(root.rglob("part-*")):
+        branch = branch_of(path.parent.name)
+        committed = "_temporary" not in path.relative_to(root).parts
+        if committed and branches.get(branch, 0):
+            found.setdefault(branch, []).append(path)
+    return found
+
+
+def rejected_files(made: Made) -> list[Path]:
+    return sorted(Path(made.rejects).glob("*.jsonl")) if made.rejects else []
+
+
+def rank(keys: Sequence[Any]) -> tuple[int, ...]:
+    """The place of each key among all, from the lowest up."""
+    order = sorted(range(len(keys)), key=partial(_key_of, keys))
+    ranks = [0] * len(keys)
+    for place, index in enumerate(order):
+        ranks[index] = place
+    return tuple(ranks)
+
+
+def _key_of(keys: Sequence[Any], index: int) -> Any:
+    return keys[index]

@@ -1,0 +1,1 @@
+"""GoogleSQL as Spark SQL: rule expressions, written down for Spark with the results they have in BigQuery."""
