@@ -58,7 +58,7 @@ class Stage:
         self.world.rule(list(case.rules), f"{case.dataset}.json")
 
     def _make(self, name: str, table: Table) -> None:
-        schema = [bigquery.SchemaField.from_api_repr(column) for column in columns(table.schema)]
+        schema = [bigquery.SchemaField.from_api_repr(column.rest()) for column in columns(table.schema)]
         wanted = bigquery.Table(name, schema=schema)
         if table.partition is not None:
             wanted.time_partitioning = bigquery.TimePartitioning(field=table.partition or None)
