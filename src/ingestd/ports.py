@@ -108,11 +108,12 @@ class FileStore(ObjectStore, Protocol):
     """An object store that moves content as it is stored, in parts and to and from files: for data, not for records."""
 
     async def fetch(
-        self, ref: ObjectRef, *, generation: Generation, start: int = 0, end: int | None = None
+        self, ref: ObjectRef, *, generation: Generation, start: int = 0, end: int | None = None, small: bool = False
     ) -> bytes | None:
         """The bytes from `start` to before `end`, never decoded; None when that generation is gone.
 
-        A whole object is checked against its checksum; of a part, the caller knows when it is complete.
+        A whole object is checked against its checksum; of a part, the caller knows when it is complete. One that
+        is said to be `small` may come without the care that large ones need.
         """
         ...
 

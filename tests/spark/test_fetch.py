@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ingestd.gcp.rest import Rest, Tokens, connections
 from ingestd.gcp.storage import GcsStore
 from ingestd.gcp.threads import Threads
 from ingestd.model.clock import SystemClock
@@ -32,7 +33,7 @@ class Objects:
         self.most = self._now = 0
 
     async def fetch(
-        self, ref: ObjectRef, *, generation: Generation, start: int = 0, end: int | None = None
+        self, ref: ObjectRef, *, generation: Generation, start: int = 0, end: int | None = None, small: bool = False
     ) -> bytes | None:
         self.asked.append((ref.name, start, end))
         self._now += 1
@@ -111,7 +112,7 @@ class Refusing(Objects):
     """Gives the first part of a file, and fails for the others."""
 
     async def fetch(
-        self, ref: ObjectRef, *, generation: Generation, start: int = 0, end: int | None = None
+        self, ref: ObjectRef, *, generation: Generation, start: int = 0, end: int | None = None, small: bool = False
     ) -> bytes | None:
         if start:
             await asyncio.sleep(0.05)
@@ -283,10 +284,10 @@ async def test_the_real_client_moves_parts_and_files(
 ) -> None:
     monkeypatch.setattr(fetching, "PART_BYTES", 100_000)
     threads = Threads("fetch", 8)
-    try:
-        unused: Any = None  # whole files go through the client
-        store = GcsStore(storage_client, unused, threads, Retrier(clock=SystemClock()))
-        contents = [os.urandom(250_000), b"", b"\x1f\x8b not decoded"]
+    async with connections(8, silence=30) as calls:
+        rest = Rest(calls, Tokens(storage_client._credentials, threads))
+        store = GcsStore(storage_client, rest, threads, Retrier(clock=SystemClock()))
+        contents = [os.urandom(250_000), b"", b"\x1f\x8b not decoded", os.urandom(90_000)]
         files = []
         for number, data in enumerate(contents):
             (tmp_path / "file").write_bytes(data)
@@ -295,7 +296,8 @@ async def test_the_real_client_moves_parts_and_files(
             files.append(FileVersion(ref, generation, len(data), crc32c=checksum(data)))
         files.append(FileVersion(ObjectRef(bucket, "f0"), Generation(1), 5))
         fetched = await fetch(store, files, tmp_path)
-        assert [content(fetched, number) for number in range(3)] == contents
-        assert fetched.gone == {3}
-    finally:
-        await threads.close()
+        assert [content(fetched, number) for number in range(4)] == contents
+        assert fetched.gone == {4}
+        whole = await store.fetch(files[3].ref, generation=files[3].generation)
+        assert whole == contents[3], "one of which nobody knows that it is small"
+    await threads.close()

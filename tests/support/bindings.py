@@ -146,7 +146,7 @@ class CoreStore(OneByOne):
         return await self._call("objects.insert", _name(ref), insert, shown=ref.url)
 
     async def fetch(
-        self, ref: ObjectRef, *, generation: Generation, start: int = 0, end: int | None = None
+        self, ref: ObjectRef, *, generation: Generation, start: int = 0, end: int | None = None, small: bool = False
     ) -> bytes | None:
         def read() -> bytes | None:
             if self._found(ref, generation) is None:

@@ -65,7 +65,7 @@ class MemoryStore(OneByOne):
         return found
 
     async def fetch(
-        self, ref: ObjectRef, *, generation: Generation, start: int = 0, end: int | None = None
+        self, ref: ObjectRef, *, generation: Generation, start: int = 0, end: int | None = None, small: bool = False
     ) -> bytes | None:
         self.operations["get"] += 1
         found = self._objects.get(ref)

@@ -114,9 +114,12 @@ class GcsStore:
         return await self._retrier.call(attempt, "storage.create", resource=ref.url)
 
     async def fetch(
-        self, ref: ObjectRef, *, generation: Generation, start: int = 0, end: int | None = None
+        self, ref: ObjectRef, *, generation: Generation, start: int = 0, end: int | None = None, small: bool = False
     ) -> bytes | None:
         whole = start == 0 and end is None
+        if whole and small:
+            stored = await self._call("fetch", ref, lambda: self._stored(ref, generation))
+            return None if stored is None else stored[0]
         span = "" if whole else f"{start}-{'' if end is None else end - 1}"
 
         def fetched() -> bytes | None:
@@ -305,12 +308,18 @@ class GcsStore:
             _refuse_missing_bucket(error)
             return None
 
-    async def _read(self, ref: ObjectRef, generation: Generation) -> bytes | None:
+    async def _stored(self, ref: ObjectRef, generation: Generation) -> tuple[bytes, Mapping[str, str]] | None:
         try:
-            content, headers = await self._rest.media(self._media_url(ref, generation))
+            return await self._rest.media(self._media_url(ref, generation))
         except api.NotFound as error:
             _refuse_missing_bucket(error)
             return None
+
+    async def _read(self, ref: ObjectRef, generation: Generation) -> bytes | None:
+        found = await self._stored(ref, generation)
+        if found is None:
+            return None
+        content, headers = found
         if headers.get("Content-Encoding") != "gzip":
             return content
         try:

@@ -110,7 +110,7 @@ class _Fetching:
             self._fetched.places[index] = found
 
     async def _whole(self, file: FileVersion) -> Place | None:
-        data = await self._store.fetch(file.ref, generation=file.generation)
+        data = await self._store.fetch(file.ref, generation=file.generation, small=file.size <= _AT_ONCE)
         if data is None:
             return None
         place = self._reserve(len(data))
