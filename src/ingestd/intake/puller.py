@@ -131,6 +131,7 @@ class Puller:
             keep=self._keep,
         )
         self._kept = 0
+        self._rested = 0.0  # when the last of the pulls that rest goes on
         name = subscription.name
         KEPT.labels(name).set(0)
         self._received = RECEIVED.labels(name)
@@ -176,15 +177,17 @@ class Puller:
             resting = self._may_rest(messages)
             del messages  # their payloads, which nobody needs while the next pull waits
             if resting:
-                await self._pause(_REST)
+                self._rested = max(self._rested, now()) + _REST.total_seconds()
+                await self._pause(timedelta(seconds=self._rested - now()))
             else:
                 await asyncio.sleep(0)
 
     def _may_rest(self, messages: list[Message]) -> bool:
         """Whether this one of the pulls rests for a moment, so that messages of a stream come together.
 
-        A pull costs as much as fifty messages. The other pulls wait meanwhile, so one that comes alone is not held up;
-        and with a backlog, which shows in the age of what comes, none rests.
+        A pull costs as much as fifty messages. Those that rest go on one after the other, so that a stream is looked at
+        every `_REST`; the others wait meanwhile, so a message that comes alone is not held up. With a backlog, which
+        shows in the age of what comes, none rests.
         """
         if not 0 < len(messages) < _ENOUGH or self._limits.concurrent_pulls == 1:
             return False
