@@ -64,7 +64,7 @@ def test_a_missing_subscription_is_told_of_once_then_rarely_and_pulled_from_when
         receipt.ack()
 
     async def story() -> None:
-        puller = Puller(CoreSubscription(core, NAME, clock), handle, clock, PullLimits(concurrent_pulls=at_once))
+        puller = Puller(CoreSubscription(core, NAME, clock), handle, clock, PullLimits(concurrent_pulls=4))
         pulling = asyncio.create_task(puller.run())
         await asyncio.sleep(HOUR)
         core.create_topic(wire.Topic(name=TOPIC))
@@ -113,7 +113,7 @@ class Stream:
     async def extend(self, ack_ids: Sequence[str], deadline: timedelta) -> None: ...
 
 
-def pulls_of_a_stream(*, age: int, at_once: int = 4) -> int:
+def pulls_of_a_stream(*, age: int) -> int:
     loop = VirtualLoop()
     clock = VirtualClock(loop)
     seen = 0
@@ -125,7 +125,7 @@ def pulls_of_a_stream(*, age: int, at_once: int = 4) -> int:
 
     async def story() -> int:
         subscription = Stream(clock, loop, age=age, messages=2_000)
-        puller = Puller(subscription, handle, clock, PullLimits(concurrent_pulls=at_once))
+        puller = Puller(subscription, handle, clock, PullLimits(concurrent_pulls=4))
         pulling = asyncio.create_task(puller.run())
         await asyncio.sleep(60)
         puller.stop()
@@ -142,6 +142,6 @@ def test_messages_of_a_stream_are_pulled_together_unless_they_have_waited_alread
     assert fresh < waited / 2, (fresh, waited)
 
 
-def test_pulls_of_a_stream_take_turns_however_many_there_are() -> None:
-    """Two seconds of it, a pull every 50 ms, and each of them once at the beginning and once at the end."""
-    assert pulls_of_a_stream(age=0, at_once=8) <= 2_000 // 50 + 2 * 8
+def test_pulls_of_a_stream_take_turns() -> None:
+    """Two seconds of it, a pull every 50 ms, and some until all four of them rest."""
+    assert pulls_of_a_stream(age=0) <= 2_000 // 50 + 3 * 4
