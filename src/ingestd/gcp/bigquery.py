@@ -182,14 +182,16 @@ class BigQueryWarehouse:
         return await self._call("rows", str(job), fetch)
 
     async def insert_rows(self, name: TableName, rows: Sequence[Mapping[str, Any]], ids: Sequence[str]) -> None:
-        def stream() -> None:
-            refused = self._client.insert_rows_json(
-                self._ref(name), rows, row_ids=list(ids), retry=None, timeout=self._timeout
-            )
-            if refused:
+        items = [{"insertId": one, "json": row} for one, row in zip(ids, rows, strict=True)]
+        body = orjson.dumps({"rows": items})
+        table = f"/projects/{name.project or self.project}/datasets/{name.dataset}/tables/{name.table}"
+
+        async def stream() -> None:
+            answer = await self._rest.post(self._client._connection.build_api_url(f"{table}/insertAll"), body)
+            if refused := answer.get("insertErrors"):
                 raise refused_rows(str(name), refused)
 
-        await self._call("insert_rows", str(name), stream)
+        await self._ask("insert_rows", str(name), stream)
 
     async def _ask(self, operation: str, resource: str, fn: Callable[[], Awaitable[T]]) -> T:
         async def attempt() -> T:
