@@ -7,12 +7,13 @@ pipeline: in a new JVM the same batch takes ten times as long as in a warm one. 
 would take longer than it saves.
 """
 
-import json
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import orjson
 
 from ingestd.formats.options import LoadOptions
 from ingestd.model.errors import Fatal
@@ -45,9 +46,10 @@ def warm_up(engine: Engine, where: Master, times: int = _TIMES, rows: int = _ROW
     if where.kind is not Kind.LOCAL:
         return
     folder = Path(tempfile.mkdtemp(prefix="ingestd-warm-"))
+    content = b"".join(map(_line, range(rows)))
     try:
         for number in range(times):
-            work = _batch(folder, number, where.cores, rows)
+            work = _batch(folder, number, where.cores, content)
             with engine.tagged("warm-up", "default") as session:
                 made = pipeline.prepare(session, work)
             if sum(made.rows.values()) != rows:
@@ -83,13 +85,13 @@ class Awake:
             yield pa.record_batch({"k": pa.array([number % 7 for number in batch.column(0).to_pylist()], pa.int64())})
 
 
-def _batch(folder: Path, number: int, cores: int, rows: int) -> pipeline.Work:
+def _batch(folder: Path, number: int, cores: int, content: bytes) -> pipeline.Work:
     """Lines as JSON, one row per key, a transformed column, Parquet: the shape of every batch."""
     units = []
     for index in range(2):
         path = folder / f"{number}-{index}.json"
-        path.write_text("".join(map(_line, range(rows))))
-        units.append(Unit(index, path.name, str(path), 0, path.stat().st_size))
+        path.write_bytes(content)
+        units.append(Unit(index, path.name, str(path), 0, len(content)))
     options = LoadOptions.from_rest({"sourceFormat": "NEWLINE_DELIMITED_JSON"})
     return pipeline.Work(
         plan=ReadPlan(_COLUMNS, options),
@@ -105,6 +107,6 @@ def _batch(folder: Path, number: int, cores: int, rows: int) -> pipeline.Work:
     )
 
 
-def _line(row: int) -> str:
+def _line(row: int) -> bytes:
     value = {"id": row, "name": f"n{row}", "amount": row / 4, "at": "2026-01-01T00:00:00Z", "tags": ["a"]}
-    return json.dumps(value) + "\n"
+    return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
