@@ -404,5 +404,10 @@ def test_a_table_that_is_made_after_the_end_of_its_batch_is_dropped(simulate: Si
     simulate(story, plain=True, job_latency=40.0)
 
 
+def test_files_are_given_up_in_the_end_although_their_table_is_busy() -> None:
+    """Each of these batches waits for its turn again and again, and whoever goes on then has taken it over."""
+    assert run_seeds([702055, 703571]).failures == {}
+
+
 def test_seeds_full_of_overwritten_files_hold() -> None:
     assert run_seeds(range(25), replace(FEATURES, overwrites=0.8)).failures == {}

@@ -51,10 +51,10 @@ class Land:
         jobs: dict[int, JobState] = {}
         for chunk in drive.progress.chunks:
             job = None if drive.fresh else await drive.job_of(drive.record.load_job(chunk.job))
-            if job is None:
-                job = await self._submit(drive, chunk)
             if job is not None:
                 jobs[chunk.job] = job
+            elif submitted := await self._submit(drive, chunk.job):
+                jobs |= submitted
         drive.fresh = drive.heard = False
         done = await drive.ends(jobs)
         if done is None:
@@ -62,25 +62,33 @@ class Land:
         await self._judge_all(drive, done)
         return True
 
-    async def _submit(self, drive: Drive, chunk: Chunk) -> JobState | None:
-        """Submit the chunk's job; None when none of its files is left."""
+    async def _submit(self, drive: Drive, number: int) -> dict[int, JobState]:
+        """Submit the job of the chunk with this number; nothing when none of its files is left."""
         parts = drive.parts
-        ref = drive.record.load_job(chunk.job)
         target = landing_table(drive.record)
-        await parts.governor.admit(target, partitioned=parts.destinations.partitioned(drive.record), key=ref.job_id)
-        if parts.clock.monotonic() - drive.looked.get(chunk.job, -_JUST_NOW) >= _JUST_NOW:
-            leave_out = partial(_leave_out, drive, chunk.job)
-            if not await self._look.at(drive, chunk.files, leave_out, chunk.job):
-                return await use_up(drive, chunk.job)
-        current = _chunk(drive, chunk.job)
+        while (chunk := _chunk(drive, number)) is not None:
+            ref = drive.record.load_job(number)
+            await parts.governor.admit(target, partitioned=parts.destinations.partitioned(drive.record), key=ref.job_id)
+            if parts.clock.monotonic() - drive.looked.get(number, -_JUST_NOW) < _JUST_NOW:
+                break
+            if await self._look.at(drive, chunk.files, partial(_leave_out, drive, number), number):
+                break
+            job = await use_up(drive, number)
+            if not reads_nothing(drive, job):
+                return {number: job}
+            # What is given up is out of the record before it waits for another turn: whoever goes on then finds it so.
+            drive.change(progress=recovery.repeated(drive.progress, chunk, failures=chunk.failures))
+            number = drive.progress.jobs
+            await self._look.at(drive, chunk.files, partial(_leave_out, drive, number))
+        current = _chunk(drive, number)
         if current is None:
-            return None
+            return {}
         if drive.record.lands_apart and not drive.landing_ready:
             await drive.parts.landing.ensure(drive.record)
             drive.landing_ready = True
         record = drive.record
         load = {**landing_load(record), "sourceUris": [record.files[index].ref.url for index in current.files]}
-        return await drive.submit(ref, JobKind.LOAD, load, target, "load")
+        return {number: await drive.submit(ref, JobKind.LOAD, load, target, "load")}
 
     async def _judge_all(self, drive: Drive, jobs: Mapping[int, JobState]) -> None:
         """Judge finished jobs, then pause or stop where one of them asks for it."""

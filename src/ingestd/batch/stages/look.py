@@ -20,7 +20,7 @@ from ingestd.batch.parts import Parts
 from ingestd.batch.record import Record
 from ingestd.batch.register import batch_name
 from ingestd.batch.sources import MANY_FILES, Looked, look
-from ingestd.batch.stages.fence import unsure, use_up
+from ingestd.batch.stages.fence import reads_nothing, unsure, use_up
 from ingestd.model.aside import aside
 from ingestd.model.errors import BadInput
 
@@ -42,8 +42,10 @@ class Look:
         await self.enter(drive)
         number = drive.progress.jobs + 1
         if not await self.at(drive, left(drive.record), drive.set_aside, number):
-            await use_up(drive, number)
-            return True  # whosever job it is now, it is adopted
+            if not reads_nothing(drive, await use_up(drive, number)):
+                return True  # it is adopted
+            drive.advance(jobs=number)
+            await self.at(drive, left(drive.record), drive.set_aside)
         record, limits = drive.record, self._parts.settings.jobs
         most = recovery.JobLimits(limits.max_files, limits.max_bytes)
         progress = recovery.begin(record.progress, [file.size for file in record.files], most)
