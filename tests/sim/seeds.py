@@ -220,21 +220,36 @@ class Hopeless(KeyboardInterrupt):
 
 @contextmanager
 def _given_up_after(seconds: float) -> Iterator[None]:
-    """Counts this process's CPU, not the clock: a busy machine makes no seed hopeless."""
+    """Counts this process's CPU, not the clock: a busy machine makes no seed hopeless.
+
+    What is raised may be lost where nobody hears it, in a finalizer or a task of a replica that dies of it; so it is
+    raised again and again, and whatever came of it is the same verdict.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
+    verdict = f"not over after {seconds} s of CPU"
+    struck = False
+
     def give_up(number: int, frame: object) -> None:
-        raise Hopeless(f"not over after {seconds} s of CPU")
+        nonlocal struck
+        struck = True
+        raise Hopeless(verdict)
 
     before = signal.signal(signal.SIGPROF, give_up)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_PROF, seconds, seconds)
     try:
         yield
+    except Exception as error:
+        if struck:
+            raise Hopeless(verdict) from error
+        raise
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
+    if struck:
+        raise Hopeless(verdict)
 
 
 @contextmanager
