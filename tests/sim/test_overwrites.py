@@ -341,10 +341,10 @@ def test_who_was_overtaken_by_a_replica_whose_clock_is_ahead_does_not_end_the_ba
     simulate(story, plain=True, job_latency=30.0)
 
 
-async def outrun(world: World, producer: Producer, at: str) -> None:
+async def outrun(world: World, producer: Producer, at: str, *, after_the_end: bool = False) -> None:
     """A replica makes a batch and stands still before a call; meanwhile a file is overwritten, and another replica,
-    whose clock is five minutes ahead, takes the batch over. Before that one submits a job for it, or once it has ended
-    it, and the newer content's batch had its time, the first goes on.
+    whose clock is five minutes ahead, takes the batch over. Before that one submits a job for it, and the newer
+    content's batch had its time, or once it has ended the batch, the first goes on.
     """
     reached, goes_on = asyncio.Event(), asyncio.Event()
     event_id = ""
@@ -355,7 +355,7 @@ async def outrun(world: World, producer: Producer, at: str) -> None:
             await goes_on.wait()
 
     async def second_stands_still(call: str) -> None:
-        if call.startswith("warehouse.insert_job") and event_id in call:
+        if call.startswith("warehouse.insert_job") and event_id in call and not after_the_end:
             await goes_on.wait()
             await asyncio.sleep(1.0)
 
@@ -368,7 +368,10 @@ async def outrun(world: World, producer: Producer, at: str) -> None:
         event_id = world.record("Running")[0]["EventID"]
         producer.upload()
         with world.daemon(second, skew=timedelta(minutes=5), recovery=patient):
-            await asyncio.sleep(25.0)
+            if after_the_end:
+                await world.until(lambda: any(event_id in name for name in world.objects("journal/Done/")))
+            else:
+                await asyncio.sleep(25.0)
             goes_on.set()
             await world.settled(7200)
             await asyncio.sleep(120.0)
@@ -391,13 +394,16 @@ def test_what_was_given_up_by_who_took_the_batch_over_is_not_loaded_by_the_one_b
     simulate(story, plain=True, job_latency=40.0)
 
 
+@pytest.mark.parametrize("after_the_end", [False, True])
 @modes
-def test_a_table_that_is_made_after_the_end_of_its_batch_is_dropped(simulate: Simulate, asynchronous: bool) -> None:
+def test_a_table_that_is_made_after_the_end_of_its_batch_is_dropped(
+    simulate: Simulate, asynchronous: bool, after_the_end: bool
+) -> None:
     """Seeds 513701 and 519194: whoever was outrun makes the batch's own table once more, and loads into it."""
 
     async def story(world: World) -> None:
         producer = given(world, False, asynchronous, Transient={"Dataset": "temp"})
-        await outrun(world, producer, "warehouse.create_table")
+        await outrun(world, producer, "warehouse.create_table", after_the_end=after_the_end)
         assert world.plain is not None
         assert [table for table in world.plain.tables if "temp" in str(table)] == []
 
