@@ -36,7 +36,7 @@ from ingestd.gcp.connect import Clients
 from ingestd.localcloud.bigquery.files.objects import SourceObject
 from ingestd.localcloud.faults import Hooks
 from ingestd.model.objects import ObjectInfo, ObjectRef
-from ingestd.ports import Message
+from ingestd.ports import Message, PlainMessage
 from ingestd.settings import Settings
 
 WINDOWS, FILES = 100, 2_000
@@ -131,7 +131,7 @@ def notification(info: ObjectInfo, number: int) -> Message:
         "objectGeneration": generation,
         "eventTime": created,
     }
-    return Message(f"{number:0176d}", orjson.dumps(document), attributes, str(7_000_000_000_000_000 + number))
+    return PlainMessage(f"{number:0176d}", orjson.dumps(document), attributes, str(7_000_000_000_000_000 + number))
 
 
 class Deployment:
@@ -176,7 +176,7 @@ class Deployment:
         self.app.ops = None
 
     def _announce(self, entry: dict[str, Any]) -> None:
-        self.completions.put(iter([Message(entry["timestamp"], orjson.dumps(entry), {})]))
+        self.completions.put(iter([PlainMessage(entry["timestamp"], orjson.dumps(entry), {})]))
 
     def messages(self, *, mixed: bool) -> Iterator[Message]:
         """What Cloud Storage announces; the files are there before."""

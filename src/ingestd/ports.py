@@ -231,16 +231,40 @@ class SparkSql(Protocol):
         ...
 
 
-@dataclass(slots=True)  # not frozen: made tens of thousands of times per second, and freezing triples its cost
-class Message:
+class Message(Protocol):
     """A pulled message and the id that acknowledges it."""
+
+    @property
+    def ack_id(self) -> str: ...
+
+    @property
+    def data(self) -> bytes: ...
+
+    @property
+    def attributes(self) -> Mapping[str, str]: ...
+
+    @property
+    def message_id(self) -> str: ...
+
+    @property
+    def delivery_attempt(self) -> int: ...
+
+    @property
+    def published(self) -> int:
+        """Unix seconds; 0: not known."""
+        ...
+
+
+@dataclass(slots=True)
+class PlainMessage:
+    """A message whose parts are at hand."""
 
     ack_id: str
     data: bytes
     attributes: Mapping[str, str]
     message_id: str = ""
     delivery_attempt: int = 0
-    published: int = 0  # Unix seconds; 0: not known
+    published: int = 0
 
 
 class Subscription(Protocol):

@@ -29,7 +29,7 @@ from ingestd.model.jobs import JobRef, JobRequest, JobState
 from ingestd.model.objects import Generation, ObjectInfo, ObjectRef
 from ingestd.model.stored import refuse_larger
 from ingestd.model.tables import TableName
-from ingestd.ports import Message, TableInfo
+from ingestd.ports import Message, PlainMessage, TableInfo
 from ingestd.retry import Retrier
 from ingestd.warehouse.errors import from_status, refused_rows
 from ingestd.warehouse.resources import job_state
@@ -517,7 +517,7 @@ class CoreSubscription:
                 received = await self._call("Pull", self._name, lambda: self._core.pull(self._name, limit))
                 if received:
                     return [
-                        Message(
+                        PlainMessage(
                             one.ack_id,
                             one.data,
                             dict(one.attributes),

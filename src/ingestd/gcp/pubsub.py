@@ -52,7 +52,7 @@ class PubSubSubscription:
                     answer = await self._client.pull(request=request, retry=None, timeout=self._pull_timeout)
                 except api.DeadlineExceeded:
                     return []
-                return [_message(received) for received in _PullResponse.pb(answer).received_messages]
+                return [PulledMessage(received) for received in _PullResponse.pb(answer).received_messages]
 
         return await self._retrier.call(attempt, "pubsub.pull", resource=self._name)
 
@@ -112,14 +112,30 @@ def _batches(ack_ids: Sequence[str]) -> list[Sequence[str]]:
     return [ack_ids[start : start + MAX_IDS_PER_REQUEST] for start in range(0, len(ack_ids), MAX_IDS_PER_REQUEST)]
 
 
-def _message(received: Any) -> Message:
-    message = received.message
-    # The attributes stay protobuf's own mapping: copying them costs more than the few look-ups they get.
-    return Message(
-        received.ack_id,
-        message.data,
-        message.attributes,
-        message.message_id,
-        received.delivery_attempt,
-        message.publish_time.seconds,
-    )
+class PulledMessage:
+    """A `Message` that takes from protobuf at once only what every message is asked for."""
+
+    __slots__ = ("_received", "ack_id", "attributes", "data")
+
+    def __init__(self, received: Any) -> None:
+        self._received = received
+        self.ack_id: str = received.ack_id
+        message = received.message
+        self.data: bytes = message.data
+        # Protobuf's own mapping: copying it costs more than the few look-ups it gets.
+        self.attributes: Mapping[str, str] = message.attributes
+
+    @property
+    def message_id(self) -> str:
+        found: str = self._received.message.message_id
+        return found
+
+    @property
+    def delivery_attempt(self) -> int:
+        found: int = self._received.delivery_attempt
+        return found
+
+    @property
+    def published(self) -> int:
+        found: int = self._received.message.publish_time.seconds
+        return found

@@ -14,7 +14,7 @@ from prometheus_client import Counter, Gauge
 
 from ingestd.model.clock import Clock
 from ingestd.model.errors import IngestError
-from ingestd.ports import Message, Subscription
+from ingestd.ports import Message, PlainMessage, Subscription
 
 log = structlog.get_logger(__name__)
 
@@ -25,7 +25,7 @@ IN_FLIGHT_BYTES = Gauge("ingestd_messages_in_flight_bytes", "Payload bytes of me
 _FLUSH_EVERY = timedelta(milliseconds=50)
 _FLUSH_AT = 1000
 _MAX_DELAY = timedelta(seconds=600)  # Pub/Sub's longest ack deadline
-_FORGOTTEN = Message("", b"", {})
+_FORGOTTEN = PlainMessage("", b"", {})
 
 
 class Receipt:

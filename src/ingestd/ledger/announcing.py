@@ -19,7 +19,7 @@ from ingestd.intake.receipts import Desk, Receipt
 from ingestd.model.bounded import bounded
 from ingestd.model.errors import IngestError
 from ingestd.model.objects import ObjectInfo
-from ingestd.ports import Message, Publisher
+from ingestd.ports import Message, PlainMessage, Publisher
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +74,7 @@ def message_of(info: ObjectInfo, now: datetime) -> Message:
         "crc32c": info.crc32c,
         **({"metadata": info.metadata} if info.metadata else {}),
     }
-    return Message("", orjson.dumps(resource), attributes)
+    return PlainMessage("", orjson.dumps(resource), attributes)
 
 
 class Publishing:

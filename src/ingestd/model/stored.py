@@ -18,6 +18,7 @@ from ingestd.model.objects import ObjectInfo, ObjectRef
 LARGEST = 64 << 20  # bytes of an object of ours; the largest, records and shards of 2,500 files, have some megabytes
 LARGEST_LIST = 1 << 30  # of a batch's list of files: a million have some hundred megabytes
 _INT64 = 1 << 63
+_DIGITS = (str, int)  # a union would be made anew, and notifications ask often
 _WRONG = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, AssertionError)
 
 
@@ -53,7 +54,7 @@ def check_version(found: Mapping[str, Any], version: int) -> None:
 def number(text: object, default: int = 0) -> int:
     """A count in a label, bounded to 64 bits."""
     try:
-        found = int(text) if isinstance(text, str | int) else default
+        found = int(text) if isinstance(text, _DIGITS) else default
     except ValueError:
         return default
     return found if -_INT64 <= found < _INT64 else default

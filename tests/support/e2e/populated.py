@@ -29,7 +29,7 @@ from ingestd.gcp.connect import Clients
 from ingestd.localcloud.faults import Hooks
 from ingestd.model.clock import SystemClock
 from ingestd.model.objects import FileVersion, Generation, ObjectInfo, ObjectRef
-from ingestd.ports import Message
+from ingestd.ports import Message, PlainMessage
 from ingestd.settings import Settings
 
 PROJECT, BUCKET = "acme-data", "acme-landing"
@@ -126,7 +126,7 @@ def notification(info: ObjectInfo, number: int) -> Message:
         "timeCreated": info.created.isoformat(timespec="milliseconds"),
         "size": str(40_000 + 977 * (number % 61)),
     }
-    return Message(str(number), orjson.dumps(document), attributes, str(number))
+    return PlainMessage(str(number), orjson.dumps(document), attributes, str(number))
 
 
 class Populated:

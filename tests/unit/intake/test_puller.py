@@ -16,7 +16,7 @@ from ingestd.localcloud.pubsub import wire
 from ingestd.localcloud.pubsub.core import PubSubCore
 from ingestd.model.clock import SystemClock
 from ingestd.model.errors import Fatal
-from ingestd.ports import Message
+from ingestd.ports import Message, PlainMessage
 
 TOPIC = "projects/p/topics/events"
 NAME = "projects/p/subscriptions/not-made-yet"
@@ -106,7 +106,7 @@ class Stream:
         self.pulls += 1
         self._given += come
         published = int(self._clock.now().timestamp()) - self._age
-        return [Message(f"{self.pulls}-{number}", b"", {}, published=published) for number in range(come)]
+        return [PlainMessage(f"{self.pulls}-{number}", b"", {}, published=published) for number in range(come)]
 
     async def ack(self, ack_ids: Sequence[str]) -> None: ...
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from tests.support.manual_clock import ManualClock
 
 from ingestd.intake.receipts import Desk, Receipt
-from ingestd.ports import Message
+from ingestd.ports import Message, PlainMessage
 
 
 class Silent:
@@ -27,7 +27,7 @@ def desk(**caps: int) -> Desk:
 
 
 def tracked(at: Desk, number: int, size: int = 1) -> Receipt:
-    receipt = Receipt(at, Message(f"a{number}", b"x" * size, {}))
+    receipt = Receipt(at, PlainMessage(f"a{number}", b"x" * size, {}))
     at.track(receipt)
     return receipt
 
