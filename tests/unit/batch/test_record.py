@@ -1,6 +1,7 @@
 """Records say the same when they are read back, whoever wrote them."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -30,6 +31,15 @@ def test_a_record_says_the_same_when_read_back(count: int) -> None:
     before = batch_of(count, progress=PROGRESS if count > 1 else Progress(), staged=count > 1)
     after = Record.from_json(before.to_json())
     assert replace(after, load=before.load) == before
+
+
+IN_FULL = (Path(__file__).parent / "stored_in_full.jsonl").read_bytes().splitlines()
+
+
+@pytest.mark.parametrize("stored", IN_FULL, ids=["window", "directory", "route"])
+def test_a_record_that_says_all_it_can_is_stored_as_ever(stored: bytes) -> None:
+    """A window's batch, a directory's and a job's route, with everything set that mostly is not."""
+    assert orjson.dumps(orjson.loads(Record.from_json(stored).to_json())) == stored
 
 
 def test_a_single_file_keeps_the_version_that_older_daemons_read() -> None:
