@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ingestd.batch.rule import PinnedRule
 from ingestd.collect.windows.model import Arrival, WindowId, WindowKey, late_due, window_of
 from ingestd.collect.windows.pending import OpenWindow, Pending
 from ingestd.collect.windows.store import WindowHead
@@ -75,7 +76,7 @@ steps = st.lists(
 def test_an_open_window_neither_drops_nor_repeats_what_it_was_given(plan: list[tuple[str, int]]) -> None:
     moment = datetime(2024, 1, 1, tzinfo=UTC)
     window_id = WindowId(WindowKey("r", "d.t", "", ".json"), 0, 10)
-    head = WindowHead(window_id, "me", moment, {}, "", "", "", "d.t", {}, {}, False)
+    head = WindowHead(window_id, "me", moment, PinnedRule({}, "", ""), "d.t", {}, {}, False)
     window = OpenWindow(window_id, head, moment)
     inside: list[Pending] = []
     taken: list[Pending] = []

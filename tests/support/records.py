@@ -7,6 +7,7 @@ from typing import Any
 from ingestd.batch.content import Fate, Load, Progress, SetAside
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Kind, Record
+from ingestd.batch.rule import PinnedRule
 from ingestd.model.objects import FileVersion, Generation, ObjectInfo, ObjectRef
 
 START = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -17,6 +18,10 @@ def file(name: str, generation: int = 1, size: int = 10, bucket: str = "b") -> F
     return FileVersion(ObjectRef(bucket, name), Generation(generation), size, START - timedelta(minutes=generation))
 
 
+def pinned_rule(document: dict[str, Any]) -> PinnedRule:
+    return PinnedRule(document, "gs://config/rules/r.yaml", "r", "h")
+
+
 def record(*files: FileVersion, **changes: Any) -> Record:
     given = files or (file("data/a.json"),)
     made = Record(
@@ -25,10 +30,7 @@ def record(*files: FileVersion, **changes: Any) -> Record:
         phase=Phase.ACCEPTED,
         dest="d.t",
         files=given,
-        rule={},
-        rule_url="gs://config/rules/r.yaml",
-        rule_name="r",
-        rule_hash="h",
+        rule=pinned_rule({}),
         created=START,
         updated=START,
         project="p",
@@ -68,8 +70,7 @@ def batch_of(count: int, **changes: Any) -> Record:
         "event_id": "17",
         "dest": "ds.t",
         "files": files(count),
-        "rule": {"Dest": {"Table": "ds.t"}},
-        "rule_url": "gs://c/r.json",
+        "rule": pinned_rule({"Dest": {"Table": "ds.t"}}),
         "location": "US",
         "load": {"sourceFormat": "CSV", "destinationTable": table},
         "revision": 0,
@@ -88,7 +89,7 @@ def ruled(dest: dict[str, Any], count: int = 2, **more: Any) -> Record:
     load: dict[str, Any] = {"sourceFormat": "NEWLINE_DELIMITED_JSON", "destinationTable": table}
     if dest.get("Override"):
         load["writeDisposition"] = "WRITE_TRUNCATE"
-    return batch_of(count, rule={"Dest": {"Table": "ds.t", **dest}, **more}, load=load)
+    return batch_of(count, rule=pinned_rule({"Dest": {"Table": "ds.t", **dest}, **more}), load=load)
 
 
 def info(name: str, generation: int = 7, size: int = 3, created: datetime = START, **metadata: str) -> ObjectInfo:

@@ -17,7 +17,6 @@ from ingestd.model.preparation import DRIFT_REMEDY
 from ingestd.model.schema import schema_rest
 from ingestd.model.tables import TableName, parse_table
 from ingestd.ports import TableInfo, Warehouse
-from ingestd.rules.rule import stored_spec
 from ingestd.rules.schema import Dest
 from ingestd.warehouse.columns import fields_of
 from ingestd.warehouse.schemas import keeps_columns, lost_columns, patched
@@ -38,7 +37,7 @@ class Destinations:
 
     async def prepare(self, record: Record) -> Record:
         """The record with its job location; raises `Fatal` while dataset, table, template or columns are missing."""
-        spec = stored_spec(record.rule)
+        spec = record.rule.spec
         table = _whole_table(record)
         assert table.project is not None
         location = await self._warehouse.dataset_location(table.project, table.dataset)

@@ -71,7 +71,7 @@ class Drive:
 
     @property
     def max_reload(self) -> int:
-        return int(self.record.rule.get("MaxReload", DEFAULT_MAX_RELOAD))
+        return int(self.record.rule.document.get("MaxReload", DEFAULT_MAX_RELOAD))
 
     async def observe(self) -> Observed:
         """What the next command depends on beside the record."""

@@ -13,7 +13,6 @@ import structlog
 
 from ingestd.batch.landing import destination
 from ingestd.batch.record import Kind, Record
-from ingestd.batch.rule import rule_of
 from ingestd.batch.steps import branch_tables
 from ingestd.model.errors import NotFound
 from ingestd.model.preparation import Unmatched
@@ -34,9 +33,9 @@ class Expiries:
 
     async def set(self, record: Record) -> None:
         """Give the batch's tables their expiry, when its rule has one."""
-        if record.kind is not Kind.LOAD or "Expiry" not in (record.rule.get("Dest") or {}):
+        if record.kind is not Kind.LOAD or "Expiry" not in (record.rule.document.get("Dest") or {}):
             return
-        expiry = rule_of(record).dest.expiry
+        expiry = record.rule.spec.dest.expiry
         if expiry is None:
             return
         until, now = record.created + expiry, record.updated
@@ -71,6 +70,6 @@ class Expiries:
 
 def _written(record: Record) -> tuple[TableName, ...]:
     """The tables that the batch's rows go to."""
-    split = rule_of(record).dest.schema_options.split
+    split = record.rule.spec.dest.schema_options.split
     home = () if split is not None and split.unmatched is not Unmatched.KEEP else (destination(record),)
     return tuple(dict.fromkeys(one.partition(None) for one in (*branch_tables(record), *home)))

@@ -403,8 +403,8 @@ def _metadata(record: Record) -> dict[str, str]:
         metadata["ingestd-files"] = len(record.files)
     if record.phase.final and 1 < len(record.files) <= MOST:
         metadata["ingestd-names"] = name_filter([file.ref for file in record.known_files])
-    if record.rule_name:
-        metadata["ingestd-rule"] = quote(record.rule_name, safe="/.:-_ ")
+    if record.rule.name:
+        metadata["ingestd-rule"] = quote(record.rule.name, safe="/.:-_ ")
     if record.dest:
         metadata["ingestd-dest"] = quote(record.dest, safe=".:$-_")
     if record.window and record.window.group:

@@ -51,10 +51,10 @@ class Keyring:
         return found
 
     async def _current(self, record: Record) -> tuple[Action, ...] | None:
-        found = self._in_force(record.rule_name, record.rule_hash)
+        found = self._in_force(record.rule.name, record.rule.content_hash)
         if found is None and record.trigger_job is not None:
             job_id = record.trigger_job.job_id
-            if record.rule_url != self._tasks.ref(job_id).url:
+            if record.rule.url != self._tasks.ref(job_id).url:
                 return None
             try:
                 task = await self._tasks.find(job_id)
@@ -67,4 +67,5 @@ class Keyring:
 
 
 def _named(record: Record) -> str:
-    return record.rule_url if record.rule_url == record.rule_name else f"rule {record.rule_name} ({record.rule_url})"
+    rule = record.rule
+    return rule.url if rule.url == rule.name else f"rule {rule.name} ({rule.url})"

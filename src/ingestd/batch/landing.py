@@ -17,7 +17,6 @@ from ingestd.batch.destinations import shape
 from ingestd.batch.load_config import creatable
 from ingestd.batch.pinned import HOME
 from ingestd.batch.record import Record
-from ingestd.batch.rule import rule_of
 from ingestd.model.clock import Clock
 from ingestd.model.errors import Fatal, NotFound
 from ingestd.model.schema import Schema, schema_rest
@@ -44,7 +43,7 @@ def staging_table(record: Record) -> TableName:
     dest = destination(record)
     decorator = dest.decorator
     if decorator is not None:
-        shaped = rule_of(record).dest
+        shaped = record.rule.spec.dest
         decorator = None if shaped.transforms or shaped.unique_keys else decorator
     return TableName(dest.project, dest.dataset, _named(dest.table, f"__ingestd_{record.event_id}"), decorator)
 
@@ -81,7 +80,7 @@ def landing_load(record: Record) -> dict[str, Any]:
             "createDisposition": "CREATE_IF_NEEDED",
         }
     whole = "$" not in load["destinationTable"]["tableId"]
-    return {**load, **drift_options(rule_of(record).dest, load, whole_table=whole)}
+    return {**load, **drift_options(record.rule.spec.dest, load, whole_table=whole)}
 
 
 class Landing:
@@ -140,7 +139,7 @@ class Landing:
             return template
         if _replaces_schema(record) and destination(record).decorator is None:
             return None
-        dest = rule_of(record).dest
+        dest = record.rule.spec.dest
         if (transient is not None or dest.transforms or dest.merge) and landed_like(
             dest, record.load
         ) is LandedLike.LOAD:

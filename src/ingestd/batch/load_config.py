@@ -10,12 +10,13 @@ from typing import Any
 
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Kind, Record
+from ingestd.batch.rule import PinnedRule
 from ingestd.model.clock import Clock
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import FileVersion, Generation
 from ingestd.model.tables import TableName
 from ingestd.rules.destination import Destination
-from ingestd.rules.rule import Rule, pinned
+from ingestd.rules.rule import Rule
 from ingestd.rules.schema import Dest
 from ingestd.warehouse.schemas import SELF_DESCRIBING
 
@@ -63,10 +64,7 @@ def new_record(
         phase=Phase.ACCEPTED,
         dest=str(destination.table),
         files=(replace(file, overwrote=overwrote or file.overwrote),),
-        rule=_pinned(rule),
-        rule_url=rule.url,
-        rule_name=rule.name,
-        rule_hash=rule.content_hash,
+        rule=PinnedRule.of(rule),
         created=now,
         updated=now,
         asynchronous=rule.spec.async_,
@@ -74,12 +72,6 @@ def new_record(
         load=load_configuration(rule.spec.dest, table, [file.ref.url]),
         values=dict(destination.params),
     )
-
-
-@lru_cache(maxsize=1024)
-def _pinned(rule: Rule) -> dict[str, Any]:
-    """The rule as plain JSON data; the same for all its files, so it is made once."""
-    return pinned(rule.spec)
 
 
 def load_configuration(dest: Dest, table: TableName, uris: list[str]) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from ingestd.batch.journal import Held, Journal
 from ingestd.batch.keyring import Keyring
 from ingestd.batch.quarantine import Quarantine
 from ingestd.batch.record import Kind, Record, StepOutcome
-from ingestd.batch.rule import rule_of
 from ingestd.batch.sources import MANY_FILES
 from ingestd.batch.variables import batch_variables
 from ingestd.model.aside import aside
@@ -121,7 +120,7 @@ class PostActions:
 
     def guarded(self, record: Record, metadata: Mapping[str, str]) -> bool:
         """Whether this object was put there by this very rule."""
-        return record.rule_name in loop_guard(metadata)
+        return record.rule.name in loop_guard(metadata)
 
     async def quarantine(self, held: Held) -> None:
         """Set aside the files that are at fault, and write down what became of those that need a person's eye."""
@@ -164,7 +163,7 @@ class PostActions:
             replays=record.replays,
             dest=record.dest,
             mode=record.mode,
-            rule_key=record.rule_name,
+            rule_key=record.rule.name,
             files=files,
             values=self._values(record, files),
             spark=self._spark,
@@ -198,7 +197,7 @@ def _own_rows(record: Record) -> BatchRows:
     Columns that the table got by this batch are known by the table alone; CSV has no names, so its columns are those
     that the load was given.
     """
-    load, drift = record.load, rule_of(record).dest.drift
+    load, drift = record.load, record.rule.spec.dest.drift
     given = schema_from_rest(load.get("schema"))
     if drift is Drift.EVOLVE and load.get("sourceFormat") != "CSV":
         given = ()
@@ -208,7 +207,7 @@ def _own_rows(record: Record) -> BatchRows:
 
 def _plan(record: Record) -> Plan:
     rule = record.rule
-    return plan(rule.get("OnSuccess") or (), rule.get("OnFailure") or (), on_blocked=rule.get("OnBlocked") or ())
+    return plan(rule.on_success, rule.on_failure, on_blocked=rule.on_blocked)
 
 
 _TELLERS = frozenset({"notify", "push", "call"})

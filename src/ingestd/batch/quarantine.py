@@ -42,8 +42,8 @@ class Quarantine:
         """The folder for such files: the rule's, else the settings'; wrong schemas go to the corrupted ones at need."""
         if not fate.bad:
             return None
-        corrupted = record.rule.get("CorruptedFileURL") or self._settings.corrupted_file_url
-        schema = record.rule.get("InvalidSchemaURL") or self._settings.invalid_schema_url
+        corrupted = record.rule.document.get("CorruptedFileURL") or self._settings.corrupted_file_url
+        schema = record.rule.document.get("InvalidSchemaURL") or self._settings.invalid_schema_url
         url = (schema if fate is Fate.INVALID_SCHEMA else "") or corrupted
         return _folder(url, record, self._settings) if url else None
 
@@ -103,7 +103,7 @@ def _folder(url: str, record: Record, settings: Settings) -> ObjectRef:
     try:
         return ObjectRef.parse(expanded)
     except ValueError as error:
-        raise Fatal(f"bad files of rule {record.rule_name} have no place to go: {error}") from None
+        raise Fatal(f"bad files of rule {record.rule.name} have no place to go: {error}") from None
 
 
 def refusal_place(errors: ObjectRef, file: FileVersion) -> ObjectRef:
@@ -117,7 +117,7 @@ def refusal(file: FileVersion, reason: str, record: Record) -> bytes:
         "Generation": str(file.generation),
         "Time": file.event_time,
         "Reason": reason,
-        "Rules": [record.rule_name],
+        "Rules": [record.rule.name],
         "EventID": record.event_id,
         "Fix": "compare the table with the file, then replay the file or delete it",
     }
@@ -136,8 +136,8 @@ def _reason(record: Record, file: FileVersion, aside: SetAside) -> dict[str, Any
         "NamedByBigQuery": aside.named and bool(aside.job_id),  # otherwise found while its rows were prepared
         "JobID": aside.job_id,
         "EventID": record.event_id,
-        "Rule": record.rule_name,
-        "RuleURL": record.rule_url,
+        "Rule": record.rule.name,
+        "RuleURL": record.rule.url,
         "Table": record.dest,
     }
     return {key: value for key, value in document.items() if value is not None}

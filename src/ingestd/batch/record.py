@@ -22,11 +22,11 @@ from ingestd.batch.file_list import file_from_json, file_json
 from ingestd.batch.marks import SuccessMark, WindowMark, success_from_json, success_json, window_from_json, window_json
 from ingestd.batch.phases import IllegalTransition, Phase, Stage
 from ingestd.batch.pinned import HOME, UNMATCHED
+from ingestd.batch.rule import PinnedRule
 from ingestd.model.jobs import JobRef, Mode, job_id
 from ingestd.model.objects import ABSENT, FileVersion, Generation, ObjectRef, generation_time
 from ingestd.model.stored import document as read_document
 from ingestd.rules.schema import Transient
-from ingestd.rules.secrets import is_sealed
 
 SCHEMA_VERSION = 5
 UNRESOLVED = "unresolved"  # stands for the destination of a directory until its path and `_config/` have told it
@@ -52,10 +52,7 @@ class Record:
     phase: Phase
     dest: str  # the destination as users write and read it, `dataset.table`; or `UNRESOLVED`
     files: tuple[FileVersion, ...]
-    rule: dict[str, Any]  # the pinned rule (or route) in full
-    rule_url: str
-    rule_name: str  # stable across edits: the file and the place in it
-    rule_hash: str
+    rule: PinnedRule
     created: datetime
     updated: datetime
     asynchronous: bool = False
@@ -104,7 +101,7 @@ class Record:
             return f"window:{self.window.name}"
         if self.success:
             return f"success:{self.success.url}#{self.success.generation}"
-        return self.files[0].key if self.files else f"{self.trigger_job}|{self.rule_hash}"
+        return self.files[0].key if self.files else f"{self.trigger_job}|{self.rule.content_hash}"
 
     @property
     def home(self) -> str:
@@ -118,14 +115,7 @@ class Record:
 
     @property
     def transient(self) -> Transient | None:
-        """The rule's transient block, whichever way it was written."""
-        if self.kind is not Kind.LOAD:
-            return None
-        dest = self.rule.get("Dest") or {}
-        if block := dest.get("Transient"):
-            return Transient.model_validate(block)
-        dataset = dest.get("TransientDataset")
-        return Transient(dataset=dataset) if dataset else None
+        return self.rule.transient if self.kind is Kind.LOAD else None
 
     @property
     def lands_apart(self) -> bool:
@@ -234,7 +224,7 @@ class Record:
         """Of the stored form: the oldest that can tell what this record says."""
         if self.progress.parts:
             return SCHEMA_VERSION
-        if is_sealed(self.rule):
+        if self.rule.sealed:
             return 4
         if self.success:
             return 3
@@ -250,10 +240,7 @@ class Record:
             "Files": [] if self.files_url else [file_json(file) for file in self.files],
             "FilesURL": self.files_url,
             "FileCount": len(self.files),
-            "RuleURL": self.rule_url,
-            "RuleName": self.rule_name,
-            "RuleHash": self.rule_hash,
-            "Rule": self.rule,
+            **self.rule.to_json(),
             "Async": self.asynchronous,
             "JobID": self.load_job().job_id if self.kind is Kind.LOAD and not self.unresolved else "",
             "ProjectID": self.project,
@@ -302,10 +289,7 @@ class Record:
             files=files,
             born=str(document.get("Born") or ""),
             files_url=document.get("FilesURL", ""),
-            rule=document["Rule"],
-            rule_url=document["RuleURL"],
-            rule_name=document["RuleName"],
-            rule_hash=document["RuleHash"],
+            rule=PinnedRule.from_json(document),
             created=datetime.fromisoformat(document["Created"]),
             updated=datetime.fromisoformat(document["Updated"]),
             asynchronous=document["Async"],

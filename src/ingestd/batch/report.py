@@ -56,7 +56,7 @@ async def report(record: Record, now: datetime) -> None:
     write(
         f"batch.{record.phase}",
         event_id=record.event_id,
-        rule=record.rule_url,
+        rule=record.rule.url,
         dest=record.dest,
         files=len(record.files),
         source=record.files[0].ref.url if record.files else "",
@@ -72,7 +72,7 @@ def begin_trace(record: Record) -> None:
     """What led to the batch, as its first span: a notification, or the time in which a window collected its files."""
     if not tracing.on():
         return
-    what: dict[str, tracing.Value] = {"event_id": record.event_id, "dest": record.dest, "rule": record.rule_name}
+    what: dict[str, tracing.Value] = {"event_id": record.event_id, "dest": record.dest, "rule": record.rule.name}
     what["files"] = len(record.files)
     if record.window is not None:
         began = datetime.fromtimestamp(record.window.start, UTC)
@@ -89,7 +89,7 @@ def traced(record: Record) -> AbstractContextManager[object]:
     if not tracing.on():
         return nullcontext()
     parent = record.trace or tracing.context_of(record.event_id)
-    return tracing.span("batch", parent=parent, event_id=record.event_id, dest=record.dest, rule=record.rule_name)
+    return tracing.span("batch", parent=parent, event_id=record.event_id, dest=record.dest, rule=record.rule.name)
 
 
 def fates_of(record: Record) -> TallyOf[str]:

@@ -70,7 +70,7 @@ def measure(record: Record, fates: TallyOf[str], times: Times) -> None:
     """Count a batch that has ended."""
     if record.kind is not Kind.LOAD:
         return
-    rule = RULES.of(record.rule_name)
+    rule = RULES.of(record.rule.name)
     RULE_BATCHES.labels(rule, record.phase).inc()
     for fate, number in fates.items():
         RULE_FILES.labels(rule, fate).inc(number)

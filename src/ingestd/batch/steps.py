@@ -7,7 +7,6 @@ from typing import Any
 from ingestd.batch.landing import destination, truncates
 from ingestd.batch.pinned import HOME, UNMATCHED
 from ingestd.batch.record import Record
-from ingestd.batch.rule import rule_of
 from ingestd.model.errors import BadInput
 from ingestd.model.jobs import JobRef
 from ingestd.model.preparation import BadData, Drift, Unmatched
@@ -58,13 +57,13 @@ def way_of(record: Record, default: str) -> Way:
         if record.success.spark:
             return Way.PREPARED
         return Way.QUERY if record.success.sql else Way.DIRECT
-    spec = rule_of(record)
+    spec = record.rule.spec
     return _way(spec, record.load, engine_of(record, default))
 
 
 def engine_of(record: Record, default: str) -> Engine:
     """Who prepares rows; what only Spark can do is Spark's, whatever the default."""
-    spec = rule_of(record)
+    spec = record.rule.spec
     files = any(side.reads_files for side in spec.dest.side_inputs)
     if spec.engine is None and (files or spec.merge is not None or spec.on_bad_data is BadData.QUARANTINE_ROWS):
         return Engine.SPARK
@@ -83,7 +82,7 @@ def _way(spec: RuleSpec, load: dict[str, Any], engine: Engine) -> Way:
 
 def branch_tables(record: Record) -> tuple[TableName, ...]:
     """The tables of the rule's split, by mapping: named like the destination, after the batch's first file."""
-    spec = rule_of(record)
+    spec = record.rule.spec
     split = spec.dest.schema_options.split
     if split is None:
         return ()
@@ -92,7 +91,7 @@ def branch_tables(record: Record) -> tuple[TableName, ...]:
     for mapping in split.mapping:
         dest = spec.dest.model_copy(update={"table": mapping.then})
         like = spec.model_copy(update={"dest": dest})
-        rule = Rule(record.rule_url, 0, record.rule_name, like, record.rule_hash, Matcher(like))
+        rule = Rule(record.rule.url, 0, record.rule.name, like, record.rule.content_hash, Matcher(like))
         values = {**record.values, "EventID": record.event_id, "ProjectID": record.project}
         try:
             found = expand_destination(rule, record.files[0], values)
@@ -115,7 +114,7 @@ def steps_of(record: Record) -> tuple[Step, ...]:
         there = {output.branch for output in pinned.prepared.outputs}
         apart = [Step(branch, table, branch) for branch, table in enumerate(branches) if branch in there]
         return (*apart, *((home,) if HOME in there else ()))
-    split = rule_of(record).dest.schema_options.split
+    split = record.rule.spec.dest.schema_options.split
     apart = [Step(branch, table) for branch, table in enumerate(branches)]
     if split is not None and split.unmatched is Unmatched.KEEP:
         return (*apart, home)
@@ -129,7 +128,7 @@ def next_step(record: Record) -> Step | None:
 
 def targets_of(record: Record) -> tuple[int, ...]:
     """What the batch may publish to, and what it counts."""
-    split = rule_of(record).dest.schema_options.split
+    split = record.rule.spec.dest.schema_options.split
     return (HOME, UNMATCHED, *range(len(split.mapping))) if split else (HOME,)
 
 

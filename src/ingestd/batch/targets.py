@@ -9,7 +9,6 @@ from ingestd.batch.destinations import shape
 from ingestd.batch.landing import APPEND, destination, landing_table, truncates
 from ingestd.batch.parts import Parts
 from ingestd.batch.record import Record
-from ingestd.batch.rule import rule_of
 from ingestd.batch.steps import Step, branch_tables, shapes
 from ingestd.batch.variables import batch_variables
 from ingestd.model.errors import BadInput, NotFound, Transient
@@ -44,7 +43,7 @@ class Targets:
 
     async def statement(self, record: Record, step: Step) -> Statement:
         """The step's job, after what has to be true of its target is."""
-        spec = rule_of(record)
+        spec = record.rule.spec
         if record.transient is None and not shapes(spec):
             return await self._copy(record, step)
         plan = await self._publication(record, step)
@@ -64,7 +63,7 @@ class Targets:
 
     async def _publication(self, record: Record, step: Step) -> Publication:
         """What decides about the job. Rows that were prepared are shaped already: they only have to move."""
-        dest = rule_of(record).dest
+        dest = record.rule.spec.dest
         values = batch_variables(record, record.loaded_files, self._parts.settings)
         shaping = shaping_of(dest, values)
         parameters = dict(shaping.parameters)
@@ -99,7 +98,8 @@ class Targets:
         if step.branch >= 0:
             await self.ensure(record, step.target)
         replaced = truncates(record) and step.target.decorator is None  # its columns, too
-        wider = record.load.get("schemaUpdateOptions") or rule_of(record).dest.drift is Drift.EVOLVE or _evolved(record)
+        evolves = record.rule.spec.dest.drift is Drift.EVOLVE
+        wider = evolves or record.load.get("schemaUpdateOptions") or _evolved(record)
         if wider and not replaced and (found := await self._table(landed)) is not None:
             # A copy cannot add columns, so the target gets them first.
             await self._wider(step.target, fields_of(found.resource), evolve)
@@ -116,7 +116,7 @@ class Targets:
 
     async def _model(self, record: Record) -> TableInfo | None:
         """What a split's tables are made like: the rule's template, or the destination."""
-        template = rule_of(record).dest.schema_options.template
+        template = record.rule.spec.dest.schema_options.template
         if not template:
             return await self._table(destination(record))
         name = parse_table(template).in_project(self._parts.settings.project)

@@ -58,8 +58,8 @@ class DeferredTasks:
             "EventID": record.event_id,
             "ProcessURL": process.url,
             "SourceURL": record.files[0].ref.url if record.files else "",
-            "OnSuccess": record.rule.get("OnSuccess") or [],
-            "OnFailure": record.rule.get("OnFailure") or [],
+            "OnSuccess": record.rule.on_success,
+            "OnFailure": record.rule.on_failure,
         }
         data = orjson.dumps(document, option=orjson.OPT_INDENT_2)
         try:

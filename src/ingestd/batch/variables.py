@@ -29,7 +29,7 @@ def batch_variables(record: Record, files: Sequence[FileVersion], settings: Sett
             "Name": ref.name,
             "Status": "pending",
         },
-        "RuleURL": record.rule_url,
+        "RuleURL": record.rule.url,
         "TriggerBucket": ref.bucket,
         "ProjectID": record.project or settings.project,
         "Region": record.location,

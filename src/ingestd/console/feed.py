@@ -79,7 +79,7 @@ class Feed:
         oldest: dict[str, float] = {}
         counts: Counter[str] = Counter()
         for window in windows:
-            rule = RULES.of(window.head.rule_name)
+            rule = RULES.of(window.head.rule.name)
             counts[rule] += 1
             oldest[rule] = min(oldest.get(rule, window.window.start), window.window.start)
         for rule in self._gauged | counts.keys():
@@ -139,7 +139,7 @@ class Feed:
             event_id=record.event_id,
             kind=record.kind,
             phase=record.phase,
-            rule=record.rule_name,
+            rule=record.rule.name,
             dest=record.dest,
             files=len(record.files),
             rows=record.progress.rows if record.rows is None else record.rows,
@@ -183,7 +183,7 @@ class Feed:
                 kind=kind,
                 subject=subject,
                 reason=reason[:_REASON],
-                rule=record.rule_name if record else rule,
+                rule=record.rule.name if record else rule,
                 dest=record.dest if record else "",
                 event_id=record.event_id if record else "",
                 retry_at=record.retry_at if record else None,

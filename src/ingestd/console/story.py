@@ -21,9 +21,9 @@ def batch_story(record: Record, url: str) -> dict[str, Any]:
         "kind": record.kind,
         "phase": record.phase,
         "dest": record.dest,
-        "rule": record.rule_name,
-        "rule_url": record.rule_url,
-        "rule_hash": record.rule_hash[:12],
+        "rule": record.rule.name,
+        "rule_url": record.rule.url,
+        "rule_hash": record.rule.content_hash[:12],
         "created": record.created,
         "updated": record.updated,
         "owner": record.owner,
@@ -100,7 +100,8 @@ def _steps(record: Record, index: int | None, url: str, unloaded: Unloaded | Non
         file = record.files[index]
         text = f"{file.size:,} bytes, generation {file.generation}"
         steps.append(_step("uploaded", "ok", text, at=file.event_time))
-    steps.append(_step("rule", "ok", f"{record.rule_name} ({record.rule_url}), version {record.rule_hash[:12]}"))
+    rule = record.rule
+    steps.append(_step("rule", "ok", f"{rule.name} ({rule.url}), version {rule.content_hash[:12]}"))
     if record.window:
         began = datetime.fromtimestamp(record.window.start, record.created.tzinfo)
         shards = len(record.window.shards)
@@ -144,7 +145,7 @@ def _kept(unloaded: Unloaded, source: ObjectRef) -> str:
 
 def _actions(record: Record, *, apart: bool) -> list[dict[str, Any]]:
     try:
-        planned = plan(record.rule.get("OnSuccess") or (), record.rule.get("OnFailure") or ())
+        planned = plan(record.rule.on_success, record.rule.on_failure)
         names = {action.step: action.name for action in planned.walk()}
         others = {action.step for first in planned.on_success for action in first.walk()} if apart else set()
     except IngestError:

@@ -108,13 +108,13 @@ class ConsoleViews:
         found = self.open_windows.open_windows
         if page.query:
             found = [
-                one for one in found if _has(page.query, one.window.name, one.head.rule_name, one.window.key.folder)
+                one for one in found if _has(page.query, one.window.name, one.head.rule.name, one.window.key.folder)
             ]
         keys: dict[str, Callable[[OpenWindow], Any]] = {
             "due": lambda one: one.due,  # of equals, the one opened first: sorting is stable, so pages fit together
             "files": lambda one: one.files,
             "size": lambda one: one.size,
-            "rule": lambda one: (one.head.rule_name, one.due),
+            "rule": lambda one: (one.head.rule.name, one.due),
             "dest": lambda one: (one.window.key.dest, one.due),
         }
         _sort(found, page.sort or "due", keys)
@@ -126,7 +126,7 @@ class ConsoleViews:
         rows = [(record, True) for record in active]
         rows += [(record, False) for record in reversed(self.feed.awaiting()) if record.event_id not in known]
         if page.query:
-            rows = [row for row in rows if _has(page.query, row[0].event_id, row[0].dest, row[0].rule_name)]
+            rows = [row for row in rows if _has(page.query, row[0].event_id, row[0].dest, row[0].rule.name)]
         status = await self.status()
         now = self.clock.now()
         return {"now": now, "spark": status.get("spark"), **page.of(rows, lambda row: _running(*row))}
@@ -270,7 +270,7 @@ def _window(one: OpenWindow) -> Document:
     return {
         "name": window.name,
         "event_id": window.event_id,
-        "rule": one.head.rule_name,
+        "rule": one.head.rule.name,
         "dest": window.key.dest,
         "folder": window.key.folder,
         "extension": window.key.extension,
@@ -293,7 +293,7 @@ def _running(record: Record, active: bool) -> Document:
         "kind": record.kind,
         "phase": record.phase,
         "state": state,
-        "rule": record.rule_name,
+        "rule": record.rule.name,
         "dest": record.dest,
         "files": len(record.files),
         "loaded": len(progress.loaded),

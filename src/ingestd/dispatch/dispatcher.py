@@ -16,6 +16,7 @@ from ingestd.actions.values import job_destination
 from ingestd.batch.journal import Journal
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Kind, Record
+from ingestd.batch.rule import PinnedRule
 from ingestd.batch.runner import BatchRunner
 from ingestd.batch.tasks import DeferredTasks, Task, deferrable
 from ingestd.dispatch.routes import RouteBook
@@ -196,10 +197,7 @@ class Dispatcher:
             phase=Phase.FAILING if job.failed else Phase.LOADED,
             dest=job_destination(job).replace("/", "_") or job.kind,
             files=(),
-            rule=document,
-            rule_url=url,
-            rule_name=url,
-            rule_hash=content_hash,
+            rule=PinnedRule(document, url, url, content_hash),
             created=job.ended or now,
             updated=now,
             project=job.ref.project,

@@ -354,12 +354,11 @@ def _plan(record: Record, found: ObjectInfo | None) -> list[str]:
     job = f"job {record.load_job().job_id}" if found else "job id follows from the object's generation"
     steps = [
         f"load as {load['sourceFormat']} into {record.dest} ({load['writeDisposition']}), {mode}",
-        "together with the other files of its window" if "Batch" in record.rule else job,
+        "together with the other files of its window" if "Batch" in record.rule.document else job,
     ]
-    for key in ("OnSuccess", "OnFailure"):
-        actions = [str(action.get("Action")) for action in record.rule.get(key) or ()]
-        if actions:
-            steps.append(f"{key}: {', then '.join(actions)}")
+    for key, actions in (("OnSuccess", record.rule.on_success), ("OnFailure", record.rule.on_failure)):
+        if names := [str(action.get("Action")) for action in actions]:
+            steps.append(f"{key}: {', then '.join(names)}")
     return steps
 
 

@@ -100,7 +100,7 @@ class Selection:
         return (self.since is None or moment >= self.since) and (self.until is None or moment <= self.until)
 
     def wants(self, record: Record) -> bool:
-        if self.rule and record.rule_name != self.rule:
+        if self.rule and record.rule.name != self.rule:
             return False
         if not self.refs and not self.event_ids:
             return True

@@ -111,7 +111,7 @@ class Whereabouts:
         if file not in record.failed_files:
             return
         try:
-            for action in plan(record.rule.get("OnSuccess") or (), record.rule.get("OnFailure") or ()).on_failure:
+            for action in plan(record.rule.on_success, record.rule.on_failure).on_failure:
                 body = action.action.body
                 if action.step in record.steps and isinstance(body, MoveRequest):
                     values = batch_variables(record, record.failed_files, self._settings)

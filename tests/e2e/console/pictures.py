@@ -51,7 +51,7 @@ async def live_an_hour(populated: Populated) -> str:
                         TroubleKind.QUARANTINED,
                         bad,
                         f"{aside.fate}: {aside.why}",
-                        record.rule_name,
+                        record.rule.name,
                         record.dest,
                         record.event_id,
                     )

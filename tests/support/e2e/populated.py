@@ -25,6 +25,7 @@ from ingestd.batch.journal import Journal
 from ingestd.batch.marks import WindowMark
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Kind, Record
+from ingestd.batch.rule import PinnedRule
 from ingestd.gcp.connect import Clients
 from ingestd.localcloud.faults import Hooks
 from ingestd.model.clock import SystemClock
@@ -185,7 +186,7 @@ class Populated:
         assert self.app.console is not None
         for number in range(count):
             record = self.record(number, ago, tables)
-            if record.rule_name == "customers":
+            if record.rule.name == "customers":
                 self.first_file = self.first_file or record.files[0].ref.url
             metadata = {"ingestd-event": record.event_id, "ingestd-source": quote(record.files[0].key)}
             self.store.put(self.journal.done(record), record.to_json(), metadata)
@@ -231,8 +232,7 @@ class Populated:
             phase=Phase.FAILED if failed and not good else Phase.DONE,
             dest=table,
             files=files,
-            rule_name=rule,
-            rule_url=f"gs://{PROJECT}-config/rules/{rule}.json",
+            rule=PinnedRule(_ACTIONS, f"gs://{PROJECT}-config/rules/{rule}.json", rule, "0f3c9a1d77be" * 5),
             created=now - timedelta(seconds=3),
             updated=now,
             window=mark,
@@ -242,6 +242,7 @@ class Populated:
         )
 
 
+_ACTIONS = {"OnSuccess": [{"Action": "delete"}]}
 _EPOCH = SystemClock().now()
 _EMPTY = Record(
     event_id="",
@@ -249,10 +250,7 @@ _EMPTY = Record(
     phase=Phase.DONE,
     dest="",
     files=(),
-    rule={"OnSuccess": [{"Action": "delete"}]},
-    rule_url="",
-    rule_name="",
-    rule_hash="0f3c9a1d77be" * 5,
+    rule=PinnedRule(_ACTIONS, "", ""),
     created=_EPOCH,
     updated=_EPOCH,
     project=PROJECT,

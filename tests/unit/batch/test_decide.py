@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import orjson
 import pytest
-from tests.support.records import START, file, record
+from tests.support.records import START, file, pinned_rule, record
 
 from ingestd.batch.content import Chunk, Fate, Load, Progress, SetAside
 from ingestd.batch.decide import Command, Observed, decide
@@ -23,7 +23,7 @@ from ingestd.model.objects import Generation
 from ingestd.model.preparation import Output, Prepared
 
 DIRECT, PREPARED, QUERY = Observed(Way.DIRECT), Observed(Way.PREPARED), Observed(Way.QUERY)
-RULE = {"Dest": {"Table": "d.t"}}
+RULE = pinned_rule({"Dest": {"Table": "d.t"}})
 HEARD = replace(DIRECT, heard=True)
 GONE = {0: SetAside(Fate.MISSING, "no longer exists")}
 DIRECTORY = SuccessMark("gs://b/d/_SUCCESS", Generation(1), resolved=True)

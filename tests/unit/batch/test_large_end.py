@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Histogram, Summary
 from tests.support.journals import replica
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
-from tests.support.records import START, done
+from tests.support.records import START, done, pinned_rule
 
 from ingestd.batch.journal import Held, Journal
 from ingestd.batch.news import News
@@ -77,7 +77,7 @@ def large(count: int = FILES) -> Record:
         )
         for number in range(count)
     ]
-    return done(*files, rule={"Dest": {"Table": "d.t"}, "OnSuccess": [{"Action": "delete"}]})
+    return done(*files, rule=pinned_rule({"Dest": {"Table": "d.t"}, "OnSuccess": [{"Action": "delete"}]}))
 
 
 async def test_counting_calls_finds_what_goes_through_all_files_at_once() -> None:

@@ -32,7 +32,7 @@ class Books:
         mark = None
         if start is not None:
             mark = WindowMark(f"w{files[0].generation}", int((self.clock.now() - start).timestamp()))
-        made = replace(record(), files=files, window=mark, phase=Phase.ACCEPTED, rule={}, dest="d.t")
+        made = replace(record(), files=files, window=mark, phase=Phase.ACCEPTED, dest="d.t")
         return replace(made, event_id=event_id(made.identity), phase=Phase.DONE)
 
     async def begun(self, one: Record) -> Held:
@@ -50,7 +50,7 @@ class Books:
         self.store.operations.clear()
 
     async def about(self, name: str, remembered: Remembered | None = None) -> list[str]:
-        template = replace(record(), dest="d.t", rule={})
+        template = replace(record(), dest="d.t")
         found = await self.records.about(ObjectRef("data", name), template, remembered)
         for place, one in found:
             assert place == (self.journal.done(one) if one.phase.final else self.journal.running(one))

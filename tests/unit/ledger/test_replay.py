@@ -74,7 +74,7 @@ async def test_a_batch_whose_rows_may_be_there_is_opened_only_by_name(selection:
     clock = ManualClock()
     store = MemoryStore(clock)
     journal = Journal(cast("Any", store), ObjectRef("ops", "j"), clock, owner="a", lease=timedelta(seconds=60))
-    held = await journal.open(replace(record(), rule_name="r"), claim=True)
+    held = await journal.open(record(), claim=True)
     assert held is not None
     unsure = Progress(aside={0: SetAside(Fate.REFUSED, "nobody can tell", "a_job")})
     held.record = replace(held.record, phase=Phase.FAILED, progress=unsure)

@@ -25,7 +25,6 @@ from ingestd.batch.drive import Drive, stopped
 from ingestd.batch.landing import landing_load, landing_table, truncates
 from ingestd.batch.overwrites import Changed, changed
 from ingestd.batch.record import Record
-from ingestd.batch.rule import rule_of
 from ingestd.batch.sources import describe
 from ingestd.batch.stages import directory
 from ingestd.batch.stages.fence import reads_nothing, use_up
@@ -200,7 +199,7 @@ def _refused(drive: Drive, chunk: Chunk, job: JobState, why: SetAside) -> None:
 
 
 def all_or_nothing(record: Record) -> bool:
-    return rule_of(record).on_bad_data is BadData.FAIL
+    return record.rule.spec.on_bad_data is BadData.FAIL
 
 
 def _as_submitted(record: Record, chunk: Chunk, job: JobState) -> Chunk:

@@ -115,7 +115,7 @@ def left(record: Record) -> list[int]:
 
 def one_format(record: Record) -> None:
     """Files of several formats cannot share a job: BigQuery would read them all as the first one's."""
-    dest = record.rule.get("Dest") or {}
+    dest = record.rule.document.get("Dest") or {}
     formats = {source_format(file.ref.name) for file in record.files} - {None}
     if len(formats) > 1 and not (dest.get("SourceFormat") or dest.get("sourceFormat")):
         raise BadInput(f"the batch mixes {', '.join(sorted(str(one) for one in formats))}: one format per batch")

@@ -21,7 +21,6 @@ from ingestd.batch.drive import Drive
 from ingestd.batch.landing import destination, truncates
 from ingestd.batch.pinned import HOME, Pinned, Pour
 from ingestd.batch.record import Record
-from ingestd.batch.rule import rule_of
 from ingestd.batch.stages.look import Look, left
 from ingestd.batch.stages.query import TEMP_EXT
 from ingestd.batch.variables import batch_variables
@@ -94,7 +93,7 @@ def _able(drive: Drive) -> None:
     if record.success is not None and parts.spark_sql is None:
         raise Fatal("spark_transform.sql needs Spark, which this daemon runs without (settings: spark)")
     if record.success is None and parts.preparer is None:
-        raise Fatal(f"rule {record.rule_name} needs its rows prepared by Spark, which this daemon runs without")
+        raise Fatal(f"rule {record.rule.name} needs its rows prepared by Spark, which this daemon runs without")
 
 
 async def _made(drive: Drive, request: PrepareRequest) -> Prepared:
@@ -119,7 +118,7 @@ async def _asked(drive: Drive, attempt: int, wanted: list[int]) -> PrepareReques
         fields = schema_from_rest(reading.pop("schema", None))
         load = reading if fields else {**reading, "autodetect": True}
         return PrepareRequest(record.event_id, attempt, folder, files, load, fields, bad_data=BadData.FAIL)
-    spec = rule_of(record)
+    spec = record.rule.spec
     schema, source = await _schemas(drive)
     return PrepareRequest(
         batch=record.event_id,
@@ -139,7 +138,7 @@ async def _asked(drive: Drive, attempt: int, wanted: list[int]) -> PrepareReques
 
 async def _schemas(drive: Drive) -> tuple[Schema, Schema]:
     """The destination's columns, and the files' own where the rule says they differ."""
-    record, spec, project = drive.record, rule_of(drive.record), drive.parts.settings.project
+    record, spec, project = drive.record, drive.record.rule.spec, drive.parts.settings.project
     given = schema_from_rest(record.load.get("schema"))
     table = await _columns(drive, destination(record))
     template = spec.dest.schema_options.template
@@ -170,14 +169,14 @@ def _outputs(record: Record, made: Prepared) -> tuple[Output, ...]:
 
 
 def _targets(record: Record) -> list[int]:
-    split = rule_of(record).dest.schema_options.split
+    split = record.rule.spec.dest.schema_options.split
     branches = list(range(len(split.mapping))) if split else []
     return [*branches, HOME] if split is None or split.unmatched is Unmatched.KEEP else branches
 
 
 def _needs_staging(record: Record, pinned: Pinned) -> bool:
     """Whether rows cannot go straight into their tables: an upsert, several jobs per table, or none."""
-    if rule_of(record).dest.merge is not None:
+    if record.rule.spec.dest.merge is not None:
         return True
     each = [sum(pour.output == place for pour in pinned.pours) for place in range(len(pinned.prepared.outputs))]
     counted = zip(each, pinned.prepared.outputs, strict=True)

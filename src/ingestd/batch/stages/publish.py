@@ -20,7 +20,6 @@ import structlog
 
 from ingestd.batch.drive import Drive, stopped
 from ingestd.batch.pinned import Published
-from ingestd.batch.rule import rule_of
 from ingestd.batch.steps import Step, next_step, steps_of
 from ingestd.batch.targets import Targets
 from ingestd.model.errors import BadInput, NotFound, Throttled
@@ -93,7 +92,7 @@ async def _counted(drive: Drive, job: JobState) -> int:
     record = drive.record
     rows = await drive.parts.warehouse.rows(job.ref)
     count = int(rows[0]["unmatched"]) if rows else 0
-    split = rule_of(record).dest.schema_options.split
+    split = record.rule.spec.dest.schema_options.split
     if count and split is not None and split.unmatched is Unmatched.REFUSE:
         raise BadInput(f"{count} rows fit no mapping of Schema.Split, and the rule refuses such rows")
     if count:

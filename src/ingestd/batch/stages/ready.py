@@ -16,7 +16,6 @@ from ingestd.batch.destinations import missing_dataset
 from ingestd.batch.drive import Drive
 from ingestd.batch.landing import destination
 from ingestd.batch.record import Kind, Record
-from ingestd.batch.rule import rule_of
 from ingestd.batch.steps import Way, engine_matters, engine_of, way_of
 from ingestd.model.errors import NotFound
 from ingestd.model.jobs import JobKind
@@ -61,7 +60,7 @@ def settle(record: Record, engine: str, slots: JobSlots) -> Record:
 
 
 def _chosen(record: Record, engine: str, slots: JobSlots) -> Record:
-    spec, transient = rule_of(record), record.transient
+    spec, transient = record.rule.spec, record.transient
     chosen = False
     if transient is not None:
         balancer = transient.balancer

@@ -11,6 +11,7 @@ from ingestd.batch.load_config import refuse_wildcard, source_format
 from ingestd.batch.marks import SuccessMark
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import UNRESOLVED, Kind, Record
+from ingestd.batch.rule import PinnedRule
 from ingestd.collect.success.configuration import BadConfig, Configured, Levels, Transform, load_options
 from ingestd.collect.success.conventions import Conventions
 from ingestd.collect.success.destination import Destination, NoDestination, Overrides, allowed, infer
@@ -55,10 +56,7 @@ def unresolved(success: FileVersion, *, project: str, clock: Clock, order: str =
         phase=Phase.ACCEPTED,
         dest=UNRESOLVED,
         files=(),
-        rule={},
-        rule_url=success.ref.url,
-        rule_name=RULE_NAME,
-        rule_hash="",
+        rule=PinnedRule({}, success.ref.url, RULE_NAME),
         created=now,
         updated=now,
         project=project,
@@ -160,8 +158,7 @@ def resolved(record: Record, found: Findings, *, project: str) -> Record:
         dest=f"{whole.dataset}.{whole.table}" if own else str(whole),
         files=listed.files,
         # What post-actions and destinations read of a rule: there is none but this.
-        rule={"Dest": {"Table": str(whole), "SourceFormat": load["sourceFormat"]}},
-        rule_hash="",
+        rule=replace(record.rule, document={"Dest": {"Table": str(whole), "SourceFormat": load["sourceFormat"]}}),
         project=job_project,
         load=load,
         values={"Batch": destination.batch} if destination.batch else {},

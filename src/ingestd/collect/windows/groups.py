@@ -6,6 +6,7 @@ makes them run once. A batch of files later than that still loads, but the group
 """
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import structlog
@@ -94,17 +95,14 @@ class Groups:
     def _record(self, name: str, head: WindowHead) -> Record:
         assert head.group is not None
         now = self._clock.now()
-        actions = ((head.rule.get("Batch") or {}).get("Group") or {}).get("OnDone") or []
+        actions = ((head.rule.document.get("Batch") or {}).get("Group") or {}).get("OnDone") or []
         return Record(
             event_id=event_id(f"group:{name}"),
             kind=Kind.ROUTE,
             phase=Phase.LOADED,
             dest=head.dest,
             files=(),
-            rule={"OnSuccess": actions},
-            rule_url=head.rule_url,
-            rule_name=head.rule_name,
-            rule_hash=head.rule_hash,
+            rule=replace(head.rule, document={"OnSuccess": actions}),
             created=now,
             updated=now,
             values=head.values | {"GroupID": head.group.number},

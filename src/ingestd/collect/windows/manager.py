@@ -14,6 +14,7 @@ from ingestd.batch.journal import Held
 from ingestd.batch.load_config import load_configuration, refuse_wildcard
 from ingestd.batch.news import News
 from ingestd.batch.record import Record
+from ingestd.batch.rule import PinnedRule
 from ingestd.collect.windows.model import Arrival, WindowId, group_of, window_of
 from ingestd.collect.windows.pacing import Pacing
 from ingestd.collect.windows.pending import Message, OpenWindow, Pending, WindowState
@@ -28,7 +29,7 @@ from ingestd.model.tables import TableName
 from ingestd.ops import tracing
 from ingestd.ops.survival import surviving
 from ingestd.rules.destination import Destination, DestinationError, expand_destination
-from ingestd.rules.rule import Rule, pinned
+from ingestd.rules.rule import Rule
 
 log = structlog.get_logger(__name__)
 
@@ -160,10 +161,7 @@ class Windows:
             window=window,
             owner=self._replica,
             due=window.due + self._limits.grace,
-            rule=pinned(rule.spec),
-            rule_url=rule.url,
-            rule_name=rule.name,
-            rule_hash=rule.content_hash,
+            rule=PinnedRule.of(rule),
             dest=str(table.partition(None)),
             load=load,
             values=dict(params),

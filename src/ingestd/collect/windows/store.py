@@ -20,13 +20,13 @@ from urllib.parse import quote
 
 import orjson
 
+from ingestd.batch.rule import PinnedRule
 from ingestd.collect.windows.model import Arrival, WindowGroup, WindowId
 from ingestd.model.errors import NewerVersion, NotFound, PreconditionFailed, UnreadableObject, raise_first
 from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef
 from ingestd.model.stored import LARGEST, check_version, document, instant, number, placeholder, reading
 from ingestd.ops.strangers import Strangers
 from ingestd.ports import Deletion, ObjectStore
-from ingestd.rules.secrets import is_sealed
 
 SCHEMA_VERSION = 2  # 2: the rule's secrets were left out, and an older daemon would send the stars
 
@@ -40,10 +40,7 @@ class WindowHead:
     window: WindowId
     owner: str
     due: datetime
-    rule: dict[str, Any]
-    rule_url: str
-    rule_name: str
-    rule_hash: str
+    rule: PinnedRule
     dest: str
     load: dict[str, Any]  # the load configuration, still without its files
     values: dict[str, Any]
@@ -52,16 +49,13 @@ class WindowHead:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "schema_version": SCHEMA_VERSION if is_sealed(self.rule) else 1,
+            "schema_version": SCHEMA_VERSION if self.rule.sealed else 1,
             "EventID": self.window.event_id,
             "Owner": self.owner,
             "Window": self.window.to_json(),
             "Due": self.due,
             "DestTable": self.dest,
-            "RuleURL": self.rule_url,
-            "RuleName": self.rule_name,
-            "RuleHash": self.rule_hash,
-            "Rule": self.rule,
+            **self.rule.to_json(),
             "Load": self.load,
             "Params": self.values,
             "Async": self.asynchronous,
@@ -75,10 +69,7 @@ class WindowHead:
             window=WindowId.from_json(data["Window"]),
             owner=data["Owner"],
             due=datetime.fromisoformat(data["Due"]),
-            rule=data["Rule"],
-            rule_url=data["RuleURL"],
-            rule_name=data["RuleName"],
-            rule_hash=data["RuleHash"],
+            rule=PinnedRule.from_json(data),
             dest=data["DestTable"],
             load=data["Load"],
             values=data["Params"],
@@ -276,7 +267,7 @@ class WindowStore:
         metadata = {
             "ingestd-owner": head.owner,
             "ingestd-due": head.due.isoformat(),
-            "ingestd-rule": quote(head.rule_name, safe="/.:-_ "),  # header-safe
+            "ingestd-rule": quote(head.rule.name, safe="/.:-_ "),  # header-safe
             "ingestd-dest": quote(head.window.key.dest, safe=".:$-_"),
         }
         if head.group:

@@ -253,9 +253,6 @@ class Tender:
             dest=head.dest,
             files=tuple(files),
             rule=head.rule,
-            rule_url=head.rule_url,
-            rule_name=head.rule_name,
-            rule_hash=head.rule_hash,
             created=now,
             updated=now,
             asynchronous=head.asynchronous,
@@ -313,7 +310,7 @@ class Tender:
 
 
 def is_full(window: OpenWindow) -> bool:
-    batch = window.head.rule.get("Batch") or {}
+    batch = window.head.rule.document.get("Batch") or {}
     return window.full(batch.get("MaxFiles"), batch.get("MaxBytes"))
 
 

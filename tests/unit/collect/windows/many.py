@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+from ingestd.batch.rule import PinnedRule
 from ingestd.collect.windows.model import WindowId, WindowKey
 from ingestd.collect.windows.store import WindowHead
 from ingestd.model.objects import FileVersion, Generation, ObjectRef
@@ -16,7 +17,7 @@ def window(number: int) -> WindowId:
 
 
 def head(number: int) -> WindowHead:
-    return WindowHead(window(number), "me", DUE, {}, "", "", "", "ds.t", {}, {}, asynchronous=False)
+    return WindowHead(window(number), "me", DUE, PinnedRule({}, "", ""), "ds.t", {}, {}, asynchronous=False)
 
 
 def files(count: int) -> list[FileVersion]:

@@ -7,6 +7,7 @@ from typing import Any, cast
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
 
+from ingestd.batch.rule import PinnedRule
 from ingestd.collect.windows.groups import Groups
 from ingestd.collect.windows.model import WindowId, WindowKey
 from ingestd.collect.windows.store import Everything, WindowHead, WindowStore
@@ -15,7 +16,7 @@ from ingestd.model.objects import ObjectRef
 
 def head(clock: ManualClock, owner: str) -> WindowHead:
     window = WindowId(WindowKey("rule", "ds.t", "gs://b/folder", ".json"), 1_699_999_800, 300)
-    return WindowHead(window, owner, clock.now(), {}, "", "", "", "ds.t", {}, {}, asynchronous=False)
+    return WindowHead(window, owner, clock.now(), PinnedRule({}, "", ""), "ds.t", {}, {}, asynchronous=False)
 
 
 async def test_of_two_that_take_over_the_same_lock_one_gets_it() -> None:
