@@ -113,7 +113,8 @@ class Year:
             record = self._record(self.files_of(batch))
             # Through the journal's own door, without the running record that it would leave behind.
             await journal._conclude(record)
-            await register.enter(destination(record), batch_name(journal.place(record), record.born), record.files)
+            name = batch_name(journal.place(record), record.stamp.born)
+            await register.enter(destination(record), name, record.files)
         self.batches = batches
         keeper = NameKeeper(store, journal, NameIndex(store, self.settings.journal, journal.strangers), SystemClock())
         while await keeper.round():
@@ -129,7 +130,7 @@ class Year:
             event_id=window.event_id,
             phase=Phase.DONE,
             files=files,
-            born=f"{files[0].generation:x}",
+            stamp=replace(alone.stamp, born=f"{files[0].generation:x}"),
             window=WindowMark(window.name, window.start, ("shard",), ""),
             progress=Progress(loads=(Load(1, tuple(range(len(files))), len(files), size),), jobs=1),
             rows=len(files),

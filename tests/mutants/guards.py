@@ -130,7 +130,7 @@ GUARDS = (
     Guard(
         "an end is taken back by its generation",
         "batch/journal.py",
-        "            await self._store.delete(self.done(record), if_generation=record.reopens)",
+        "            await self._store.delete(self.done(record), if_generation=record.stamp.reopens)",
         "            await self._store.delete(self.done(record))",
         "unit/batch/test_journal.py::test_an_end_is_taken_back_only_in_the_generation_that_was_opened_again",
     ),
@@ -165,7 +165,7 @@ GUARDS = (
     Guard(
         "somebody else's lease is respected",
         "batch/journal.py",
-        "        if held.record.leased(self._clock.now()) and held.record.owner != self._owner:",
+        "        if stamp.leased(self._clock.now()) and stamp.owner != self._owner:",
         "        if False:",
         "unit/batch/test_journal.py::test_a_record_under_somebody_elses_lease_is_not_claimed",
     ),

@@ -104,7 +104,7 @@ class Quick(BatchRunner):
     async def _drive(self, held: Held, slot: AbstractAsyncContextManager[object], *, fresh: bool = False) -> None:
         record, parts = held.record, self._parts
         try:
-            name = batch_name(parts.journal.place(record), record.born)
+            name = batch_name(parts.journal.place(record), record.stamp.born)
             others = await parts.register.enter(destination(record), name, record.files)
             known = [index for index, file in enumerate(record.files) if file.key in others]
             progress = Progress(

@@ -8,9 +8,11 @@ from ingestd.batch.content import Fate, Load, Progress, SetAside
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Kind, Record
 from ingestd.batch.rule import PinnedRule
+from ingestd.batch.stamp import Stamp
 from ingestd.model.objects import FileVersion, Generation, ObjectInfo, ObjectRef
 
 START = datetime(2024, 5, 1, 12, tzinfo=UTC)
+_LATER = Stamp(START, revision=3)
 SPLIT = {"Schema": {"Split": {"Mapping": [{"When": "a", "Then": "ds.one"}, {"When": "b", "Then": "ds.two"}]}}}
 
 
@@ -32,10 +34,9 @@ def record(*files: FileVersion, **changes: Any) -> Record:
         files=given,
         rule=pinned_rule({}),
         created=START,
-        updated=START,
+        stamp=Stamp(START, revision=1),
         project="p",
         load={"destinationTable": {"projectId": "p", "datasetId": "d", "tableId": "t$20240501"}},
-        revision=1,
     )
     return replace(made, **changes)
 
@@ -43,14 +44,14 @@ def record(*files: FileVersion, **changes: Any) -> Record:
 def done(*files: FileVersion, **changes: Any) -> Record:
     given = files or (file("data/a.json"),)
     loads = (Load(1, tuple(range(len(given))), rows=2 * len(given), size=20),)
-    more = {"phase": Phase.DONE, "rows": 2 * len(given), "progress": Progress(loads=loads, jobs=1), "revision": 3}
+    more = {"phase": Phase.DONE, "rows": 2 * len(given), "progress": Progress(loads=loads, jobs=1), "stamp": _LATER}
     return record(*given, **(more | changes))
 
 
 def failed(*files: FileVersion, **changes: Any) -> Record:
     given = files or (file("data/a.json"),)
     aside = {place: SetAside(Fate.CORRUPTED, "bad") for place in range(len(given))}
-    more = {"phase": Phase.FAILED, "error": "bad", "progress": Progress(aside=aside, jobs=1), "revision": 3}
+    more = {"phase": Phase.FAILED, "error": "bad", "progress": Progress(aside=aside, jobs=1), "stamp": _LATER}
     return record(*given, **(more | changes))
 
 
@@ -73,7 +74,7 @@ def batch_of(count: int, **changes: Any) -> Record:
         "rule": pinned_rule({"Dest": {"Table": "ds.t"}}),
         "location": "US",
         "load": {"sourceFormat": "CSV", "destinationTable": table},
-        "revision": 0,
+        "stamp": Stamp(START),
     }
     return record(**given | changes)
 

@@ -260,12 +260,12 @@ class Drive:
         self.parts.governor.throttled(target, until, quota=problem.quota)
 
     async def _claim(self) -> None:
-        if not self.record.owner and not await self.parts.journal.claim(self.held):
+        if not self.record.stamp.owner and not await self.parts.journal.claim(self.held):
             raise LeaseLost(f"record {self.record.event_id} is held by another replica")
 
     async def let_go(self) -> None:
         """The jobs run on their own: whoever sees a completion continues."""
-        if self.record.owner:
+        if self.record.stamp.owner:
             await self.parts.journal.save(self.held, claim=False)
 
     def begin_again(self, why: str, then: str, **changes: Any) -> NoReturn:

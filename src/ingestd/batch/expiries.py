@@ -38,7 +38,7 @@ class Expiries:
         expiry = record.rule.spec.dest.expiry
         if expiry is None:
             return
-        until, now = record.created + expiry, record.updated
+        until, now = record.created + expiry, record.stamp.updated
         if until <= now:
             until = now + expiry
         for table in _written(record):

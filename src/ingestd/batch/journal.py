@@ -129,7 +129,7 @@ class Journal:
         """The record of this place, running or finished; what is finished counts."""
         held = await self.read(self._root / f"Running/{place}.run")
         done = await self.read(self._root / f"Done/{place}.run")
-        if done is None or (held is not None and held.record.reopens == done.generation):
+        if done is None or (held is not None and held.record.stamp.reopens == done.generation):
             return held.record if held else None
         return done.record
 
@@ -147,7 +147,8 @@ class Journal:
     async def open(self, record: Record, *, claim: bool) -> Held | None:
         """Create the record (claimed by us, or free for anyone); None when it exists already."""
         record = self._stamp(await self.with_files(record), claim=claim)
-        record = replace(record, born=f"{int(record.updated.timestamp() * 1_000_000):x}")
+        born = f"{int(record.stamp.updated.timestamp() * 1_000_000):x}"
+        record = replace(record, stamp=replace(record.stamp, born=born))
         await self._late.leave(_table(record), record.day)
         try:
             generation = await self._write(self.running(record), record, ABSENT)
@@ -207,7 +208,7 @@ class Journal:
         done = await self._store.stat(self.done(record))
         if done is None:
             return False
-        if done.generation != record.reopens:
+        if done.generation != record.stamp.reopens:
             return True
         await self._take_back(record)
         return False
@@ -215,13 +216,14 @@ class Journal:
     async def _take_back(self, record: Record) -> None:
         """Remove the `Done/` that the record reopens: that generation, never the end of a later try."""
         try:
-            await self._store.delete(self.done(record), if_generation=record.reopens)
+            await self._store.delete(self.done(record), if_generation=record.stamp.reopens)
         except PreconditionFailed:
             log.info("journal.ended_again", event_id=record.event_id)
 
     async def claim(self, held: Held) -> bool:
         """Become the owner, unless somebody else's lease is alive or was faster."""
-        if held.record.leased(self._clock.now()) and held.record.owner != self._owner:
+        stamp = held.record.stamp
+        if stamp.leased(self._clock.now()) and stamp.owner != self._owner:
             return False
         try:
             await self.save(held)
@@ -238,13 +240,7 @@ class Journal:
             except (PreconditionFailed, NotFound) as error:
                 raise LeaseLost(f"record {stamped.event_id} changed under us") from error
             # The work may have moved on while the write was under way: keep its changes, take over the stamp.
-            held.record = replace(
-                held.record,
-                updated=stamped.updated,
-                revision=stamped.revision,
-                owner=stamped.owner,
-                lease_until=stamped.lease_until,
-            )
+            held.record = replace(held.record, stamp=stamped.stamp)
         self._tell(stamped)
 
     async def confirm(self, held: Held) -> None:
@@ -252,7 +248,7 @@ class Journal:
 
         Within the lease it is, and nothing is asked. A replica that was frozen for longer finds `LeaseLost`.
         """
-        until = held.record.lease_until or held.record.updated + self._lease
+        until = held.record.stamp.lease_until or held.record.stamp.updated + self._lease
         if until <= self._clock.now():
             await self.save(held)
 
@@ -285,7 +281,8 @@ class Journal:
             finished = None  # whoever wrote that end has told it
         if finished is not None:
             # What we have told of it meanwhile must not look newer than its end, nor be the same row.
-            finished = replace(finished, revision=max(finished.revision, held.record.revision + 1))
+            revision = max(finished.stamp.revision, held.record.stamp.revision + 1)
+            finished = replace(finished, stamp=replace(finished.stamp, revision=revision))
         await self._part_with(held, finished or held.record)
 
     async def _part_with(self, held: Held, finished: Record) -> None:
@@ -319,9 +316,10 @@ class Journal:
         else opened it since `record` was read.
         """
         done = await self.read(self.done(record))
-        if done is None or done.record.revision != record.revision:
+        if done is None or done.record.stamp.revision != record.stamp.revision:
             raise PreconditionFailed(f"record {record.event_id} was opened again by somebody else")
-        stamped = self._stamp(replace(record, reopens=done.generation), claim=True)
+        opened = replace(record, stamp=replace(record.stamp, reopens=done.generation))
+        stamped = self._stamp(opened, claim=True)
         await self._late.leave(_table(stamped), stamped.day)
         held = Held(stamped, await self._write(self.running(stamped), stamped, ABSENT))
         await self._take_back(stamped)
@@ -361,13 +359,8 @@ class Journal:
 
     def _stamp(self, record: Record, *, claim: bool) -> Record:
         now = self._clock.now()
-        return replace(
-            record,
-            updated=now,
-            revision=record.revision + 1,
-            owner=self._owner if claim else "",
-            lease_until=now + self._lease if claim else None,
-        )
+        stamp = record.stamp.claimed(now, self._owner, self._lease) if claim else record.stamp.freed(now)
+        return replace(record, stamp=stamp)
 
     async def _write(self, ref: ObjectRef, record: Record, if_generation: Generation | None) -> Generation:
         return await self._store.create(ref, record.to_json(), if_generation=if_generation, metadata=_metadata(record))
@@ -412,8 +405,8 @@ def _metadata(record: Record) -> dict[str, str]:
     metadata["ingestd-began"] = record.created.isoformat()
     if record.success:
         metadata["ingestd-source"] = quote(record.identity.removeprefix("success:gs://"), safe=SOURCE_SAFE)
-    if record.lease_until:
-        metadata["ingestd-lease-until"] = record.lease_until.isoformat()
+    if record.stamp.lease_until:
+        metadata["ingestd-lease-until"] = record.stamp.lease_until.isoformat()
     if record.retry_at:
         metadata["ingestd-retry-at"] = record.retry_at.isoformat()
     return {key: str(value) for key, value in metadata.items()}

@@ -11,6 +11,7 @@ from typing import Any
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Kind, Record
 from ingestd.batch.rule import PinnedRule
+from ingestd.batch.stamp import Stamp
 from ingestd.model.clock import Clock
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import FileVersion, Generation
@@ -66,7 +67,7 @@ def new_record(
         files=(replace(file, overwrote=overwrote or file.overwrote),),
         rule=PinnedRule.of(rule),
         created=now,
-        updated=now,
+        stamp=Stamp(now),
         asynchronous=rule.spec.async_,
         project=project,
         load=load_configuration(rule.spec.dest, table, [file.ref.url]),

@@ -23,8 +23,9 @@ from ingestd.batch.marks import SuccessMark, WindowMark, success_from_json, succ
 from ingestd.batch.phases import IllegalTransition, Phase, Stage
 from ingestd.batch.pinned import HOME, UNMATCHED
 from ingestd.batch.rule import PinnedRule
+from ingestd.batch.stamp import Stamp
 from ingestd.model.jobs import JobRef, Mode, job_id
-from ingestd.model.objects import ABSENT, FileVersion, Generation, ObjectRef, generation_time
+from ingestd.model.objects import FileVersion, ObjectRef, generation_time
 from ingestd.model.stored import document as read_document
 from ingestd.rules.schema import Transient
 
@@ -54,7 +55,7 @@ class Record:
     files: tuple[FileVersion, ...]
     rule: PinnedRule
     created: datetime
-    updated: datetime
+    stamp: Stamp
     asynchronous: bool = False
     project: str = ""
     location: str = ""
@@ -63,7 +64,6 @@ class Record:
     trigger_job: JobRef | None = None  # a route's job
     window: WindowMark | None = None
     success: SuccessMark | None = None
-    born: str = ""  # when the record was created, in the journal's own words; a replay does not change it
     files_url: str = ""  # where the list of files is kept when it is too long for the record
     progress: Progress = field(default_factory=Progress)
     staged: bool = False  # loaded into a table of its own first, and published from there
@@ -71,15 +71,11 @@ class Record:
     settled: bool = False  # engine and project were chosen for it, and stay
     steps: dict[int, StepOutcome] = field(default_factory=dict)
     replays: int = 0  # times it was loaded again: the actions that follow are others than those before
-    reopens: Generation = ABSENT  # the generation under `Done/` that this record takes back (see `Journal.reopen`)
     rows: int | None = None
     error: str = ""
     waits: int = 0  # times it had to wait for its surroundings; each wait is longer
     retry_at: datetime | None = None
-    owner: str = ""
-    lease_until: datetime | None = None
     trace: str = ""  # where its trace begins, so that whoever continues the batch continues it (`ops.tracing`)
-    revision: int = 0  # makes every write distinct, so a lost answer can be told from a lost race
 
     @property
     def mode(self) -> Mode:
@@ -178,9 +174,6 @@ class Record:
         prefix = self.success.job_prefix if self.success else ""
         return self.own_job(job_id(f"{prefix}{self.dest}", self.event_id, 1, step, self.mode, attempt, part))
 
-    def leased(self, now: datetime) -> bool:
-        return self.lease_until is not None and self.lease_until > now
-
     def waiting(self, now: datetime) -> bool:
         """Whether it shall be left alone until `retry_at`."""
         return self.retry_at is not None and self.retry_at > now
@@ -258,19 +251,19 @@ class Record:
             **({"Engine": self.engine, "Settled": True} if self.settled else {}),
             "Steps": {str(step): {"outcome": o.outcome, "response": o.response} for step, o in self.steps.items()},
             **({"Replays": self.replays} if self.replays else {}),
-            **({"Reopens": str(self.reopens)} if self.reopens else {}),
+            **({"Reopens": str(self.stamp.reopens)} if self.stamp.reopens else {}),
             **({"Trace": self.trace} if self.trace else {}),
             "Rows": self.rows,
             "Error": self.error,
             "Failures": max((chunk.failures for chunk in self.progress.chunks), default=0),
             "Waits": self.waits,
             "RetryAt": self.retry_at,
-            **({"Born": self.born} if self.born else {}),
-            "Owner": self.owner,
-            "LeaseUntil": self.lease_until,
+            **({"Born": self.stamp.born} if self.stamp.born else {}),
+            "Owner": self.stamp.owner,
+            "LeaseUntil": self.stamp.lease_until,
             "Created": self.created,
-            "Updated": self.updated,
-            "Revision": self.revision,
+            "Updated": self.stamp.updated,
+            "Revision": self.stamp.revision,
         }
         return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
 
@@ -287,11 +280,10 @@ class Record:
             phase=Phase(document["Status"]),
             dest=UNRESOLVED if success and not success.resolved else document["DestTable"],
             files=files,
-            born=str(document.get("Born") or ""),
             files_url=document.get("FilesURL", ""),
             rule=PinnedRule.from_json(document),
             created=datetime.fromisoformat(document["Created"]),
-            updated=datetime.fromisoformat(document["Updated"]),
+            stamp=Stamp.from_json(document),
             asynchronous=document["Async"],
             project=document["ProjectID"],
             location=document["Region"],
@@ -306,15 +298,11 @@ class Record:
             settled=document.get("Settled", False),
             steps={int(k): StepOutcome(v["outcome"], v["response"]) for k, v in document["Steps"].items()},
             replays=document.get("Replays", 0),
-            reopens=Generation(int(document.get("Reopens", ABSENT))),
             trace=document.get("Trace", ""),
             rows=document["Rows"],
             error=document["Error"],
             waits=document["Waits"],
             retry_at=_instant(document["RetryAt"]),
-            owner=document["Owner"],
-            lease_until=_instant(document["LeaseUntil"]),
-            revision=document["Revision"],
         )
 
 

@@ -332,7 +332,7 @@ class BatchRunner:
             try:
                 yield
             except asyncio.CancelledError:
-                if not keeper.done() and held.record.owner:
+                if not keeper.done() and held.record.stamp.owner:
                     await self._hand_over(held)
                 raise
             finally:

@@ -25,8 +25,8 @@ def batch_story(record: Record, url: str) -> dict[str, Any]:
         "rule_url": record.rule.url,
         "rule_hash": record.rule.content_hash[:12],
         "created": record.created,
-        "updated": record.updated,
-        "owner": record.owner,
+        "updated": record.stamp.updated,
+        "owner": record.stamp.owner,
         "retry_at": record.retry_at,
         "error": record.error,
         "rows": record.rows,
@@ -168,11 +168,12 @@ def _end(record: Record, *, apart: bool) -> dict[str, Any]:
         if apart and record.rows is not None:
             loaded += f" from {len(record.progress.loaded):,} of its {files(len(record.files))}, without this one"
         text = f"{record.phase}{loaded}" + (f": {record.error}" if record.error else "")
-        return _step("end", "ok" if good else "bad", text, at=record.updated)
+        return _step("end", "ok" if good else "bad", text, at=record.stamp.updated)
     if record.retry_at:
         return _step("waits", "bad", f"{record.error}; tried again by itself", at=record.retry_at)
-    doing = f"being worked on by {record.owner}" if record.owner else "its job runs; the completion continues it"
-    return _step("now", "now", f"{record.phase}, {doing}", at=record.updated)
+    owner = record.stamp.owner
+    doing = f"being worked on by {owner}" if owner else "its job runs; the completion continues it"
+    return _step("now", "now", f"{record.phase}, {doing}", at=record.stamp.updated)
 
 
 def where(row: int | None, column: str) -> str:

@@ -18,6 +18,7 @@ from ingestd.batch.phases import Phase
 from ingestd.batch.record import Kind, Record
 from ingestd.batch.rule import PinnedRule
 from ingestd.batch.runner import BatchRunner
+from ingestd.batch.stamp import Stamp
 from ingestd.batch.tasks import DeferredTasks, Task, deferrable
 from ingestd.dispatch.routes import RouteBook
 from ingestd.intake.audit import OtherEntry, parse_audit
@@ -199,7 +200,7 @@ class Dispatcher:
             files=(),
             rule=PinnedRule(document, url, url, content_hash),
             created=job.ended or now,
-            updated=now,
+            stamp=Stamp(now),
             project=job.ref.project,
             location=job.ref.location,
             trigger_job=job.ref,

@@ -134,10 +134,10 @@ def row_of(record: Record, *, replica: str, recorded: datetime, actor: str = "",
     times = [file.event_time for file in record.files]
     row: dict[str, Any] = {
         "event_id": record.event_id,
-        "revision": record.revision,
+        "revision": record.stamp.revision,
         "state": str(record.phase),
         "final": final,
-        "updated_at": record.updated,
+        "updated_at": record.stamp.updated,
         "created_at": record.created,
         "recorded_at": recorded,
         "origin": str(origin_of(record)),

@@ -162,7 +162,7 @@ class Replayer:
         if asked.dry_run:
             return replace(done, what="failed" if failed else "waits")
         now = self._clock.now()
-        if not failed and record.leased(now):
+        if not failed and record.stamp.leased(now):
             return replace(done, what="is being worked on right now; nothing is done", skipped=True)
         await self._note(record.event_id, asked, {"What": what, "Error": record.error, "Table": record.dest})
         try:
@@ -175,7 +175,7 @@ class Replayer:
         except (PreconditionFailed, LeaseLost):
             return replace(done, what="is being finished or worked on right now; try again in a moment", skipped=True)
         if self._load_state is not None and record.kind is Kind.LOAD:
-            told = replace(again, revision=record.revision + 1, updated=now)
+            told = replace(again, stamp=record.stamp.freed(now))
             row = row_of(told, replica=asked.by, recorded=now, actor=asked.by, reason=asked.why)
             await self._load_state.write([row])
         log.info("batch.replayed", event_id=record.event_id, dest=record.dest, by=asked.by, why=asked.why)

@@ -110,7 +110,7 @@ class LoadStateWriter:
             if len(self._waiting) >= self._max_waiting:
                 return  # what comes next of this batch says more
             self._waiting[record.event_id] = _Waiting(record)
-        elif known.record.revision < record.revision:
+        elif known.record.stamp.revision < record.stamp.revision:
             known.record = record
         self._some.set()
 
@@ -121,7 +121,7 @@ class LoadStateWriter:
             if len(self._waiting) >= self._max_waiting:
                 return  # its running record stays, and a later sweep brings it back
             known = self._waiting[record.event_id] = _Waiting(record)
-        elif known.record.revision <= record.revision:
+        elif known.record.stamp.revision <= record.stamp.revision:
             known.record = record
         known.forget.append(forget)
         self._told.pop(record.event_id, None)

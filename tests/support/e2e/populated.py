@@ -26,6 +26,7 @@ from ingestd.batch.marks import WindowMark
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Kind, Record
 from ingestd.batch.rule import PinnedRule
+from ingestd.batch.stamp import Stamp
 from ingestd.gcp.connect import Clients
 from ingestd.localcloud.faults import Hooks
 from ingestd.model.clock import SystemClock
@@ -234,7 +235,7 @@ class Populated:
             files=files,
             rule=PinnedRule(_ACTIONS, f"gs://{PROJECT}-config/rules/{rule}.json", rule, "0f3c9a1d77be" * 5),
             created=now - timedelta(seconds=3),
-            updated=now,
+            stamp=Stamp(now),
             window=mark,
             progress=Progress(loads=loads, aside=aside, jobs=1),
             rows=rows if good else None,
@@ -252,7 +253,7 @@ _EMPTY = Record(
     files=(),
     rule=PinnedRule(_ACTIONS, "", ""),
     created=_EPOCH,
-    updated=_EPOCH,
+    stamp=Stamp(_EPOCH),
     project=PROJECT,
     location="US",
 )

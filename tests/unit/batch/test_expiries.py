@@ -8,6 +8,7 @@ from tests.support.records import SPLIT, ruled
 
 from ingestd.batch.expiries import Expiries
 from ingestd.batch.record import Record
+from ingestd.batch.stamp import Stamp
 from ingestd.model.tables import TableName
 from ingestd.ports import TableInfo, Warehouse
 
@@ -42,7 +43,7 @@ def hours(number: float) -> timedelta:
 
 
 def batch(created: datetime, now: datetime, **dest: Any) -> Record:
-    return replace(ruled({"Expiry": "12hours", **dest}), created=created, updated=now)
+    return replace(ruled({"Expiry": "12hours", **dest}), created=created, stamp=Stamp(now))
 
 
 async def expire(tables: Tables, record: Record) -> None:

@@ -170,7 +170,7 @@ async def test_the_end_that_counts_is_told_as_the_latest_state() -> None:
     late.record = replace(late.record, phase=Phase.FAILED)
     await journal.finish(late)
     assert [one.phase for one in told] == [Phase.DONE]
-    assert told[0].revision > late.record.revision > 5
+    assert told[0].stamp.revision > late.record.stamp.revision > 5
 
 
 async def test_of_two_that_claim_the_same_record_one_gets_it() -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import orjson
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
-from tests.support.records import done, file, record
+from tests.support.records import START, done, file, record
 
 from ingestd.batch.content import Progress
 from ingestd.batch.journal import LeaseLost
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Kind
+from ingestd.batch.stamp import Stamp
 from ingestd.ledger.table import LoadStateTable
 from ingestd.ledger.writer import LoadStateWriter
 from ingestd.model.errors import Fatal, IngestError, NotFound, Transient
@@ -152,9 +153,9 @@ async def test_a_renewed_lease_is_no_new_state() -> None:
     setup = Setup()
     setup.writer.changed(record())
     await setup.writer.flush()
-    setup.writer.changed(record(revision=2))
+    setup.writer.changed(record(stamp=Stamp(START, revision=2)))
     await setup.writer.flush()
-    setup.writer.changed(record(revision=3, progress=Progress(jobs=1)))
+    setup.writer.changed(record(stamp=Stamp(START, revision=3), progress=Progress(jobs=1)))
     await setup.writer.flush()
     assert [row["revision"] for row in setup.table.written] == [1, 3]
 

@@ -65,7 +65,7 @@ class Look:
             return
         indexes = left(record)
         files = [record.files[index] for index in indexes]
-        name = batch_name(parts.journal.place(record), record.born)
+        name = batch_name(parts.journal.place(record), record.stamp.born)
         others = await parts.register.enter(destination(record), name, files)
         known = {index: others[file.key] for index, file in zip(indexes, files, strict=True) if file.key in others}
         drive.set_aside({i: SetAside(Fate.IGNORED, f"in batch {place} already") for i, place in known.items()})

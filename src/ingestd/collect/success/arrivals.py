@@ -235,9 +235,10 @@ class SuccessArrivals:
                 held = await self._journal.read(entry.ref)
             except UnreadableObject:
                 continue  # counted and told: it waits for whoever can read it
-            if held is not None and not held.record.leased(self._clock.now()) and held.record.retry_at is not None:
-                log.info("success.config_changed", config=config.url, event_id=entry.event_id)
-                self._background.spawn(self._runner.resume(entry.ref), f"wake:{entry.event_id}")
+            if held is None or held.record.stamp.leased(self._clock.now()) or held.record.retry_at is None:
+                continue
+            log.info("success.config_changed", config=config.url, event_id=entry.event_id)
+            self._background.spawn(self._runner.resume(entry.ref), f"wake:{entry.event_id}")
 
     async def _sweep_forever(self) -> None:
         while True:

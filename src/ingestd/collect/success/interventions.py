@@ -163,7 +163,7 @@ class Interventions:
     async def _waiting(self, state: TableState) -> Held | None:
         """The record of the batch under way, if nobody is working on it."""
         held = await self._journal.find(self._stub(state)) if state.success else None
-        if held is None or held.record.leased(self._clock.now()) or held.record.phase.final:
+        if held is None or held.record.stamp.leased(self._clock.now()) or held.record.phase.final:
             return None
         return held
 

@@ -181,7 +181,7 @@ class Ordering:
         if record.phase.final:
             return await self._concluded(state, over, record)
         now = self._clock.now()
-        if self._runner.working_on(record.event_id) or record.leased(now):
+        if self._runner.working_on(record.event_id) or record.stamp.leased(now):
             return False
         if record.waiting(now) and not await self._queues.repeated(state.table, state.current):
             return False

@@ -12,6 +12,7 @@ from ingestd.batch.marks import SuccessMark
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import UNRESOLVED, Kind, Record
 from ingestd.batch.rule import PinnedRule
+from ingestd.batch.stamp import Stamp
 from ingestd.collect.success.configuration import BadConfig, Configured, Levels, Transform, load_options
 from ingestd.collect.success.conventions import Conventions
 from ingestd.collect.success.destination import Destination, NoDestination, Overrides, allowed, infer
@@ -58,7 +59,7 @@ def unresolved(success: FileVersion, *, project: str, clock: Clock, order: str =
         files=(),
         rule=PinnedRule({}, success.ref.url, RULE_NAME),
         created=now,
-        updated=now,
+        stamp=Stamp(now),
         project=project,
         success=mark,
     )

@@ -18,6 +18,7 @@ from ingestd.batch.news import News
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Kind, Record
 from ingestd.batch.runner import BatchRunner
+from ingestd.batch.stamp import Stamp
 from ingestd.collect.windows.store import Everything, WindowHead, WindowStore
 from ingestd.model.clock import Clock
 from ingestd.model.errors import UnreadableObject
@@ -104,7 +105,7 @@ class Groups:
             files=(),
             rule=replace(head.rule, document={"OnSuccess": actions}),
             created=now,
-            updated=now,
+            stamp=Stamp(now),
             values=head.values | {"GroupID": head.group.number},
             window=WindowMark(f"{GROUP_PREFIX}{name}", head.group.number),
         )

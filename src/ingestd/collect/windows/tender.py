@@ -29,6 +29,7 @@ from ingestd.batch.phases import Phase
 from ingestd.batch.record import Kind, Record
 from ingestd.batch.register import Register
 from ingestd.batch.runner import BatchRunner
+from ingestd.batch.stamp import Stamp
 from ingestd.collect.windows.model import Arrival, late_due
 from ingestd.collect.windows.pending import OpenWindow, Pending, WindowState
 from ingestd.collect.windows.store import Shard, WindowHead, WindowStore
@@ -254,7 +255,7 @@ class Tender:
             files=tuple(files),
             rule=head.rule,
             created=now,
-            updated=now,
+            stamp=Stamp(now),
             asynchronous=head.asynchronous,
             project=self.project,
             load={**head.load, "sourceUris": [file.ref.url for file in files]},
