@@ -131,7 +131,7 @@ class Year:
             phase=Phase.DONE,
             files=files,
             stamp=replace(alone.stamp, born=f"{files[0].generation:x}"),
-            window=WindowMark(window.name, window.start, ("shard",), ""),
+            trigger=WindowMark(window.name, window.start, ("shard",), ""),
             progress=Progress(loads=(Load(1, tuple(range(len(files))), len(files), size),), jobs=1),
             rows=len(files),
         )

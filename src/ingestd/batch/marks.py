@@ -1,8 +1,10 @@
-"""Where a batch came from, as its record keeps it: a window and its shards, or a success file and its `_config/`."""
+"""What made a batch, as its record keeps it: a window and its shards, a success file and its `_config/`, or a job."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ingestd.model.jobs import JobRef
 from ingestd.model.objects import Generation
 
 
@@ -37,19 +39,36 @@ class SuccessMark:
     config: tuple[str, ...] = ()  # the `_config/` files (with generations) that went into it
 
 
-def window_json(mark: WindowMark | None) -> dict[str, Any] | None:
-    if mark is None:
-        return None
+Trigger = WindowMark | SuccessMark | JobRef
+"""What a batch is the batch of, or whose end has actions. A file that is loaded alone has none."""
+
+
+def trigger_json(trigger: Trigger | None) -> dict[str, Any]:
+    return {
+        "TriggerJob": _job_json(trigger) if isinstance(trigger, JobRef) else None,
+        "Window": _window_json(trigger) if isinstance(trigger, WindowMark) else None,
+        "Success": _success_json(trigger) if isinstance(trigger, SuccessMark) else None,
+    }
+
+
+def trigger_from_json(document: Mapping[str, Any]) -> Trigger | None:
+    job = document["TriggerJob"]
+    if item := document.get("Window"):
+        return WindowMark(item["Name"], item["Start"], tuple(item["Shards"]), item["Group"])
+    if item := document.get("Success"):
+        return _success_from_json(item)
+    return JobRef(job["project"], job["location"], job["job_id"]) if job else None
+
+
+def _job_json(job: JobRef) -> dict[str, str]:
+    return {"project": job.project, "location": job.location, "job_id": job.job_id}
+
+
+def _window_json(mark: WindowMark) -> dict[str, Any]:
     return {"Name": mark.name, "Start": mark.start, "Shards": mark.shards, "Group": mark.group}
 
 
-def window_from_json(item: dict[str, Any] | None) -> WindowMark | None:
-    return WindowMark(item["Name"], item["Start"], tuple(item["Shards"]), item["Group"]) if item else None
-
-
-def success_json(mark: SuccessMark | None) -> dict[str, Any] | None:
-    if mark is None:
-        return None
+def _success_json(mark: SuccessMark) -> dict[str, Any]:
     return {
         "URL": mark.url,
         "Generation": str(mark.generation),
@@ -66,9 +85,7 @@ def success_json(mark: SuccessMark | None) -> dict[str, Any] | None:
     }
 
 
-def success_from_json(item: dict[str, Any] | None) -> SuccessMark | None:
-    if not item:
-        return None
+def _success_from_json(item: Mapping[str, Any]) -> SuccessMark:
     return SuccessMark(
         url=item["URL"],
         generation=Generation(int(item["Generation"])),

@@ -19,7 +19,7 @@ import orjson
 
 from ingestd.batch.content import Chunk, Fate, Load, Progress, SetAside
 from ingestd.batch.file_list import file_from_json, file_json
-from ingestd.batch.marks import SuccessMark, WindowMark, success_from_json, success_json, window_from_json, window_json
+from ingestd.batch.marks import SuccessMark, Trigger, WindowMark, trigger_from_json, trigger_json
 from ingestd.batch.phases import IllegalTransition, Phase, Stage
 from ingestd.batch.pinned import HOME, UNMATCHED
 from ingestd.batch.rule import PinnedRule
@@ -61,9 +61,7 @@ class Record:
     location: str = ""
     load: dict[str, Any] = field(default_factory=dict)  # BigQuery's JobConfigurationLoad, complete
     values: dict[str, Any] = field(default_factory=dict)  # variables pinned with the batch
-    trigger_job: JobRef | None = None  # a route's job
-    window: WindowMark | None = None
-    success: SuccessMark | None = None
+    trigger: Trigger | None = None
     files_url: str = ""  # where the list of files is kept when it is too long for the record
     progress: Progress = field(default_factory=Progress)
     staged: bool = False  # loaded into a table of its own first, and published from there
@@ -80,6 +78,19 @@ class Record:
     @property
     def mode(self) -> Mode:
         return Mode.DISPATCH if self.asynchronous else Mode.TAIL
+
+    @property
+    def window(self) -> WindowMark | None:
+        return self.trigger if isinstance(self.trigger, WindowMark) else None
+
+    @property
+    def success(self) -> SuccessMark | None:
+        return self.trigger if isinstance(self.trigger, SuccessMark) else None
+
+    @property
+    def trigger_job(self) -> JobRef | None:
+        """A route's job."""
+        return self.trigger if isinstance(self.trigger, JobRef) else None
 
     @property
     def sources(self) -> list[str]:
@@ -240,9 +251,7 @@ class Record:
             "Region": self.location,
             "Load": self.load if len(self.files) <= 1 else {**self.load, "sourceUris": []},  # `Files` has them
             "Params": self.values,
-            "TriggerJob": _job_json(self.trigger_job),
-            "Window": window_json(self.window),
-            "Success": success_json(self.success),
+            **trigger_json(self.trigger),
             "Overwrote": str(self.files[0].overwrote) if len(self.files) == 1 and self.files[0].overwrote else None,
             "Attempt": self.attempt,
             "Progress": self.progress.to_json(),
@@ -273,12 +282,13 @@ class Record:
         document = read_document(data, version=SCHEMA_VERSION)
         files = tuple(file_from_json(item, document.get("Overwrote")) for item in document["Files"])
         progress = document.get("Progress")
-        success = success_from_json(document.get("Success"))
+        trigger = trigger_from_json(document)
+        unresolved = isinstance(trigger, SuccessMark) and not trigger.resolved
         return cls(
             event_id=document["EventID"],
             kind=Kind(document["Kind"]),
             phase=Phase(document["Status"]),
-            dest=UNRESOLVED if success and not success.resolved else document["DestTable"],
+            dest=UNRESOLVED if unresolved else document["DestTable"],
             files=files,
             files_url=document.get("FilesURL", ""),
             rule=PinnedRule.from_json(document),
@@ -289,9 +299,7 @@ class Record:
             location=document["Region"],
             load=document["Load"],
             values=document["Params"],
-            trigger_job=_job_from_json(document["TriggerJob"]),
-            window=window_from_json(document.get("Window")),
-            success=success,
+            trigger=trigger,
             progress=Progress.from_json(progress) if progress else _progress_of(document, len(files)),
             staged=document.get("Staged", False),
             engine=document.get("Engine", ""),
@@ -327,11 +335,3 @@ def _progress_of(document: dict[str, Any], files: int) -> Progress:
     }.get(Phase(document["Status"]), Fate.CORRUPTED)
     job = document["JobID"]
     return Progress(aside=dict.fromkeys(everything, SetAside(fate, document["Error"], job)), jobs=attempt)
-
-
-def _job_json(job: JobRef | None) -> dict[str, str] | None:
-    return {"project": job.project, "location": job.location, "job_id": job.job_id} if job else None
-
-
-def _job_from_json(item: dict[str, str] | None) -> JobRef | None:
-    return JobRef(item["project"], item["location"], item["job_id"]) if item else None

@@ -203,6 +203,6 @@ class Dispatcher:
             stamp=Stamp(now),
             project=job.ref.project,
             location=job.ref.location,
-            trigger_job=job.ref,
+            trigger=job.ref,
             error=job.error.message if job.error else "",
         )

@@ -203,7 +203,7 @@ class KnownFiles:
         slot = window.slot
         for sequence in count():
             mark = WindowMark(slot.name(sequence), slot.start)
-            template = replace(alone, event_id=slot.event_id(sequence), window=mark, files=())
+            template = replace(alone, event_id=slot.event_id(sequence), trigger=mark, files=())
             record = await self._journal.known(template)
             if record is None:
                 for shard in await self._windows.shards(mark.name):

@@ -236,7 +236,7 @@ class Populated:
             rule=PinnedRule(_ACTIONS, f"gs://{PROJECT}-config/rules/{rule}.json", rule, "0f3c9a1d77be" * 5),
             created=now - timedelta(seconds=3),
             stamp=Stamp(now),
-            window=mark,
+            trigger=mark,
             progress=Progress(loads=loads, aside=aside, jobs=1),
             rows=rows if good else None,
             error=aside[many - 1].why if failed and not good else "",

@@ -51,9 +51,9 @@ LOADED = begun(loads=(Load(1, (0,), 2, 9),))
         ({}, replace(DIRECT, exists=True), Stage.LOOK, Command.ADOPT),
         ({}, PREPARED, Stage.LOOK, Command.PREPARE),
         # A directory is pinned first, every time, whatever is known of it.
-        ({"success": DIRECTORY}, replace(DIRECT, pinned=False, ready=False), Stage.LOOK, Command.PIN),
-        ({"success": replace(DIRECTORY, resolved=False), "files": ()}, DIRECT, Stage.LOOK, Command.LOOK),
-        ({"success": DIRECTORY}, QUERY, Stage.LOOK, Command.ADOPT),
+        ({"trigger": DIRECTORY}, replace(DIRECT, pinned=False, ready=False), Stage.LOOK, Command.PIN),
+        ({"trigger": replace(DIRECTORY, resolved=False), "files": ()}, DIRECT, Stage.LOOK, Command.LOOK),
+        ({"trigger": DIRECTORY}, QUERY, Stage.LOOK, Command.ADOPT),
         # An attempt at preparing counts when its manifest is pinned.
         ({"progress": Progress(preparing=2)}, PREPARED, Stage.PREPARE, Command.PREPARE),
         ({"progress": pinned(done=False)}, PREPARED, Stage.LAND, Command.POUR),
@@ -62,7 +62,7 @@ LOADED = begun(loads=(Load(1, (0,), 2, 9),))
         # Loads of files as they are.
         ({"progress": begun(chunks=(Chunk(1, (0,)),))}, DIRECT, Stage.LAND, Command.LAND),
         ({"progress": begun(chunks=(Chunk(1, (0,)),)), "staged": True}, DIRECT, Stage.LAND, Command.LAND),
-        ({"progress": begun(chunks=(Chunk(1, (0,)),)), "success": DIRECTORY}, QUERY, Stage.LAND, Command.QUERY),
+        ({"progress": begun(chunks=(Chunk(1, (0,)),)), "trigger": DIRECTORY}, QUERY, Stage.LAND, Command.QUERY),
         ({"progress": LOADED}, DIRECT, Stage.PROVE, Command.CONCLUDE),
         # What landed apart is checked, then published, then it is over.
         ({"progress": LOADED, "staged": True}, DIRECT, Stage.PUBLISH, Command.CHECK),

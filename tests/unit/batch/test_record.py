@@ -92,9 +92,9 @@ def test_job_numbers_that_bigquery_never_heard_of_are_given_again() -> None:
 
 def test_a_directory_is_unresolved_until_its_table_is_known_whatever_older_daemons_called_it() -> None:
     mark = SuccessMark("gs://b/ds/t/_SUCCESS", Generation(7))
-    document = orjson.loads(batch_of(0, success=mark).to_json())
+    document = orjson.loads(batch_of(0, trigger=mark).to_json())
     assert Record.from_json(orjson.dumps({**document, "DestTable": "ds.t.made_up"})).dest == "unresolved"
-    known = batch_of(1, success=replace(mark, resolved=True))
+    known = batch_of(1, trigger=replace(mark, resolved=True))
     assert Record.from_json(known.to_json()).dest == "ds.t"
 
 

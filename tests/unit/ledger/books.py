@@ -32,7 +32,7 @@ class Books:
         mark = None
         if start is not None:
             mark = WindowMark(f"w{files[0].generation}", int((self.clock.now() - start).timestamp()))
-        made = replace(record(), files=files, window=mark, phase=Phase.ACCEPTED, dest="d.t")
+        made = replace(record(), files=files, trigger=mark, phase=Phase.ACCEPTED, dest="d.t")
         return replace(made, event_id=event_id(made.identity), phase=Phase.DONE)
 
     async def begun(self, one: Record) -> Held:

@@ -52,7 +52,7 @@ def test_a_failed_batch_says_why_and_which_partition_it_was_for() -> None:
 
 def test_a_batch_of_a_success_file_is_known_by_it() -> None:
     mark = SuccessMark("gs://b/d/t/run1/_SUCCESS", Generation(5))
-    ended = row(done(file("d/t/run1/a.csv", 3), success=mark))
+    ended = row(done(file("d/t/run1/a.csv", 3), trigger=mark))
     assert ended["origin"] == "convention"
     assert ended["batch_key"] == "success:gs://b/d/t/run1/_SUCCESS#5"
     assert ended["source_prefix"] == "gs://b/d/t/run1/"
@@ -61,10 +61,10 @@ def test_a_batch_of_a_success_file_is_known_by_it() -> None:
 
 def test_a_batch_whose_table_is_not_known_names_none() -> None:
     mark = SuccessMark("gs://b/d/2024-05-01/_SUCCESS", Generation(5))
-    ended = row(record(success=mark, phase=Phase.FAILED, dest=UNRESOLVED, files=(), load={}, error="a date?"))
+    ended = row(record(trigger=mark, phase=Phase.FAILED, dest=UNRESOLVED, files=(), load={}, error="a date?"))
     assert (ended["destination"], ended["partition_id"], ended["job_ids"]) == (None, None, [])
     assert ended["source_prefix"] == "gs://b/d/2024-05-01/"
-    older = row(record(success=mark, dest="d.2024-05-01", files=(), load={}))  # as the version before called it
+    older = row(record(trigger=mark, dest="d.2024-05-01", files=(), load={}))  # as the version before called it
     assert older["destination"] is None
     assert "WHERE destination IS NOT NULL GROUP BY destination" in tables_sql(parse_table("p.d.t"))
 

@@ -61,7 +61,7 @@ def unresolved(success: FileVersion, *, project: str, clock: Clock, order: str =
         created=now,
         stamp=Stamp(now),
         project=project,
-        success=mark,
+        trigger=mark,
     )
     return replace(record, event_id=event_id(record.identity))
 
@@ -163,7 +163,7 @@ def resolved(record: Record, found: Findings, *, project: str) -> Record:
         project=job_project,
         load=load,
         values={"Batch": destination.batch} if destination.batch else {},
-        success=mark,
+        trigger=mark,
     )
 
 

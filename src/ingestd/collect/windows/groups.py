@@ -107,7 +107,7 @@ class Groups:
             created=now,
             stamp=Stamp(now),
             values=head.values | {"GroupID": head.group.number},
-            window=WindowMark(f"{GROUP_PREFIX}{name}", head.group.number),
+            trigger=WindowMark(f"{GROUP_PREFIX}{name}", head.group.number),
         )
 
 

@@ -260,7 +260,7 @@ class Tender:
             project=self.project,
             load={**head.load, "sourceUris": [file.ref.url for file in files]},
             values=head.values | ({"GroupID": head.group.number} if head.group else {}),
-            window=WindowMark(head.window.name, head.window.start, shards, head.group.name if head.group else ""),
+            trigger=WindowMark(head.window.name, head.window.start, shards, head.group.name if head.group else ""),
         )
 
     async def recorded(self, head: WindowHead) -> Record | None:
