@@ -407,8 +407,8 @@ def _metadata(record: Record) -> dict[str, str]:
         metadata["ingestd-source"] = quote(record.identity.removeprefix("success:gs://"), safe=SOURCE_SAFE)
     if record.stamp.lease_until:
         metadata["ingestd-lease-until"] = record.stamp.lease_until.isoformat()
-    if record.retry_at:
-        metadata["ingestd-retry-at"] = record.retry_at.isoformat()
+    if record.wait.until:
+        metadata["ingestd-retry-at"] = record.wait.until.isoformat()
     return {key: str(value) for key, value in metadata.items()}
 
 

@@ -10,6 +10,7 @@ left out (see `rules.secrets`) version 4: an older daemon would send the stars. 
 one load make it version 5: an older daemon would look for them by other names, and load their files once more.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -47,6 +48,25 @@ class StepOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """For a batch's surroundings, until it is tried again. One that is tried at once waits until now."""
+
+    times: int = 0  # in a row; each wait is longer
+    until: datetime | None = None  # None: it does not wait
+
+    def lasts(self, now: datetime) -> bool:
+        return self.until is not None and self.until > now
+
+    def to_json(self) -> dict[str, Any]:
+        return {"Waits": self.times, "RetryAt": self.until}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        until = document["RetryAt"]
+        return cls(document["Waits"], datetime.fromisoformat(until) if until else None)
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     event_id: str
     kind: Kind
@@ -71,8 +91,7 @@ class Record:
     replays: int = 0  # times it was loaded again: the actions that follow are others than those before
     rows: int | None = None
     error: str = ""
-    waits: int = 0  # times it had to wait for its surroundings; each wait is longer
-    retry_at: datetime | None = None
+    wait: Wait = Wait()
     trace: str = ""  # where its trace begins, so that whoever continues the batch continues it (`ops.tracing`)
 
     @property
@@ -185,19 +204,15 @@ class Record:
         prefix = self.success.job_prefix if self.success else ""
         return self.own_job(job_id(f"{prefix}{self.dest}", self.event_id, 1, step, self.mode, attempt, part))
 
-    def waiting(self, now: datetime) -> bool:
-        """Whether it shall be left alone until `retry_at`."""
-        return self.retry_at is not None and self.retry_at > now
-
     def enter(self, phase: Phase, **changes: Any) -> Self:
         """This record in its next phase; an illegal move is a bug and raises."""
         if not self.phase.may_become(phase):
             raise IllegalTransition(self.phase, phase)
-        return replace(self, phase=phase, waits=0, retry_at=None, **changes)
+        return replace(self, phase=phase, wait=Wait(), **changes)
 
     def reopened(self, now: datetime) -> Self:
         """A failed batch for another try: what did not load is loaded, or else its actions run again."""
-        fresh = replace(self, created=now, retry_at=now, waits=0, error="")
+        fresh = replace(self, created=now, wait=Wait(until=now), error="")
         if self.kind is Kind.ROUTE:
             return replace(fresh, phase=Phase.ACCEPTED)  # its job tells which of its actions are meant
         progress = self.progress
@@ -265,8 +280,7 @@ class Record:
             "Rows": self.rows,
             "Error": self.error,
             "Failures": max((chunk.failures for chunk in self.progress.chunks), default=0),
-            "Waits": self.waits,
-            "RetryAt": self.retry_at,
+            **self.wait.to_json(),
             **({"Born": self.stamp.born} if self.stamp.born else {}),
             "Owner": self.stamp.owner,
             "LeaseUntil": self.stamp.lease_until,
@@ -309,13 +323,8 @@ class Record:
             trace=document.get("Trace", ""),
             rows=document["Rows"],
             error=document["Error"],
-            waits=document["Waits"],
-            retry_at=_instant(document["RetryAt"]),
+            wait=Wait.from_json(document),
         )
-
-
-def _instant(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
 
 
 def _progress_of(document: dict[str, Any], files: int) -> Progress:

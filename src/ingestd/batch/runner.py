@@ -29,7 +29,7 @@ from ingestd.batch.news import News
 from ingestd.batch.outcome import abandoned
 from ingestd.batch.parts import Parts
 from ingestd.batch.phases import Phase
-from ingestd.batch.record import Kind, Record
+from ingestd.batch.record import Kind, Record, Wait
 from ingestd.batch.report import begin_trace, count_loaded, report, traced
 from ingestd.batch.stages import act, directory, pour, prove, publish, query, ready
 from ingestd.batch.stages.act import told
@@ -169,7 +169,7 @@ class BatchRunner:
         async with slots.slot(table):
             held = held or await self._resumable(ref)
             # Somebody else may have been faster, and have found that it has to wait.
-            if held is None or (held.generation != seen and held.record.waiting(self._parts.clock.now())):
+            if held is None or (held.generation != seen and held.record.wait.lasts(self._parts.clock.now())):
                 return
             if await self._parts.journal.claim(held):
                 log.info("batch.resumed", event_id=held.record.event_id, phase=held.record.phase)
@@ -284,9 +284,9 @@ class BatchRunner:
             # Before the record is let go of: what was told is saved with it, step by step.
             await parts.actions.on_blocked(held, str(error), patient=patient)
         record = held.record
-        pause = parts.pause(error, record.waits + 1)
-        retry_at = parts.clock.now() + pause
-        held.record = replace(record, error=told(record, error), waits=record.waits + 1, retry_at=retry_at)
+        times = record.wait.times + 1
+        pause = parts.pause(error, times)
+        held.record = replace(record, error=told(record, error), wait=Wait(times, parts.clock.now() + pause))
         await parts.journal.save(held, claim=False)
         BLOCKED.labels(type(error).__name__).inc()
         tell = log.info if isinstance(error, Throttled) else log.error  # waiting one's turn is no trouble

@@ -225,7 +225,7 @@ class Loader:
 
     def _look(self, since: float | None) -> float | None:
         """Since when nothing moves because a batch waits for its surroundings."""
-        blocked = [record for record in self._awaited() if record.retry_at is not None]
+        blocked = [record for record in self._awaited() if record.wait.until is not None]
         waiting = blocked[0].error if blocked and not self._app.runner.active else ""
         if waiting != self._account.waiting:
             self._account.waiting = waiting

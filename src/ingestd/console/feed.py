@@ -162,7 +162,7 @@ class Feed:
         self._awaiting[record.event_id] = (record, self._clock.now())
         if len(self._awaiting) > _AWAITING:
             self._awaiting.popitem(last=False)
-        if record.retry_at is not None:
+        if record.wait.until is not None:
             self._trouble(TroubleKind.BLOCKED, _subject(record), record.error, record=record)
 
     def _prune(self) -> None:
@@ -186,7 +186,7 @@ class Feed:
                 rule=record.rule.name if record else rule,
                 dest=record.dest if record else "",
                 event_id=record.event_id if record else "",
-                retry_at=record.retry_at if record else None,
+                retry_at=record.wait.until if record else None,
             )
         )
 

@@ -27,7 +27,7 @@ def batch_story(record: Record, url: str) -> dict[str, Any]:
         "created": record.created,
         "updated": record.stamp.updated,
         "owner": record.stamp.owner,
-        "retry_at": record.retry_at,
+        "retry_at": record.wait.until,
         "error": record.error,
         "rows": record.rows,
         "record": url,
@@ -49,7 +49,7 @@ def file_story(
             "event_id": record.event_id,
             "record": url,
             "error": record.error,
-            "retry_at": record.retry_at,
+            "retry_at": record.wait.until,
             "rows": record.rows,
             "steps": _steps(record, index, url, unloaded.get(file.generation)),
         }
@@ -169,8 +169,8 @@ def _end(record: Record, *, apart: bool) -> dict[str, Any]:
             loaded += f" from {len(record.progress.loaded):,} of its {files(len(record.files))}, without this one"
         text = f"{record.phase}{loaded}" + (f": {record.error}" if record.error else "")
         return _step("end", "ok" if good else "bad", text, at=record.stamp.updated)
-    if record.retry_at:
-        return _step("waits", "bad", f"{record.error}; tried again by itself", at=record.retry_at)
+    if record.wait.until:
+        return _step("waits", "bad", f"{record.error}; tried again by itself", at=record.wait.until)
     owner = record.stamp.owner
     doing = f"being worked on by {owner}" if owner else "its job runs; the completion continues it"
     return _step("now", "now", f"{record.phase}, {doing}", at=record.stamp.updated)

@@ -80,8 +80,8 @@ class ConsoleViews:
             },
             "running": {
                 "active": len(self.active()),
-                "awaiting": sum(record.retry_at is None for record in awaiting),
-                "blocked": sum(record.retry_at is not None for record in awaiting),
+                "awaiting": sum(record.wait.until is None for record in awaiting),
+                "blocked": sum(record.wait.until is not None for record in awaiting),
             },
             "rules": {"count": len(book.rules), "problems": len(book.problems), "loaded_at": book.loaded_at},
             "spark": status.get("spark"),
@@ -287,7 +287,7 @@ def _window(one: OpenWindow) -> Document:
 
 def _running(record: Record, active: bool) -> Document:
     progress = record.progress
-    state = "working" if active else ("blocked" if record.retry_at else "awaiting job")
+    state = "working" if active else ("blocked" if record.wait.until else "awaiting job")
     return {
         "event_id": record.event_id,
         "kind": record.kind,
@@ -302,7 +302,7 @@ def _running(record: Record, active: bool) -> Document:
         "created": record.created,
         "source": record.files[0].ref.url if record.files else "",
         "error": record.error,
-        "retry_at": record.retry_at,
+        "retry_at": record.wait.until,
         "job": record.load_job().job_id if record.kind == "load" else str(record.trigger_job or ""),
     }
 

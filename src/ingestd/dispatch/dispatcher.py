@@ -161,7 +161,7 @@ class Dispatcher:
             if held is not None:
                 await self._runner.leave(held)
             return True
-        if held.record.waiting(self._clock.now()):
+        if held.record.wait.lasts(self._clock.now()):
             return True  # it waits for its surroundings; the sweep continues it in time
         if self._runner.working_on(held.record.event_id) or not await self._journal.claim(held):
             return False

@@ -282,7 +282,7 @@ class Explainer:
             job=("failed" if job.failed else job.state.lower()) if job else "not submitted, or not known any more",
             rows=record.rows,
             error=record.error,
-            retry_at=record.retry_at,
+            retry_at=record.wait.until,
             owner=record.stamp.owner,
             updated=record.stamp.updated,
             destination=_target(record) if record.load else record.dest,

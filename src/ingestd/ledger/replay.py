@@ -29,7 +29,7 @@ from ingestd.actions.objects import RULES_MARK
 from ingestd.batch.content import Fate
 from ingestd.batch.journal import Entry, Held, Journal, LeaseLost
 from ingestd.batch.phases import Phase
-from ingestd.batch.record import Kind, Record
+from ingestd.batch.record import Kind, Record, Wait
 from ingestd.ledger.columns import row_of
 from ingestd.ledger.writer import LoadStateWriter
 from ingestd.model.clock import Clock
@@ -170,7 +170,7 @@ class Replayer:
                 again = record.reopened(now)
                 await self._journal.reopen(again)
             else:
-                again = held.record = replace(record, retry_at=now, waits=0)
+                again = held.record = replace(record, wait=Wait(until=now))
                 await self._journal.save(held, claim=False)
         except (PreconditionFailed, LeaseLost):
             return replace(done, what="is being finished or worked on right now; try again in a moment", skipped=True)

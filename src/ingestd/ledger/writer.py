@@ -128,7 +128,7 @@ class LoadStateWriter:
         self._some.set()
 
     def _told_before(self, record: Record) -> bool:
-        state = (record.phase, record.error, record.retry_at, record.progress.jobs, record.rows)
+        state = (record.phase, record.error, record.wait.until, record.progress.jobs, record.rows)
         if self._told.get(record.event_id) == state:
             return True
         self._told[record.event_id] = state

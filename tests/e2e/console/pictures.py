@@ -14,6 +14,7 @@ from tests.support.places import ROOT
 
 from ingestd.batch.content import Chunk, Progress
 from ingestd.batch.phases import Phase
+from ingestd.batch.record import Wait
 from ingestd.ops.history import Level, Trouble, TroubleKind
 
 FOLDER = ROOT / "docs" / "images"
@@ -64,7 +65,7 @@ async def live_an_hour(populated: Populated) -> str:
         populated.let_go(replace(record, phase=Phase.ACCEPTED, progress=pending, rows=None))
     missing = "Not found: Dataset acme-data:web_archive was not found in location US"
     record = replace(populated.record(7, 0), phase=Phase.ACCEPTED, dest="web_archive.clicks", error=missing, rows=None)
-    populated.let_go(replace(record, retry_at=now + timedelta(minutes=4)))
+    populated.let_go(replace(record, wait=Wait(until=now + timedelta(minutes=4))))
     return bad
 
 

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.e2e.console.served import WINDOWS, Served
 
 from ingestd.batch.phases import Phase
+from ingestd.batch.record import Wait
 from ingestd.ops.history import Trouble, TroubleKind
 
 pytestmark = pytest.mark.xdist_group("console")
@@ -292,7 +293,7 @@ def test_a_batch_that_waits_is_shown_with_its_reason(page: Page, served: Served)
         served.daemon.record(3, 0),
         phase=Phase.ACCEPTED,
         error="dataset shop does not exist",
-        retry_at=served.daemon.clock.now() + timedelta(minutes=5),
+        wait=Wait(until=served.daemon.clock.now() + timedelta(minutes=5)),
     )
     served.call(lambda: served.daemon.let_go(waiting))
     open_section(page, "running")

@@ -235,7 +235,7 @@ class SuccessArrivals:
                 held = await self._journal.read(entry.ref)
             except UnreadableObject:
                 continue  # counted and told: it waits for whoever can read it
-            if held is None or held.record.stamp.leased(self._clock.now()) or held.record.retry_at is None:
+            if held is None or held.record.stamp.leased(self._clock.now()) or held.record.wait.until is None:
                 continue
             log.info("success.config_changed", config=config.url, event_id=entry.event_id)
             self._background.spawn(self._runner.resume(entry.ref), f"wake:{entry.event_id}")

@@ -11,7 +11,7 @@ import structlog
 
 from ingestd.batch.journal import Held, Journal, LeaseLost
 from ingestd.batch.phases import Phase
-from ingestd.batch.record import Record
+from ingestd.batch.record import Record, Wait
 from ingestd.batch.stages.directory import committing
 from ingestd.collect.success.markers import BackfillFile, LockMarker
 from ingestd.collect.success.planning import unresolved
@@ -128,7 +128,7 @@ class Interventions:
         held = await self._waiting(state)
         if held is None:
             return False
-        held.record = replace(held.record, retry_at=self._clock.now(), waits=0)
+        held.record = replace(held.record, wait=Wait(until=self._clock.now()))
         try:
             await self._journal.save(held, claim=False)
         except LeaseLost:

@@ -183,7 +183,7 @@ class Ordering:
         now = self._clock.now()
         if self._runner.working_on(record.event_id) or record.stamp.leased(now):
             return False
-        if record.waiting(now) and not await self._queues.repeated(state.table, state.current):
+        if record.wait.lasts(now) and not await self._queues.repeated(state.table, state.current):
             return False
         await self._runner.resume(self._journal.running(record))
         again = await self._journal.known(stub)
