@@ -132,6 +132,7 @@ class Progress:
     published: tuple[Published, ...] = ()  # targets that have their rows
     preparing: int = 0  # the highest attempt at preparing that may have begun
     pinned: Pinned | None = None  # what the attempt that counts has prepared
+    staged: bool = False  # loaded into a table of its own first, and published from there
 
     @property
     def begun(self) -> bool:
@@ -200,6 +201,7 @@ class Progress:
         return replace(self, chunks=(), pinned=None, jobs=first - 1, parts=named)
 
     def to_json(self) -> dict[str, Any]:
+        """All but `staged`, which records have beside their progress."""
         return {
             "Chunks": [
                 {
@@ -231,7 +233,7 @@ class Progress:
         }
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Self:
+    def from_json(cls, document: Mapping[str, Any], *, staged: bool = False) -> Self:
         return cls(
             chunks=tuple(
                 Chunk(
@@ -255,6 +257,7 @@ class Progress:
             published=tuple(Published.from_json(item) for item in document.get("Published", ())),
             preparing=document.get("Preparing", 0),
             pinned=Pinned.from_json(document["Prepared"]) if document.get("Prepared") else None,
+            staged=staged,
         )
 
 

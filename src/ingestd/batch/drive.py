@@ -179,7 +179,7 @@ class Drive:
             return False
         if len(record.files) == 1 and not progress.published:
             return True
-        return not (progress.aside or progress.loads or record.staged) and [
+        return not (progress.aside or progress.loads or progress.staged) and [
             (chunk.job, len(chunk.files)) for chunk in progress.chunks
         ] == [(1, len(record.files))]
 
@@ -221,7 +221,7 @@ class Drive:
         given += [pour.job for pour in progress.pinned.pours] if progress.pinned else []
         if record.success is None or progress.loads or not given or ref != record.load_job(min(given)):
             return False
-        self.change(progress=progress.take_back(min(given)), staged=False)
+        self.change(progress=replace(progress.take_back(min(given)), staged=False))
         return True
 
     async def ends(self, jobs: Mapping[K, JobState]) -> dict[K, JobState] | None:
@@ -272,8 +272,7 @@ class Drive:
         """What the loads had read or landed is gone: from the start, under the numbers that are left."""
         if self.progress.reloads >= self.max_reload:
             raise BadInput(f"{why}, {self.max_reload} times")
-        again = replace(self.progress, chunks=(), loads=(), pinned=None, reloads=self.progress.reloads + 1)
-        self.change(progress=again, **changes)
+        self.advance(chunks=(), loads=(), pinned=None, reloads=self.progress.reloads + 1, **changes)
         raise Transient(f"{why}; {then}")
 
     async def land_again(self, why: str) -> NoReturn:
@@ -311,6 +310,6 @@ def _next_jobs(record: Record) -> set[int]:
     return {chunk.job for chunk in progress.chunks} if progress.begun else {progress.jobs + 1}
 
 
-def _decided(record: Record) -> tuple[Progress, bool, str, bool]:
+def _decided(record: Record) -> tuple[Progress, str, bool]:
     """What decides about the jobs to come."""
-    return record.progress, record.staged, record.project, record.settled
+    return record.progress, record.project, record.settled

@@ -57,7 +57,7 @@ def transient_table(record: Record, transient: Transient) -> TableName:
 def landing_table(record: Record, branch: int = HOME) -> TableName:
     """Where rows arrive; those of a split's branch that were prepared apart have a table apart."""
     transient = record.transient
-    if transient is None and not record.staged:
+    if transient is None and not record.progress.staged:
         return destination(record)
     table = transient_table(record, transient) if transient else staging_table(record)
     if branch == HOME:

@@ -84,7 +84,6 @@ class Record:
     trigger: Trigger | None = None
     files_url: str = ""  # where the list of files is kept when it is too long for the record
     progress: Progress = field(default_factory=Progress)
-    staged: bool = False  # loaded into a table of its own first, and published from there
     engine: str = ""  # who prepares its rows, where the rule leaves that open
     settled: bool = False  # engine and project were chosen for it, and stay
     steps: dict[int, StepOutcome] = field(default_factory=dict)
@@ -146,7 +145,7 @@ class Record:
     @property
     def lands_apart(self) -> bool:
         """Whether rows arrive in a table of the batch's own, and are published from there."""
-        return self.staged or self.transient is not None
+        return self.progress.staged or self.transient is not None
 
     @property
     def stage(self) -> Stage:
@@ -235,7 +234,7 @@ class Record:
             published=() if before else progress.published,
             preparing=progress.preparing,
         )
-        fresh = replace(fresh, phase=Phase.ACCEPTED, progress=progress, staged=False, rows=None)
+        fresh = replace(fresh, phase=Phase.ACCEPTED, progress=progress, rows=None)
         return replace(fresh, steps={}, replays=self.replays + 1)
 
     @property
@@ -270,7 +269,7 @@ class Record:
             "Overwrote": str(self.files[0].overwrote) if len(self.files) == 1 and self.files[0].overwrote else None,
             "Attempt": self.attempt,
             "Progress": self.progress.to_json(),
-            "Staged": self.staged,
+            "Staged": self.progress.staged,
             **({"Stage": self.stage} if self.phase is Phase.ACCEPTED else {}),  # for people: it follows from the rest
             **({"Engine": self.engine, "Settled": True} if self.settled else {}),
             "Steps": {str(step): {"outcome": o.outcome, "response": o.response} for step, o in self.steps.items()},
@@ -295,7 +294,6 @@ class Record:
         """Read a stored record (without its files, if those are kept apart); `NewerVersion` for one from the future."""
         document = read_document(data, version=SCHEMA_VERSION)
         files = tuple(file_from_json(item, document.get("Overwrote")) for item in document["Files"])
-        progress = document.get("Progress")
         trigger = trigger_from_json(document)
         unresolved = isinstance(trigger, SuccessMark) and not trigger.resolved
         return cls(
@@ -314,8 +312,7 @@ class Record:
             load=document["Load"],
             values=document["Params"],
             trigger=trigger,
-            progress=Progress.from_json(progress) if progress else _progress_of(document, len(files)),
-            staged=document.get("Staged", False),
+            progress=_progress(document, len(files)),
             engine=document.get("Engine", ""),
             settled=document.get("Settled", False),
             steps={int(k): StepOutcome(v["outcome"], v["response"]) for k, v in document["Steps"].items()},
@@ -327,7 +324,14 @@ class Record:
         )
 
 
-def _progress_of(document: dict[str, Any], files: int) -> Progress:
+def _progress(document: dict[str, Any], files: int) -> Progress:
+    staged = document.get("Staged", False)
+    if kept := document.get("Progress"):
+        return Progress.from_json(kept, staged=staged)
+    return replace(_old_progress(document, files), staged=staged)
+
+
+def _old_progress(document: dict[str, Any], files: int) -> Progress:
     """The progress of a record from before it was kept: one job at a time, for all files."""
     attempt, rows = document["Attempt"], document["Rows"]
     everything = tuple(range(files))

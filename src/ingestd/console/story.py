@@ -131,7 +131,7 @@ def _jobs(record: Record) -> list[dict[str, Any]]:
     for chunk in record.progress.chunks:
         text = f"{record.load_job(chunk.job).job_id}: {files(len(chunk.files))}"
         found.append(_step("load job", "now", text + (f", {chunk.failures} failures so far" * bool(chunk.failures))))
-    if record.staged and record.progress.publishing:
+    if record.progress.staged and record.progress.publishing:
         found.append(_step("publish", "ok" if record.rows is not None else "now", record.publish_job().job_id))
     return found
 

@@ -213,7 +213,7 @@ def _jobs(record: Record) -> list[str]:
     if not record.progress.jobs:
         return []
     jobs = [record.load_job(number).job_id for number in range(1, record.attempt + 1)]
-    return [*jobs, record.publish_job().job_id] if record.staged else jobs
+    return [*jobs, record.publish_job().job_id] if record.progress.staged else jobs
 
 
 def _listed(record: Record) -> Iterable[str]:

@@ -39,6 +39,10 @@ def pinned(done: bool) -> Progress:
     return begun(preparing=1, pinned=Pinned(Prepared(1, "AVRO", (), (Output(HOME, ("gs://s/1",), 2, 9),)), (pour,)))
 
 
+def staged(progress: Progress) -> Progress:
+    return replace(progress, staged=True)
+
+
 LOADED = begun(loads=(Load(1, (0,), 2, 9),))
 
 
@@ -58,17 +62,17 @@ LOADED = begun(loads=(Load(1, (0,), 2, 9),))
         ({"progress": Progress(preparing=2)}, PREPARED, Stage.PREPARE, Command.PREPARE),
         ({"progress": pinned(done=False)}, PREPARED, Stage.LAND, Command.POUR),
         ({"progress": pinned(done=True)}, PREPARED, Stage.PROVE, Command.CONCLUDE),
-        ({"progress": pinned(done=True), "staged": True}, PREPARED, Stage.PUBLISH, Command.CHECK),
+        ({"progress": staged(pinned(done=True))}, PREPARED, Stage.PUBLISH, Command.CHECK),
         # Loads of files as they are.
         ({"progress": begun(chunks=(Chunk(1, (0,)),))}, DIRECT, Stage.LAND, Command.LAND),
-        ({"progress": begun(chunks=(Chunk(1, (0,)),)), "staged": True}, DIRECT, Stage.LAND, Command.LAND),
+        ({"progress": staged(begun(chunks=(Chunk(1, (0,)),)))}, DIRECT, Stage.LAND, Command.LAND),
         ({"progress": begun(chunks=(Chunk(1, (0,)),)), "trigger": DIRECTORY}, QUERY, Stage.LAND, Command.QUERY),
         ({"progress": LOADED}, DIRECT, Stage.PROVE, Command.CONCLUDE),
         # What landed apart is checked, then published, then it is over.
-        ({"progress": LOADED, "staged": True}, DIRECT, Stage.PUBLISH, Command.CHECK),
-        ({"progress": LOADED, "staged": True}, replace(DIRECT, checked=True), Stage.PUBLISH, Command.PUBLISH),
+        ({"progress": staged(LOADED)}, DIRECT, Stage.PUBLISH, Command.CHECK),
+        ({"progress": staged(LOADED)}, replace(DIRECT, checked=True), Stage.PUBLISH, Command.PUBLISH),
         (
-            {"progress": replace(LOADED, published=PUBLISHED), "staged": True},
+            {"progress": staged(replace(LOADED, published=PUBLISHED))},
             replace(DIRECT, checked=True),
             Stage.PUBLISH,
             Command.CONCLUDE,
@@ -76,7 +80,7 @@ LOADED = begun(loads=(Load(1, (0,), 2, 9),))
         # Nothing is left to load. Somebody else may have submitted a job all the same.
         ({"progress": Progress(aside=GONE)}, DIRECT, Stage.PROVE, Command.HEAR),
         ({"progress": Progress(aside=GONE)}, HEARD, Stage.PROVE, Command.CONCLUDE),
-        ({"progress": Progress(aside=GONE), "staged": True}, DIRECT, Stage.PROVE, Command.HEAR),
+        ({"progress": Progress(aside=GONE, staged=True)}, DIRECT, Stage.PROVE, Command.HEAR),
         ({"progress": Progress(aside=GONE)}, PREPARED, Stage.PROVE, Command.CONCLUDE),
         ({"progress": Progress(aside={0: SetAside(Fate.MISSING, "", "j")})}, DIRECT, Stage.PROVE, Command.CONCLUDE),
         ({"progress": Progress(aside={0: SetAside(Fate.IGNORED, "")})}, DIRECT, Stage.PROVE, Command.CONCLUDE),
@@ -99,9 +103,9 @@ def test_the_next_command_follows_from_record_and_observation(
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ({}, {"progress": LOADED, "staged": True}),  # published without having landed
+        ({}, {"progress": staged(LOADED)}),  # published without having landed
         ({"progress": LOADED}, {"progress": Progress(preparing=1)}),
-        ({"progress": LOADED, "staged": True}, {"progress": begun(chunks=(Chunk(1, (0,)),))}),
+        ({"progress": staged(LOADED)}, {"progress": staged(begun(chunks=(Chunk(1, (0,)),)))}),
         ({"phase": Phase.LOADED}, {"phase": Phase.ACCEPTED}),
     ],
 )

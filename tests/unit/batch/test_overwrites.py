@@ -137,7 +137,7 @@ def test_a_batch_has_decided_when_its_job_is_proven_or_the_file_is_out() -> None
     assert not decided(loading, 0)
     proven = Progress(loads=(Load(1, (0, 1), 2, 43),), jobs=1)
     assert decided(replace(loading, progress=proven), 0)
-    assert not decided(replace(loading, progress=proven, staged=True), 0), "it is not published yet"
+    assert not decided(replace(loading, progress=replace(proven, staged=True)), 0), "it is not published yet"
     assert decided(replace(loading, phase=Phase.FAILING), 0)
     assert decided(replace(loading, progress=Progress(aside={0: SetAside(Fate.MISSING, "gone")})), 0)
     assert decided(replace(loading, progress=Progress(preparing=1)), 0), "it reads what was pinned, or nothing"

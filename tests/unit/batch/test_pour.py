@@ -20,7 +20,7 @@ def loading(rows: int) -> Record:
     prepared = Prepared(1, "PARQUET", (), (Output(-1, URIS, rows, 100),), rows_read=rows)
     pinned = Pinned(prepared, (Pour(0, 0, 1, 1), Pour(0, 1, 2, 2)))
     one = record()
-    return replace(one, staged=True, progress=replace(one.progress, pinned=pinned))
+    return replace(one, progress=replace(one.progress, pinned=pinned, staged=True))
 
 
 def job(rows: int, *uris: str) -> JobState:

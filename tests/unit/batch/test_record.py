@@ -28,7 +28,7 @@ PROGRESS = Progress(
 
 @pytest.mark.parametrize("count", [1, 4])
 def test_a_record_says_the_same_when_read_back(count: int) -> None:
-    before = batch_of(count, progress=PROGRESS if count > 1 else Progress(), staged=count > 1)
+    before = batch_of(count, progress=replace(PROGRESS, staged=True) if count > 1 else Progress())
     after = Record.from_json(before.to_json())
     assert replace(after, load=before.load) == before
 

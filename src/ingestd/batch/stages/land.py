@@ -186,16 +186,16 @@ def _refused(drive: Drive, chunk: Chunk, job: JobState, why: SetAside) -> None:
         why = directory.with_fault(record, chunk, job, why)
     urls = {record.files[index].ref.url: index for index in chunk.files}
     named = {urls[url]: _verdict(blame, job) for url, blame in blames(job, urls).items() if not blame.missing}
-    staged = record.staged
     if record.success is not None or all_or_nothing(record) or not (named or about_content(job)):
         progress = recovery.given_up(record.progress, chunk, why)
     elif named:
         progress = recovery.taken_out(record.progress, chunk, named, drive.max_reload)
     else:
         # Several loads that replace the table would overwrite one another.
-        staged = staged or (len(chunk.files) > 1 and truncates(record) and not record.lands_apart)
+        apart = len(chunk.files) > 1 and truncates(record) and not record.lands_apart
         progress = recovery.suspected(record.progress, chunk, _verdict(unnamed(job), job), drive.max_reload)
-    drive.change(progress=progress, staged=staged, error=why.why)
+        progress = replace(progress, staged=progress.staged or apart)
+    drive.change(progress=progress, error=why.why)
 
 
 def all_or_nothing(record: Record) -> bool:

@@ -9,6 +9,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ingestd.batch import recovery
 from ingestd.batch.content import Fate, SetAside
@@ -50,7 +51,7 @@ class Look:
         most = recovery.JobLimits(limits.max_files, limits.max_bytes)
         progress = recovery.begin(record.progress, [file.size for file in record.files], most)
         drive.looked = {chunk.job: self._parts.clock.monotonic() for chunk in progress.chunks}
-        drive.change(progress=progress, staged=record.staged or len(progress.chunks) > 1)
+        drive.change(progress=replace(progress, staged=progress.staged or len(progress.chunks) > 1))
         return True
 
     async def enter(self, drive: Drive) -> None:

@@ -84,7 +84,7 @@ class Prepare:
         pinned = Pinned(replace(made, outputs=outputs), tuple(pours))
         given = record.progress.give_out((part, len(pours)) for part in range(1, len(pours) + 1))
         staged = record.transient is None and _needs_staging(record, pinned)
-        drive.change(progress=replace(given, pinned=pinned), staged=staged)
+        drive.change(progress=replace(given, pinned=pinned, staged=staged))
         await drive.save()
 
 

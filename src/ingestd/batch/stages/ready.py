@@ -55,7 +55,7 @@ def settle(record: Record, engine: str, slots: JobSlots) -> Record:
     if not record.settled:
         record = _chosen(record, engine, slots)
     if way_of(record, engine) is Way.STATEMENTS and record.transient is None:
-        return replace(record, staged=True)  # statements need a table to read from
+        return replace(record, progress=replace(record.progress, staged=True))  # statements need a table to read from
     return record
 
 
