@@ -6,6 +6,7 @@ from typing import Any
 
 from ingestd.batch.content import Fate, Load, Progress, SetAside
 from ingestd.batch.phases import Phase
+from ingestd.batch.placement import Placement
 from ingestd.batch.record import Kind, Record
 from ingestd.batch.rule import PinnedRule
 from ingestd.batch.stamp import Stamp
@@ -35,7 +36,7 @@ def record(*files: FileVersion, **changes: Any) -> Record:
         rule=pinned_rule({}),
         created=START,
         stamp=Stamp(START, revision=1),
-        project="p",
+        placement=Placement("p"),
         load={"destinationTable": {"projectId": "p", "datasetId": "d", "tableId": "t$20240501"}},
     )
     return replace(made, **changes)
@@ -72,7 +73,7 @@ def batch_of(count: int, **changes: Any) -> Record:
         "dest": "ds.t",
         "files": files(count),
         "rule": pinned_rule({"Dest": {"Table": "ds.t"}}),
-        "location": "US",
+        "placement": Placement("p", "US"),
         "load": {"sourceFormat": "CSV", "destinationTable": table},
         "stamp": Stamp(START),
     }

@@ -3,7 +3,6 @@
 Asked by `Destinations.prepare` (does the table exist, where is its dataset), and made so where the rule says how.
 """
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -47,7 +46,7 @@ class Destinations:
             await self._ensure(spec.dest, table, record)
         if spec.dest.staging is not None and spec.dest.staging.template and keeps_columns(spec.dest):
             await self._refuse_loss(spec.dest, parse_table(spec.dest.staging.template), table)
-        return replace(record, location=location)
+        return record.located(location)
 
     def partitioned(self, record: Record) -> bool:
         """Whether the destination is known to be partitioned: such a table may be changed more often."""

@@ -18,6 +18,7 @@ from ingestd.batch.decide import Observed
 from ingestd.batch.journal import Held, LeaseLost
 from ingestd.batch.parts import Parts
 from ingestd.batch.phases import IllegalTransition, Stage
+from ingestd.batch.placement import Placement
 from ingestd.batch.record import Record
 from ingestd.batch.steps import Way, targets_of, way_of
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient
@@ -138,7 +139,7 @@ class Drive:
         A batch that is given up beside such a job would be told to have failed, and a replay would load it twice.
         """
         record, progress = self.record, self.progress
-        if not record.load or not record.location:
+        if not record.load or not record.placement.location:
             return None
         loads = [record.load_job(chunk.job) for chunk in progress.chunks]
         if progress.pinned:
@@ -160,7 +161,7 @@ class Drive:
     def stored(self) -> None:
         """The record as it is now is what the journal has."""
         self._saved = _decided(self.record)
-        self._settled = self.record.project, self.record.settled
+        self._chosen = _chosen(self.record)
 
     async def pin(self) -> None:
         """Save what the next jobs do, unless the record says so already."""
@@ -175,7 +176,7 @@ class Drive:
     def _follows(self) -> bool:
         """Whether the jobs follow from the record as it was created: one for all of its files, as they are."""
         record, progress = self.record, self.progress
-        if self.way not in (Way.DIRECT, Way.STATEMENTS) or (record.project, record.settled) != self._settled:
+        if self.way not in (Way.DIRECT, Way.STATEMENTS) or _chosen(record) != self._chosen:
             return False
         if len(record.files) == 1 and not progress.published:
             return True
@@ -310,6 +311,11 @@ def _next_jobs(record: Record) -> set[int]:
     return {chunk.job for chunk in progress.chunks} if progress.begun else {progress.jobs + 1}
 
 
-def _decided(record: Record) -> tuple[Progress, str, bool]:
+def _chosen(record: Record) -> Placement:
+    """What was chosen for it; its location follows from its table."""
+    return replace(record.placement, location="")
+
+
+def _decided(record: Record) -> tuple[Progress, Placement]:
     """What decides about the jobs to come."""
-    return record.progress, record.project, record.settled
+    return record.progress, _chosen(record)

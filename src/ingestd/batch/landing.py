@@ -51,7 +51,7 @@ def staging_table(record: Record) -> TableName:
 def transient_table(record: Record, transient: Transient) -> TableName:
     """`<project>.<Transient.Dataset>.<table>_<EventID>`: rows of a partition are all of its rows."""
     name = _named(destination(record).table, f"_{record.event_id}")
-    return TableName(record.project, transient.dataset, name)
+    return TableName(record.placement.project, transient.dataset, name)
 
 
 def landing_table(record: Record, branch: int = HOME) -> TableName:
@@ -148,18 +148,16 @@ class Landing:
 
     async def _dataset(self, record: Record, transient: Transient) -> None:
         """The transient dataset, made where the destination is unless the rule names a region."""
-        warehouse = self._warehouse
-        location = await warehouse.dataset_location(record.project, transient.dataset)
+        warehouse, project, home = self._warehouse, record.placement.project, record.placement.location
+        location = await warehouse.dataset_location(project, transient.dataset)
         if location is None:
-            wanted = transient.region or record.location
-            location = await warehouse.create_dataset(
-                record.project, transient.dataset, wanted, table_expiration=self._keep()
-            )
-            log.info("landing.dataset_created", dataset=f"{record.project}.{transient.dataset}", location=location)
-        if location.lower() != record.location.lower():
+            wanted = transient.region or home
+            location = await warehouse.create_dataset(project, transient.dataset, wanted, table_expiration=self._keep())
+            log.info("landing.dataset_created", dataset=f"{project}.{transient.dataset}", location=location)
+        if location.lower() != home.lower():
             raise Fatal(
-                f"transient dataset {record.project}.{transient.dataset} is in {location}, but {record.dest} is in "
-                f"{record.location}: BigQuery moves no rows between them; choose another Transient.Dataset"
+                f"transient dataset {project}.{transient.dataset} is in {location}, but {record.dest} is in "
+                f"{home}: BigQuery moves no rows between them; choose another Transient.Dataset"
             )
 
     async def _create(self, table: TableName, resource: dict[str, Any]) -> None:

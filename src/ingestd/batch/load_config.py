@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from ingestd.batch.phases import Phase
+from ingestd.batch.placement import Placement
 from ingestd.batch.record import Kind, Record
 from ingestd.batch.rule import PinnedRule
 from ingestd.batch.stamp import Stamp
@@ -69,7 +70,7 @@ def new_record(
         created=now,
         stamp=Stamp(now),
         asynchronous=rule.spec.async_,
-        project=project,
+        placement=Placement(project),
         load=load_configuration(rule.spec.dest, table, [file.ref.url]),
         values=dict(destination.params),
     )

@@ -151,7 +151,7 @@ class PostActions:
             progress=RecordProgress(held, self._journal),
             settings=ActionSettings(
                 project=self._settings.project,
-                location=record.location or self._settings.jobs.location,
+                location=record.placement.location or self._settings.jobs.location,
                 allowed_hosts=actions.allowed_hosts,
                 timeout=actions.timeout,
                 slack_token=actions.slack_token,

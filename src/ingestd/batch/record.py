@@ -10,7 +10,6 @@ left out (see `rules.secrets`) version 4: an older daemon would send the stars. 
 one load make it version 5: an older daemon would look for them by other names, and load their files once more.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -23,8 +22,10 @@ from ingestd.batch.file_list import file_from_json, file_json
 from ingestd.batch.marks import SuccessMark, Trigger, WindowMark, trigger_from_json, trigger_json
 from ingestd.batch.phases import IllegalTransition, Phase, Stage
 from ingestd.batch.pinned import HOME, UNMATCHED
+from ingestd.batch.placement import Placement
 from ingestd.batch.rule import PinnedRule
 from ingestd.batch.stamp import Stamp
+from ingestd.batch.wait import Wait
 from ingestd.model.jobs import JobRef, Mode, job_id
 from ingestd.model.objects import FileVersion, ObjectRef, generation_time
 from ingestd.model.stored import document as read_document
@@ -48,25 +49,6 @@ class StepOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """For a batch's surroundings, until it is tried again. One that is tried at once waits until now."""
-
-    times: int = 0  # in a row; each wait is longer
-    until: datetime | None = None  # None: it does not wait
-
-    def lasts(self, now: datetime) -> bool:
-        return self.until is not None and self.until > now
-
-    def to_json(self) -> dict[str, Any]:
-        return {"Waits": self.times, "RetryAt": self.until}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Self:
-        until = document["RetryAt"]
-        return cls(document["Waits"], datetime.fromisoformat(until) if until else None)
-
-
-@dataclass(frozen=True, slots=True)
 class Record:
     event_id: str
     kind: Kind
@@ -76,21 +58,18 @@ class Record:
     rule: PinnedRule
     created: datetime
     stamp: Stamp
-    asynchronous: bool = False
-    project: str = ""
-    location: str = ""
-    load: dict[str, Any] = field(default_factory=dict)  # BigQuery's JobConfigurationLoad, complete
-    values: dict[str, Any] = field(default_factory=dict)  # variables pinned with the batch
     trigger: Trigger | None = None
     files_url: str = ""  # where the list of files is kept when it is too long for the record
+    asynchronous: bool = False
+    placement: Placement = field(default_factory=Placement)
+    load: dict[str, Any] = field(default_factory=dict)  # BigQuery's JobConfigurationLoad, complete
+    values: dict[str, Any] = field(default_factory=dict)  # variables pinned with the batch
     progress: Progress = field(default_factory=Progress)
-    engine: str = ""  # who prepares its rows, where the rule leaves that open
-    settled: bool = False  # engine and project were chosen for it, and stay
     steps: dict[int, StepOutcome] = field(default_factory=dict)
     replays: int = 0  # times it was loaded again: the actions that follow are others than those before
     rows: int | None = None
     error: str = ""
-    wait: Wait = Wait()
+    wait: Wait = field(default_factory=Wait)
     trace: str = ""  # where its trace begins, so that whoever continues the batch continues it (`ops.tracing`)
 
     @property
@@ -197,11 +176,14 @@ class Record:
         return self._job(step, attempt or self.progress.publishing)
 
     def own_job(self, job_id: str) -> JobRef:
-        return JobRef(self.project, self.location, job_id)
+        return self.placement.job(job_id)
 
     def _job(self, step: str, attempt: int, part: str = "") -> JobRef:
         prefix = self.success.job_prefix if self.success else ""
         return self.own_job(job_id(f"{prefix}{self.dest}", self.event_id, 1, step, self.mode, attempt, part))
+
+    def located(self, location: str) -> Self:
+        return replace(self, placement=replace(self.placement, location=location))
 
     def enter(self, phase: Phase, **changes: Any) -> Self:
         """This record in its next phase; an illegal move is a bug and raises."""
@@ -261,8 +243,8 @@ class Record:
             **self.rule.to_json(),
             "Async": self.asynchronous,
             "JobID": self.load_job().job_id if self.kind is Kind.LOAD and not self.unresolved else "",
-            "ProjectID": self.project,
-            "Region": self.location,
+            "ProjectID": self.placement.project,
+            "Region": self.placement.location,
             "Load": self.load if len(self.files) <= 1 else {**self.load, "sourceUris": []},  # `Files` has them
             "Params": self.values,
             **trigger_json(self.trigger),
@@ -271,7 +253,7 @@ class Record:
             "Progress": self.progress.to_json(),
             "Staged": self.progress.staged,
             **({"Stage": self.stage} if self.phase is Phase.ACCEPTED else {}),  # for people: it follows from the rest
-            **({"Engine": self.engine, "Settled": True} if self.settled else {}),
+            **({"Engine": self.placement.engine, "Settled": True} if self.placement.settled else {}),
             "Steps": {str(step): {"outcome": o.outcome, "response": o.response} for step, o in self.steps.items()},
             **({"Replays": self.replays} if self.replays else {}),
             **({"Reopens": str(self.stamp.reopens)} if self.stamp.reopens else {}),
@@ -307,14 +289,11 @@ class Record:
             created=datetime.fromisoformat(document["Created"]),
             stamp=Stamp.from_json(document),
             asynchronous=document["Async"],
-            project=document["ProjectID"],
-            location=document["Region"],
+            placement=Placement.from_json(document),
             load=document["Load"],
             values=document["Params"],
             trigger=trigger,
             progress=_progress(document, len(files)),
-            engine=document.get("Engine", ""),
-            settled=document.get("Settled", False),
             steps={int(k): StepOutcome(v["outcome"], v["response"]) for k, v in document["Steps"].items()},
             replays=document.get("Replays", 0),
             trace=document.get("Trace", ""),

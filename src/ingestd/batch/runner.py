@@ -29,7 +29,7 @@ from ingestd.batch.news import News
 from ingestd.batch.outcome import abandoned
 from ingestd.batch.parts import Parts
 from ingestd.batch.phases import Phase
-from ingestd.batch.record import Kind, Record, Wait
+from ingestd.batch.record import Kind, Record
 from ingestd.batch.report import begin_trace, count_loaded, report, traced
 from ingestd.batch.stages import act, directory, pour, prove, publish, query, ready
 from ingestd.batch.stages.act import told
@@ -37,6 +37,7 @@ from ingestd.batch.stages.land import Land
 from ingestd.batch.stages.look import Look, adopt
 from ingestd.batch.stages.prepare import Prepare, batch_folder
 from ingestd.batch.steps import Way, submitted_jobs, way_of
+from ingestd.batch.wait import Wait
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient, UnreadableObject, leading
 from ingestd.model.fair import FairSlots
 from ingestd.model.jobs import JobState

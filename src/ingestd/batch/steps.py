@@ -67,7 +67,7 @@ def engine_of(record: Record, default: str) -> Engine:
     files = any(side.reads_files for side in spec.dest.side_inputs)
     if spec.engine is None and (files or spec.merge is not None or spec.on_bad_data is BadData.QUARANTINE_ROWS):
         return Engine.SPARK
-    return Engine(record.engine or spec.engine or default)
+    return Engine(record.placement.engine or spec.engine or default)
 
 
 def _way(spec: RuleSpec, load: dict[str, Any], engine: Engine) -> Way:
@@ -92,7 +92,7 @@ def branch_tables(record: Record) -> tuple[TableName, ...]:
         dest = spec.dest.model_copy(update={"table": mapping.then})
         like = spec.model_copy(update={"dest": dest})
         rule = Rule(record.rule.url, 0, record.rule.name, like, record.rule.content_hash, Matcher(like))
-        values = {**record.values, "EventID": record.event_id, "ProjectID": record.project}
+        values = {**record.values, "EventID": record.event_id, "ProjectID": record.placement.project}
         try:
             found = expand_destination(rule, record.files[0], values)
         except DestinationError as error:

@@ -15,6 +15,7 @@ from prometheus_client import Counter
 from ingestd.actions.values import job_destination
 from ingestd.batch.journal import Journal
 from ingestd.batch.phases import Phase
+from ingestd.batch.placement import Placement
 from ingestd.batch.record import Kind, Record
 from ingestd.batch.rule import PinnedRule
 from ingestd.batch.runner import BatchRunner
@@ -201,8 +202,7 @@ class Dispatcher:
             rule=PinnedRule(document, url, url, content_hash),
             created=job.ended or now,
             stamp=Stamp(now),
-            project=job.ref.project,
-            location=job.ref.location,
+            placement=Placement(job.ref.project, job.ref.location),
             trigger=job.ref,
             error=job.error.message if job.error else "",
         )

@@ -156,8 +156,8 @@ def row_of(record: Record, *, replica: str, recorded: datetime, actor: str = "",
         "rows_loaded": record.rows,
         "first_event_at": min(times) if times else None,
         "last_event_at": max(times) if times else None,
-        "job_project": record.project,
-        "job_location": record.location or None,
+        "job_project": record.placement.project,
+        "job_location": record.placement.location or None,
         "job_ids": _jobs(record),
         "attempt": record.attempt,
         "waits": record.wait.times,
@@ -206,7 +206,7 @@ def _destination(record: Record) -> str | None:
     if not reference:
         return None if record.unresolved else record.dest
     table = str(reference["tableId"]).partition("$")[0]
-    return f"{reference.get('projectId') or record.project}.{reference['datasetId']}.{table}"
+    return f"{reference.get('projectId') or record.placement.project}.{reference['datasetId']}.{table}"
 
 
 def _jobs(record: Record) -> list[str]:

@@ -272,7 +272,7 @@ class Explainer:
         self, place: ObjectRef, record: Record, generation: Generation, index: int | None = None
     ) -> Incident:
         """The story of one file of the batch; of its success file, without an index."""
-        job = await self._warehouse.get_job(record.load_job()) if record.location else None
+        job = await self._warehouse.get_job(record.load_job()) if record.placement.location else None
         return Incident(
             generation=generation,
             phase=record.phase,

@@ -29,7 +29,8 @@ from ingestd.actions.objects import RULES_MARK
 from ingestd.batch.content import Fate
 from ingestd.batch.journal import Entry, Held, Journal, LeaseLost
 from ingestd.batch.phases import Phase
-from ingestd.batch.record import Kind, Record, Wait
+from ingestd.batch.record import Kind, Record
+from ingestd.batch.wait import Wait
 from ingestd.ledger.columns import row_of
 from ingestd.ledger.writer import LoadStateWriter
 from ingestd.model.clock import Clock

@@ -14,7 +14,7 @@ from tests.support.places import ROOT
 
 from ingestd.batch.content import Chunk, Progress
 from ingestd.batch.phases import Phase
-from ingestd.batch.record import Wait
+from ingestd.batch.wait import Wait
 from ingestd.ops.history import Level, Trouble, TroubleKind
 
 FOLDER = ROOT / "docs" / "images"

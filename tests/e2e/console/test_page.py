@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.e2e.console.served import WINDOWS, Served
 
 from ingestd.batch.phases import Phase
-from ingestd.batch.record import Wait
+from ingestd.batch.wait import Wait
 from ingestd.ops.history import Trouble, TroubleKind
 
 pytestmark = pytest.mark.xdist_group("console")

@@ -24,6 +24,7 @@ from ingestd.batch.content import Fate, Load, Progress, SetAside
 from ingestd.batch.journal import Journal
 from ingestd.batch.marks import WindowMark
 from ingestd.batch.phases import Phase
+from ingestd.batch.placement import Placement
 from ingestd.batch.record import Kind, Record
 from ingestd.batch.rule import PinnedRule
 from ingestd.batch.stamp import Stamp
@@ -254,8 +255,7 @@ _EMPTY = Record(
     rule=PinnedRule(_ACTIONS, "", ""),
     created=_EPOCH,
     stamp=Stamp(_EPOCH),
-    project=PROJECT,
-    location="US",
+    placement=Placement(PROJECT, "US"),
 )
 
 

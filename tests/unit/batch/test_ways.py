@@ -70,7 +70,7 @@ def test_only_what_needs_preparation_is_prepared(
 
 def test_the_engine_that_was_chosen_by_default_stays_when_the_default_changes() -> None:
     settled = settle(ruled(UNIQUE), "spark", slots())
-    assert (settled.engine, settled.settled) == ("spark", True)
+    assert (settled.placement.engine, settled.placement.settled) == ("spark", True)
     stored = Record.from_json(settled.to_json())
     again = settle(stored, "bigquery", slots())
     assert way_of(again, "bigquery") is Way.PREPARED
@@ -119,8 +119,8 @@ async def test_a_balancer_counts_again_before_it_calls_a_project_full() -> None:
 def test_the_project_that_was_chosen_is_in_the_record() -> None:
     balanced = {"Dataset": "temp", "Balancer": {"ProjectIDs": ["a", "b"], "Strategy": "fallback", "MaxLoadJobs": 1}}
     first = settle(ruled({"Transient": balanced}), "spark", slots(a=1))
-    assert (first.project, first.settled) == ("b", True)
-    assert settle(Record.from_json(first.to_json()), "spark", slots(b=1)).project == "b"
+    assert (first.placement.project, first.placement.settled) == ("b", True)
+    assert settle(Record.from_json(first.to_json()), "spark", slots(b=1)).placement.project == "b"
 
 
 def test_a_split_counts_what_fits_nowhere_before_it_fills_its_tables() -> None:

@@ -52,7 +52,7 @@ async def _resolve(drive: Drive) -> None:
     if found.phase.final:
         drive.become(found)
     elif (found.files, found.load, found.success) != (record.files, record.load, record.success):
-        drive.become(await parts.journal.with_files(replace(found, files_url="", location="")))
+        drive.become(await parts.journal.with_files(replace(found.located(""), files_url="")))
         await drive.save()
         drive.stored()
 
@@ -63,13 +63,13 @@ async def _submitted(drive: Drive) -> bool:
     location = await _location(record, warehouse)
     if not location:
         return False
-    first = replace(record, location=location).load_job(record.progress.jobs + 1)
+    first = record.located(location).load_job(record.progress.jobs + 1)
     return await warehouse.get_job(first) is not None
 
 
 async def _location(record: Record, warehouse: Warehouse) -> str | None:
     table = destination(record)
-    return record.location or await warehouse.dataset_location(table.project or "", table.dataset)
+    return record.placement.location or await warehouse.dataset_location(table.project or "", table.dataset)
 
 
 async def pin_anew(drive: Drive, why: str) -> NoReturn:
@@ -110,7 +110,7 @@ async def committing(record: Record, warehouse: Warehouse) -> JobState | None:
     location = await _location(record, warehouse)
     if not location:
         return None
-    located, progress = replace(record, location=location), record.progress
+    located, progress = record.located(location), record.progress
     refs = [located.load_job(number) for number in range(1, progress.jobs + 2)]
     if record.lands_apart:
         refs += [located.publish_job(attempt=attempt) for attempt in range(1, progress.publishing + 1)]

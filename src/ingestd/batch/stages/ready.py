@@ -15,6 +15,7 @@ from dataclasses import replace
 from ingestd.batch.destinations import missing_dataset
 from ingestd.batch.drive import Drive
 from ingestd.batch.landing import destination
+from ingestd.batch.placement import Placement
 from ingestd.batch.record import Kind, Record
 from ingestd.batch.steps import Way, engine_matters, engine_of, way_of
 from ingestd.model.errors import NotFound
@@ -29,7 +30,7 @@ async def ready(drive: Drive) -> bool:
     if drive.way is Way.QUERY:
         await _locate(drive)
     else:
-        if not drive.record.load or not drive.record.location:
+        if not drive.record.load or not drive.record.placement.location:
             drive.become(await parts.destinations.prepare(drive.record))
         await recount(drive.record, slots)
         drive.become(settle(drive.record, parts.settings.engine, slots))
@@ -39,46 +40,46 @@ async def ready(drive: Drive) -> bool:
 
 async def _locate(drive: Drive) -> None:
     """Know where the job runs; the table itself may be the query's to make."""
-    if drive.record.location:
+    if drive.record.placement.location:
         return
     table = destination(drive.record)
     location = await drive.parts.warehouse.dataset_location(table.project or "", table.dataset)
     if location is None:
         raise NotFound(missing_dataset(drive.record, table))
-    drive.change(location=location)
+    drive.become(drive.record.located(location))
 
 
 def settle(record: Record, engine: str, slots: JobSlots) -> Record:
     """The record with its project and engine; what was chosen before stays."""
     if record.kind is not Kind.LOAD:
         return record
-    if not record.settled:
-        record = _chosen(record, engine, slots)
+    if not record.placement.settled:
+        record = replace(record, placement=_chosen(record, engine, slots))
     if way_of(record, engine) is Way.STATEMENTS and record.transient is None:
         return replace(record, progress=replace(record.progress, staged=True))  # statements need a table to read from
     return record
 
 
-def _chosen(record: Record, engine: str, slots: JobSlots) -> Record:
-    spec, transient = record.rule.spec, record.transient
+def _chosen(record: Record, engine: str, slots: JobSlots) -> Placement:
+    spec, transient, placement = record.rule.spec, record.transient, record.placement
     chosen = False
     if transient is not None:
         balancer = transient.balancer
         if balancer is not None and len(balancer.project_ids) > 1:
-            record, chosen = replace(record, project=choose(balancer, slots, record.event_id)), True
+            placement, chosen = replace(placement, project=choose(balancer, slots, record.event_id)), True
         else:
             given = transient.project_id or (balancer.project_ids[0] if balancer and balancer.project_ids else "")
-            record = replace(record, project=given or record.project)
+            placement = replace(placement, project=given or placement.project)
     if spec.engine is None and engine_matters(spec, record.load):
-        record, chosen = replace(record, engine=engine_of(record, engine)), True
-    return replace(record, settled=chosen)
+        placement, chosen = replace(placement, engine=engine_of(record, engine)), True
+    return replace(placement, settled=chosen)
 
 
 async def recount(record: Record, slots: JobSlots) -> None:
     """Before a balancer chooses: look whether projects that seem full still are. Jobs may have ended without us."""
     transient = record.transient
     balancer = transient.balancer if transient else None
-    if record.settled or balancer is None or not balancer.max_load_jobs:
+    if record.placement.settled or balancer is None or not balancer.max_load_jobs:
         return
     for project in balancer.project_ids:
         if slots.in_flight(project, JobKind.LOAD) >= balancer.max_load_jobs:

@@ -11,8 +11,9 @@ import structlog
 
 from ingestd.batch.journal import Held, Journal, LeaseLost
 from ingestd.batch.phases import Phase
-from ingestd.batch.record import Record, Wait
+from ingestd.batch.record import Record
 from ingestd.batch.stages.directory import committing
+from ingestd.batch.wait import Wait
 from ingestd.collect.success.markers import BackfillFile, LockMarker
 from ingestd.collect.success.planning import unresolved
 from ingestd.collect.success.queue import Hold, OrderedTable, Queues, TableState

@@ -10,6 +10,7 @@ from typing import Any
 from ingestd.batch.load_config import refuse_wildcard, source_format
 from ingestd.batch.marks import SuccessMark
 from ingestd.batch.phases import Phase
+from ingestd.batch.placement import Placement
 from ingestd.batch.record import UNRESOLVED, Kind, Record
 from ingestd.batch.rule import PinnedRule
 from ingestd.batch.stamp import Stamp
@@ -60,7 +61,7 @@ def unresolved(success: FileVersion, *, project: str, clock: Clock, order: str =
         rule=PinnedRule({}, success.ref.url, RULE_NAME),
         created=now,
         stamp=Stamp(now),
-        project=project,
+        placement=Placement(project),
         trigger=mark,
     )
     return replace(record, event_id=event_id(record.identity))
@@ -160,7 +161,7 @@ def resolved(record: Record, found: Findings, *, project: str) -> Record:
         files=listed.files,
         # What post-actions and destinations read of a rule: there is none but this.
         rule=replace(record.rule, document={"Dest": {"Table": str(whole), "SourceFormat": load["sourceFormat"]}}),
-        project=job_project,
+        placement=replace(record.placement, project=job_project),
         load=load,
         values={"Batch": destination.batch} if destination.batch else {},
         trigger=mark,

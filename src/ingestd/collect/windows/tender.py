@@ -26,6 +26,7 @@ from ingestd.batch.journal import Held, Journal
 from ingestd.batch.landing import destination
 from ingestd.batch.marks import WindowMark
 from ingestd.batch.phases import Phase
+from ingestd.batch.placement import Placement
 from ingestd.batch.record import Kind, Record
 from ingestd.batch.register import Register
 from ingestd.batch.runner import BatchRunner
@@ -257,7 +258,7 @@ class Tender:
             created=now,
             stamp=Stamp(now),
             asynchronous=head.asynchronous,
-            project=self.project,
+            placement=Placement(self.project),
             load={**head.load, "sourceUris": [file.ref.url for file in files]},
             values=head.values | ({"GroupID": head.group.number} if head.group else {}),
             trigger=WindowMark(head.window.name, head.window.start, shards, head.group.name if head.group else ""),

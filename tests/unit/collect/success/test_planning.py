@@ -26,7 +26,7 @@ def test_identity_and_place_follow_from_the_success_file_alone() -> None:
 def test_one_project_pays_and_another_has_the_table() -> None:
     record = planned("a.csv", job_project="pays", storage_project="stores", name="My Source")
     assert record.load["destinationTable"] == {"projectId": "stores", "datasetId": "ds", "tableId": "t$20240101"}
-    assert record.project == record.load_job().project == "pays"
+    assert record.placement.project == record.load_job().project == "pays"
     assert record.dest == "stores.ds.t"
     assert record.load_job().job_id.startswith("gcf-ingest-my_source-stores_ds_t--")
     assert planned("a.csv").dest == "ds.t"
