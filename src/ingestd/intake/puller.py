@@ -172,7 +172,8 @@ class Puller:
                 continue
             if began == self._trouble.round:
                 self._trouble.over()
-            self._handle_all(messages)
+            for message in messages:
+                self._try(Receipt(self.desk, message))
             self.desk.release(room)
             resting = self._may_rest(messages)
             del messages  # their payloads, which nobody needs while the next pull waits
@@ -219,10 +220,6 @@ class Puller:
                 await self._stopping.wait()
         except TimeoutError:
             return
-
-    def _handle_all(self, messages: list[Message]) -> None:
-        for message in messages:
-            self._try(Receipt(self.desk, message))
 
     def _try(self, receipt: Receipt) -> None:
         try:

@@ -69,48 +69,35 @@ class Router:
 
     def handle(self, message: Message, receipt: Receipt) -> Work | None:
         attributes = message.attributes
-        if self._by_convention is not None and self._conventional(self._by_convention, attributes):
-            return self._without_rule(message, receipt)
+        conventional = self._is_conventional(attributes.get("bucketId"), attributes.get("objectId"))
         name = attributes.get("objectId") if attributes.get("eventType") == FINALIZE else None
-        if name:
+        if name and not conventional:
             routing = self._route(name)
             if isinstance(routing, NoMatch):
                 EVENTS.counts["no_match"] += 1
                 receipt.ack()
                 return None
         try:
-            event = parse_notification(message.data, attributes)
+            only_named = conventional and "eventType" not in attributes and not message.data
+            event = _as_it_is_now(attributes) if only_named else parse_notification(message.data, attributes)
         except Unreadable as unreadable:
             EVENTS.counts["unreadable"] += 1
             return self._dead_letters.bury(receipt, self._subscription, unreadable.reason)
         ref = event.file.ref
-        if not name and self._by_convention is not None and self._by_convention(ref.bucket, ref.name):
+        if conventional or (not name and self._is_conventional(ref.bucket, ref.name)):
             return self._collect.deliver(event, None, receipt)
         if not event.finalized:
             EVENTS.counts["not_finalize"] += 1
             receipt.ack()
             return None
         if not name:
-            routing = self._route(event.file.ref.name)
+            routing = self._route(ref.name)
         if isinstance(routing, Match):
             return self._collect.deliver(event, routing.rule, receipt)
         return self._turn_away(event, routing, receipt)
 
-    def _conventional(self, wants: Callable[[str, str], bool], attributes: Mapping[str, str]) -> bool:
-        bucket, name = attributes.get("bucketId"), attributes.get("objectId")
-        return bool(bucket and name and wants(bucket, name))
-
-    def _without_rule(self, message: Message, receipt: Receipt) -> Work | None:
-        attributes = message.attributes
-        if "eventType" not in attributes and not message.data:
-            named = FileVersion(ObjectRef(attributes["bucketId"], attributes["objectId"]), ABSENT)
-            return self._collect.deliver(ObjectEvent(FINALIZE, named), None, receipt)
-        try:
-            event = parse_notification(message.data, attributes)
-        except Unreadable as unreadable:
-            EVENTS.counts["unreadable"] += 1
-            return self._dead_letters.bury(receipt, self._subscription, unreadable.reason)
-        return self._collect.deliver(event, None, receipt)
+    def _is_conventional(self, bucket: str | None, name: str | None) -> bool:
+        return bool(self._by_convention is not None and bucket and name and self._by_convention(bucket, name))
 
     def _turn_away(self, event: ObjectEvent, routing: Routing, receipt: Receipt) -> Work | None:
         if isinstance(routing, Ambiguous):
@@ -123,3 +110,8 @@ class Router:
             EVENTS.counts["no_match"] += 1
         receipt.ack()
         return None
+
+
+def _as_it_is_now(attributes: Mapping[str, str]) -> ObjectEvent:
+    """Hand-made messages name an object and tell nothing else."""
+    return ObjectEvent(FINALIZE, FileVersion(ObjectRef(attributes["bucketId"], attributes["objectId"]), ABSENT))
