@@ -6,12 +6,13 @@ batch has ended (synchronous ones). What was finished a moment ago is known to b
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import structlog
 
 from ingestd.batch.journal import LeaseLost
 from ingestd.batch.load_config import new_record
-from ingestd.batch.record import Record
 from ingestd.batch.runner import BatchRunner
 from ingestd.intake.notifications import ObjectEvent
 from ingestd.intake.receipts import Receipt
@@ -47,17 +48,47 @@ class Alone:
         receipt.ack()
 
     async def _arrive(self, event: ObjectEvent, rule: Rule, receipt: Receipt) -> None:
-        """Accept the file once; a second message about it waits until the first has made it durable."""
-        key = event.file.key
-        first = self._accepting.get(key)
+        """Accept the file once, and drive its batch; a second message waits until the first has made it durable."""
+        file = event.file
+        first = self._accepting.get(file.key)
         if first is not None:
             await asyncio.shield(first)
             self._duplicate(receipt)
             return
+        with self._making_durable(file.key) as durable:
+            try:
+                destination = expand_destination(rule, file, {"EventID": file.event_id, "ProjectID": self._project})
+                record = new_record(
+                    rule, file, destination, project=self._project, clock=self._clock, overwrote=event.overwrote
+                )
+            except (DestinationError, BadInput) as error:
+                EVENTS.counts["refused"] += 1
+                await self._refusals.refuse(file, str(error), [rule.name], receipt)
+                durable.set_result(None)
+                return
+            held = await self._runner.accept(record)
+            durable.set_result(None)
+            if held is None:
+                log.info("file.duplicate", source=file.ref.url, generation=file.generation, event_id=record.event_id)
+                self._duplicate(receipt)
+                return
+            EVENTS.counts["matched"] += 1
+            LAST_EVENT.set(file.event_time.timestamp())
+            try:
+                await self._runner.drive(held, fresh=True)
+            except LeaseLost:
+                log.info("batch.lease_lost", event_id=record.event_id)
+            if held.record.phase.final:
+                self._remember_finished(file.key)
+            receipt.ack()
+
+    @contextmanager
+    def _making_durable(self, key: str) -> Iterator["asyncio.Future[None]"]:
+        """What other messages about the file wait for: set when it is durable, or when that failed."""
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._accepting[key] = durable
         try:
-            await self._accept(event, rule, receipt, durable)
+            yield durable
         except BaseException as error:
             if not durable.done():
                 durable.set_exception(error if isinstance(error, Exception) else RuntimeError("interrupted"))
@@ -65,37 +96,6 @@ class Alone:
             raise
         finally:
             del self._accepting[key]
-
-    async def _accept(self, event: ObjectEvent, rule: Rule, receipt: Receipt, durable: "asyncio.Future[None]") -> None:
-        file = event.file
-        try:
-            record = self._record(event, rule)
-        except (DestinationError, BadInput) as error:
-            EVENTS.counts["refused"] += 1
-            await self._refusals.refuse(file, str(error), [rule.name], receipt)
-            durable.set_result(None)
-            return
-        held = await self._runner.accept(record)
-        durable.set_result(None)
-        if held is None:
-            log.info("file.duplicate", source=file.ref.url, generation=file.generation, event_id=record.event_id)
-            self._duplicate(receipt)
-            return
-        EVENTS.counts["matched"] += 1
-        LAST_EVENT.set(file.event_time.timestamp())
-        try:
-            await self._runner.drive(held, fresh=True)
-        except LeaseLost:
-            log.info("batch.lease_lost", event_id=record.event_id)
-        if held.record.phase.final:
-            self._remember_finished(file.key)
-        receipt.ack()
-
-    def _record(self, event: ObjectEvent, rule: Rule) -> Record:
-        file = event.file
-        values = {"EventID": file.event_id, "ProjectID": self._project}
-        destination = expand_destination(rule, file, values)
-        return new_record(rule, file, destination, project=self._project, clock=self._clock, overwrote=event.overwrote)
 
     def _remember_finished(self, key: str) -> None:
         self._finished[key] = None

@@ -104,13 +104,6 @@ class SuccessArrivals:
             return None
         return self._obey(work, receipt)
 
-    async def arrive(self, file: FileVersion) -> bool:
-        """Take a success file without a message, as backfill and sweep do; False when it is known already."""
-        convention = self._conventions.of(file.ref)
-        if convention is None:
-            raise BadInput(f"no convention of the settings covers {file.ref}")
-        return await self._accept(file, convention)
-
     async def _look_and_deliver(self, ref: ObjectRef, receipt: Receipt) -> None:
         """A message with nothing but a name means the object as it is now."""
         info = await self._store.stat(ref)
@@ -154,25 +147,22 @@ class SuccessArrivals:
         self._ordering.poke(table)
 
     async def _arrive(self, file: FileVersion, convention: Convention, receipt: Receipt) -> None:
-        fresh = await self._accept(file, convention)
-        EVENTS.counts["matched" if fresh else "duplicate"] += 1
-        LAST_EVENT.set(file.event_time.timestamp())
-        receipt.ack()
-
-    async def _accept(self, file: FileVersion, convention: Convention) -> bool:
-        """Make the batch durable; False when it was before."""
-        while file.key in self._accepting:  # a duplicate waits until the first is durable
+        """Make the batch durable, then acknowledge its message; a duplicate waits until the first is durable."""
+        while file.key in self._accepting:
             await self._clock.sleep(timedelta(milliseconds=100))
         self._accepting.add(file.key)
         try:
             levels = await self._lookup.levels(file.ref.name, file.ref.bucket, convention)
-            if convention.order_per_table or ordered(levels):
-                return await self._enqueue(file, convention, levels)
-            return await self._begin(file, convention, levels)
+            in_order = convention.order_per_table or ordered(levels)
+            fresh = await (self._enqueue if in_order else self._begin)(file, convention, levels)
         finally:
             self._accepting.discard(file.key)
+        EVENTS.counts["matched" if fresh else "duplicate"] += 1
+        LAST_EVENT.set(file.event_time.timestamp())
+        receipt.ack()
 
     async def _enqueue(self, file: FileVersion, convention: Convention, levels: Levels) -> bool:
+        """Put the batch into its table's queue; False when it was there before."""
         table = await self._table(file, convention, levels)
         fresh = await self._ordering.enqueue(table, file)
         self._ordering.poke(table)
@@ -189,6 +179,7 @@ class SuccessArrivals:
         return OrderedTable(ref.bucket, prefix or ref.name.rpartition("/")[0])
 
     async def _begin(self, file: FileVersion, convention: Convention, levels: Levels) -> bool:
+        """Make the batch's record, and drive it in the background; False when it was there before."""
         folder = file.ref.name.rpartition("/")[0]
         share = table_prefix(file.ref.name, root=convention.root, regex=convention.destination_regex) or folder
         await self._room.acquire(share)
