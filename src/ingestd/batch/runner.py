@@ -123,19 +123,15 @@ class BatchRunner:
                 return None
         raise Fatal(f"no free event id for {record.identity}")
 
-    async def drive(self, held: Held, *, fresh: bool = False) -> None:
-        """Bring the batch as far as it goes now: to its end, to its job's completion, or to a later retry."""
-        slots = self._slots_for(held.record)
-        await self._drive(held, slots.slot(_table(held.record)), fresh=fresh)
+    async def drive(self, held: Held, *, fresh: bool = False, its_turn: bool = False) -> None:
+        """Bring the batch as far as it goes now: to its end, to its job's completion, or to a later retry.
 
-    def _slots_for(self, record: Record) -> FairSlots:
-        prepared = record.kind is Kind.LOAD and way_of(record, self._parts.settings.engine) is Way.PREPARED
-        return self._prepared_slots if prepared else self._slots
-
-    async def _drive(self, held: Held, slot: AbstractAsyncContextManager[object], *, fresh: bool = False) -> None:
-        event_id = held.record.event_id
+        It waits for a slot first, unless the caller has one and `its_turn` has come.
+        """
+        event_id, slots = held.record.event_id, self._slots_for(held.record)
         if event_id in self._active:
             return
+        slot: AbstractAsyncContextManager[object] = nullcontext() if its_turn else slots.slot(_table(held.record))
         released = self._active[event_id] = asyncio.Event()
         self._held[event_id] = held
         try:
@@ -159,6 +155,10 @@ class BatchRunner:
             for listener in self._news.released:
                 listener(held.record)
 
+    def _slots_for(self, record: Record) -> FairSlots:
+        prepared = record.kind is Kind.LOAD and way_of(record, self._parts.settings.engine) is Way.PREPARED
+        return self._prepared_slots if prepared else self._slots
+
     async def resume(self, ref: ObjectRef) -> None:
         """Take over a running record that nobody holds. It is left free, for any replica, until it is its turn here."""
         held = await self._resumable(ref)
@@ -174,7 +174,7 @@ class BatchRunner:
                 return
             if await self._parts.journal.claim(held):
                 log.info("batch.resumed", event_id=held.record.event_id, phase=held.record.phase)
-                await self._drive(held, nullcontext())
+                await self.drive(held, its_turn=True)
 
     async def _resumable(self, ref: ObjectRef) -> Held | None:
         """The record, unless this process works on it, or it turns out to be finished."""

@@ -34,8 +34,11 @@ log = structlog.get_logger(__name__)
 async def pin(drive: Drive) -> bool:
     """Know what to load. Where there is nothing (any more), or it cannot be told, the record's phase says so."""
     drive.pinned = True
+    mark, begun = drive.record.success, drive.record.progress.begun
+    assert mark is not None
     try:
-        await _resolve(drive)
+        if not begun and not (mark.resolved and (drive.fresh or await _submitted(drive))):
+            await _resolve(drive)
     except BadInput as error:
         drive.become(drive.record.enter(Phase.FAILING, error=str(error)))
     return True
@@ -43,9 +46,6 @@ async def pin(drive: Drive) -> bool:
 
 async def _resolve(drive: Drive) -> None:
     record, parts = drive.record, drive.parts
-    assert record.success is not None
-    if record.progress.begun or (record.success.resolved and (drive.fresh or await _submitted(drive))):
-        return
     if parts.directories is None:
         raise Fatal("this daemon has no conventions for success files")
     found = await parts.directories.resolve(record)

@@ -58,7 +58,14 @@ class Land:
         done = await drive.ends(jobs)
         if done is None:
             return False
-        await self._judge_all(drive, done)
+        problems: list[tuple[IngestError, int]] = []
+        for number, job in done.items():
+            chunk = next(one for one in drive.progress.chunks if one.job == number)
+            problem = await self._judge(drive, chunk, job)
+            if problem is not None:
+                problems.append((problem, max(1, chunk.failures + 1)))
+        if problems:
+            await _rest(drive, problems)
         return True
 
     async def _submit(self, drive: Drive, number: int) -> dict[int, JobState]:
@@ -89,23 +96,6 @@ class Land:
         load = {**landing_load(record), "sourceUris": [record.files[index].ref.url for index in current.files]}
         return {number: await drive.submit(ref, JobKind.LOAD, load, target, "load")}
 
-    async def _judge_all(self, drive: Drive, jobs: Mapping[int, JobState]) -> None:
-        """Judge finished jobs, then pause or stop where one of them asks for it."""
-        problems: list[tuple[IngestError, int]] = []
-        for number, job in jobs.items():
-            chunk = next(one for one in drive.progress.chunks if one.job == number)
-            problem = await self._judge(drive, chunk, job)
-            if problem is not None:
-                problems.append((problem, max(1, chunk.failures + 1)))
-        if not problems:
-            return
-        stop = next((problem for problem, _ in problems if isinstance(problem, Fatal)), None)
-        if stop is not None:
-            raise stop
-        pauses = [(drive.parts.pause(problem, times), problem) for problem, times in problems]
-        pause, longest = max(pauses, key=lambda one: one[0])
-        await drive.rest("batch.load_retried", longest, pause)
-
     async def _judge(self, drive: Drive, chunk: Chunk, job: JobState) -> IngestError | None:
         """Take a finished job's outcome into the record; the problem, when the same files need another attempt."""
         problem = job_failure(job)
@@ -134,6 +124,16 @@ class Land:
             drive.change(progress=recovery.repeated(drive.progress, chunk, failures=failures), error=why.why)
             return problem
         return None
+
+
+async def _rest(drive: Drive, problems: Sequence[tuple[IngestError, int]]) -> None:
+    """Pause, or stop, where one of the jobs asks for it."""
+    stop = next((problem for problem, _ in problems if isinstance(problem, Fatal)), None)
+    if stop is not None:
+        raise stop
+    pauses = [(drive.parts.pause(problem, times), problem) for problem, times in problems]
+    pause, longest = max(pauses, key=lambda one: one[0])
+    await drive.rest("batch.load_retried", longest, pause)
 
 
 def _chunk(drive: Drive, job: int) -> Chunk | None:
