@@ -97,27 +97,22 @@ class _Run:
     async def list(
         self, actions: Sequence[PlannedAction], job: JobState | None, error: str, parent_response: Any
     ) -> None:
-        previous = parent_response
+        """Run each action with its nested lists; a response is what the next one refers to."""
+        ctx, previous = self._ctx, parent_response
         for action in actions:
-            values = scope(self._ctx.values, previous, job, error, parent_response)
-            previous = await self._one(action, Step(action.step, action.name, values, job, error))
-
-    async def _one(self, action: PlannedAction, step: Step) -> Any:
-        """Run an action with its nested lists; its response."""
-        ctx = self._ctx
-        if ctx.progress.finished(step.number):
-            outcome = await self._restored(step, ctx.progress.response(step.number))
-        else:
-            try:
-                with tracing.span(f"action {step.action}", step=step.number):
-                    outcome = await self._act(action, step)
-            except IngestError as failure:
-                raise await self._failed(action, step, failure) from failure
-            await self._record(step, outcome)
-        if outcome is None:
-            return None
-        await self.list(action.on_success, outcome.job or step.job, "", outcome.response)
-        return outcome.response
+            step = Step(action.step, action.name, scope(ctx.values, previous, job, error, parent_response), job, error)
+            if ctx.progress.finished(step.number):
+                outcome = await self._restored(step, ctx.progress.response(step.number))
+            else:
+                try:
+                    with tracing.span(f"action {step.action}", step=step.number):
+                        outcome = await self._act(action, step)
+                except IngestError as failure:
+                    raise await self._failed(action, step, failure) from failure
+                await self._record(step, outcome)
+            previous = outcome.response if outcome else None
+            if outcome is not None:
+                await self.list(action.on_success, outcome.job or job, "", outcome.response)
 
     async def _act(self, action: PlannedAction, step: Step) -> Outcome | None:
         """The action itself, without nested lists. None: skipped, with everything below it."""
