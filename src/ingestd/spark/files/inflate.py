@@ -82,42 +82,26 @@ class _Gzip:
     """One member, a bounded piece at a time."""
 
     def __init__(self) -> None:
-        self._member = zlib.decompressobj(wbits=31)
-
-    @property
-    def eof(self) -> bool:
-        return self._member.eof
-
-    @property
-    def unused(self) -> int:
-        return len(self._member.unused_data)
+        self.member = zlib.decompressobj(wbits=31)
 
     @property
     def hungry(self) -> bool:
-        return not self._member.unconsumed_tail
+        return not self.member.unconsumed_tail
 
     def decompress(self, step: memoryview | bytes) -> bytes:
-        return self._member.decompress(step or self._member.unconsumed_tail, _STEP)
+        return self.member.decompress(step or self.member.unconsumed_tail, _STEP)
 
 
 class _Bzip2:
     def __init__(self) -> None:
-        self._member = bz2.BZ2Decompressor()
-
-    @property
-    def eof(self) -> bool:
-        return self._member.eof
-
-    @property
-    def unused(self) -> int:
-        return len(self._member.unused_data)
+        self.member = bz2.BZ2Decompressor()
 
     @property
     def hungry(self) -> bool:
-        return self._member.needs_input
+        return self.member.needs_input
 
     def decompress(self, step: memoryview | bytes) -> bytes:
-        return self._member.decompress(step, _STEP)
+        return self.member.decompress(step, _STEP)
 
 
 def _members(
@@ -127,20 +111,20 @@ def _members(
     view = memoryview(data)
     at = 0
     while at < len(view):
-        member = make()
-        while not member.eof:
-            hungry = member.hungry
+        made = make()
+        while not made.member.eof:
+            hungry = made.hungry
             step: memoryview | bytes = view[at : at + _STEP] if hungry else b""
             try:
-                out = member.decompress(step)
+                out = made.decompress(step)
             except failures as error:
                 raise CorruptError(f"Failed to decompress {label} data: {error}") from None
             at += len(step)
             if out:
                 yield out
-            elif hungry and not step and not member.eof:
+            elif hungry and not step and not made.member.eof:
                 raise CorruptError(f"Failed to decompress {label} data: unexpected end of the compressed data")
-        at -= member.unused
+        at -= len(made.member.unused_data)
         while at < len(view) and view[at] == 0:
             at += 1
 
