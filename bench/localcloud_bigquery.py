@@ -8,16 +8,14 @@ costs on a machine that does other things as well.
 import argparse
 import asyncio
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from bench.servers import cpu_seconds, http_server
 
 TARGET_MS = 10.0
 WARM_UP = 10
@@ -66,26 +64,6 @@ def serve(root: Path) -> None:
         await asyncio.Event().wait()
 
     asyncio.run(main())
-
-
-@contextmanager
-def server_process() -> Iterator[tuple[int, int]]:
-    """The port and the process id of a fresh server."""
-    with tempfile.TemporaryDirectory() as root:
-        command = [sys.executable, "-m", "bench.localcloud_bigquery", "--serve", root]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        try:
-            assert process.stdout is not None
-            yield int(process.stdout.readline()), process.pid
-        finally:
-            process.kill()
-            process.wait()
-
-
-def cpu_seconds(pid: int) -> float:
-    """Processor time a process has used: what a job costs, however busy the machine is."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _measure(work: Callable[[], Any], count: int) -> dict[str, float]:
@@ -176,7 +154,7 @@ def _client(port: int, count: int) -> dict[str, Any]:
 def run(count: int = 100) -> dict[str, Any]:
     """Measure each way `count` times per operation."""
     figures: dict[str, Any] = {"service": "bigquery", "in_process": _in_process(count)}
-    with server_process() as (port, pid):
+    with http_server("bench.localcloud_bigquery") as (port, pid):
         figures["raw"] = _raw(port, pid, count)
         figures["client"] = _client(port, count)
     slowest = max(item["median_ms"] for item in figures["raw"].values())

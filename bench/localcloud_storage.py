@@ -7,18 +7,14 @@ measures what a user of the real library gets. Both run the same mix: insert, me
 import argparse
 import asyncio
 import json
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from bench.servers import cpu_seconds, http_server
 
 TARGET = 2_500
 CONNECTIONS = 16
@@ -47,27 +43,6 @@ def serve(root: Path) -> None:
         await asyncio.Event().wait()
 
     uvloop.run(main())
-
-
-def cpu_seconds(pid: int) -> float:
-    """Processor time a process has used: what an operation costs, however busy the machine is."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-@contextmanager
-def server_process() -> Iterator[tuple[int, int]]:
-    """The port and the process id of a fresh server."""
-    with tempfile.TemporaryDirectory() as root:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bench.localcloud_storage", "--serve", root], stdout=subprocess.PIPE, text=True
-        )
-        try:
-            assert process.stdout is not None
-            yield int(process.stdout.readline()), process.pid
-        finally:
-            process.kill()
-            process.wait()
 
 
 class RawConnection:
@@ -174,7 +149,7 @@ def run(seconds: float = 5.0) -> dict[str, Any]:
     """Measure both clients, `seconds` each, against one fresh server process."""
     import uvloop
 
-    with server_process() as (port, pid):
+    with http_server("bench.localcloud_storage") as (port, pid):
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_raw(port, min(seconds, 0.5)))
             before = cpu_seconds(pid)

@@ -1,5 +1,6 @@
 """Local-cloud servers in processes of their own, for benchmarks: the client under test has its core to itself."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -43,3 +44,22 @@ def pubsub_server() -> Iterator[str]:
             server.stdin.close()
             server.wait(20)
             server.stdout.close()
+
+
+@contextmanager
+def http_server(module: str) -> Iterator[tuple[int, int]]:
+    """The port and the process id of a fresh server: what the module does when it is told to `--serve` a folder."""
+    with tempfile.TemporaryDirectory() as root:
+        process = subprocess.Popen([sys.executable, "-m", module, "--serve", root], stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline()), process.pid
+        finally:
+            process.kill()
+            process.wait()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time a process has used: what its work costs, however busy the machine is."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
