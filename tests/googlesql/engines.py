@@ -10,12 +10,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
 import duckdb
+from tests.support.local_sql import local_cursor
 
 from ingestd.formats.errors import BigQueryError
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.names import Scope as Names
 from ingestd.localcloud.bigquery.catalog import Catalog
-from ingestd.localcloud.bigquery.database import Database
 from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.context import Collected, Session
 from ingestd.localcloud.bigquery.sql.engine import Surroundings
@@ -88,13 +88,8 @@ class LocalBigQuery:
 
 @contextmanager
 def local_bigquery() -> Iterator[LocalBigQuery]:
-    database = Database(None)
-    cursor = database.cursor()
-    try:
+    with local_cursor() as cursor:
         yield LocalBigQuery(cursor)
-    finally:
-        cursor.close()
-        database.close()
 
 
 class Spark:

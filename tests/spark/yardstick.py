@@ -9,11 +9,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+from tests.support.local_sql import local_cursor
 from tests.support.manual_clock import ManualClock
 
 from ingestd.googlesql.types import SqlType, array_of
 from ingestd.localcloud.bigquery.catalog import Catalog
-from ingestd.localcloud.bigquery.database import Database
 from ingestd.localcloud.bigquery.sql.engine import QueryParameter, SqlEngine
 from ingestd.model.schema import Schema
 from ingestd.spark.sql.types import from_field, spark_sql
@@ -52,13 +52,8 @@ class LocalBigQuery:
 
 @contextmanager
 def local_bigquery() -> Iterator[LocalBigQuery]:
-    database = Database(None)
-    cursor = database.cursor()
-    try:
+    with local_cursor() as cursor:
         yield LocalBigQuery(cursor)
-    finally:
-        cursor.close()
-        database.close()
 
 
 def google(value: Any, kind: SqlType) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
+from tests.support.turns import turns_beside
 
 from ingestd.batch import register as register_module
 from ingestd.batch.register import Register, batch_name
@@ -144,21 +145,12 @@ async def test_large_batches_get_pages_of_their_own(monkeypatch: pytest.MonkeyPa
 async def test_a_large_batch_does_not_hold_up_everybody_else() -> None:
     store = Slow()
     files = [file(number) for number in range(60_000)]
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    beside = asyncio.create_task(others())
-    assert await Register(store, ROOT).enter(TABLE, "a", files) == {}
-    assert turns > 200, "its files are looked at beside the event loop"
-    turns = 0
-    assert len(await Register(store, ROOT).enter(TABLE, "b", files)) == len(files)
-    assert turns > 200
-    beside.cancel()
+    async with turns_beside() as turns:
+        assert await Register(store, ROOT).enter(TABLE, "a", files) == {}
+        assert turns.count > 200, "its files are looked at beside the event loop"
+        turns.count = 0
+        assert len(await Register(store, ROOT).enter(TABLE, "b", files)) == len(files)
+        assert turns.count > 200
 
 
 async def test_one_failure_does_not_spread_to_those_who_came_along() -> None:

@@ -1,6 +1,5 @@
 """Many windows, many files: nothing that grows with them holds up the event loop."""
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -11,6 +10,7 @@ import pytest
 from tests.support.journals import replica
 from tests.support.manual_clock import ManualClock
 from tests.support.records import record
+from tests.support.turns import turns_beside
 from tests.unit.collect.windows.many import DUE, NOW, files, head, window
 
 from ingestd.batch import journal as journals
@@ -73,19 +73,10 @@ async def test_a_sweep_asks_for_no_window_whether_it_is_among_all_others() -> No
     sweep = WindowSweep(
         kept, here, cast("Any", None), replicas, clock, every=timedelta(seconds=30), lease=timedelta(seconds=60)
     )
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    running = asyncio.create_task(others())
-    await sweep.sweep()
-    running.cancel()
+    async with turns_beside() as turns:
+        await sweep.sweep()
     assert asked == []
-    assert turns >= (mine + theirs) // 500
+    assert turns.count >= (mine + theirs) // 500
 
 
 class Threads:
