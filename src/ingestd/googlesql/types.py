@@ -46,6 +46,16 @@ class SqlType:
     def numeric(self) -> bool:
         return self.kind in NUMERIC_ORDER
 
+    @property
+    def ordered(self) -> bool:
+        """Whether `<` takes it."""
+        return self.kind not in ("STRUCT", "ARRAY", "RANGE", "JSON", "GEOGRAPHY")
+
+    @property
+    def comparable(self) -> bool:
+        """Whether `=` takes it."""
+        return self.ordered or self.kind in ("STRUCT", "RANGE")
+
 
 SCALARS = {
     kind: SqlType(kind)

@@ -10,7 +10,6 @@ from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.coercion import DUCKDB, coerce
 from ingestd.localcloud.bigquery.sql.idioms import once, ranged
 
-_UNORDERED = frozenset(["STRUCT", "ARRAY", "RANGE", "JSON", "GEOGRAPHY"])
 _BITS = {
     "&": "({0} & {1})", "|": "({0} | {1})", "^": "xor({0}, {1})",
     "<<": "bq_shift_left({0}, {1})", ">>": "bq_shift_right({0}, {1})",
@@ -21,9 +20,7 @@ class DuckDbOperators(Analyzer):
     conversions = DUCKDB
 
     def comparable(self, op: str, kind: SqlType) -> bool:
-        if op == "IS DISTINCT FROM" or kind.kind not in _UNORDERED:
-            return True
-        return op in ("=", "!=") and kind.kind in ("STRUCT", "RANGE")
+        return op == "IS DISTINCT FROM" or (kind.comparable if op in ("=", "!=") else kind.ordered)
 
     def negatable(self, kind: SqlType) -> bool:
         return kind.numeric or kind.kind == "INTERVAL"
