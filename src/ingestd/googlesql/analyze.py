@@ -8,12 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from ingestd.googlesql import ast
 from ingestd.googlesql.coercion import Conversions
 from ingestd.googlesql.functions import FUNCTIONS
-from ingestd.googlesql.library import Entry, Library
+from ingestd.googlesql.library import Call, Entry, Library
 from ingestd.googlesql.literals import INT64_MAX, INT64_MIN
 from ingestd.googlesql.names import AmbiguousName, Column, Range, Scope
 from ingestd.googlesql.types import (
@@ -32,7 +32,7 @@ from ingestd.googlesql.types import (
 from ingestd.googlesql.values import Value
 from ingestd.googlesql.wording import GOOGLESQL
 
-_Handler = TypeVar("_Handler")
+_Call = TypeVar("_Call", bound=Call[Any])
 _COMPARISONS = frozenset(["=", "!=", "<", ">", "<=", ">="])
 _BITS = frozenset(["&", "|", "^", "<<", ">>"])
 _NULL = Value("NULL", INT64, literal=True, null=True, simple=True)
@@ -174,7 +174,7 @@ class Analyzer(ABC):
         ]
         return Range(alias, columns, value)
 
-    def called(self, node: ast.Call, library: Library[_Handler]) -> Entry[_Handler]:
+    def called(self, node: ast.Call, library: Library[_Call]) -> Entry[_Call]:
         """What the engine has of the function, if it may be called like that."""
         found = library.get(node.name)
         if found is None:

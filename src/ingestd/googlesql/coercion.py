@@ -21,7 +21,7 @@ from ingestd.googlesql.types import (
 )
 from ingestd.googlesql.values import Value
 
-_CIVIL = frozenset(["DATE", "DATETIME", "TIME", "TIMESTAMP"])
+CIVIL = frozenset(["DATE", "DATETIME", "TIME", "TIMESTAMP"])
 _EXACT = frozenset(["NUMERIC", "BIGNUMERIC"])
 _Convert = Callable[[Value, SqlType], Value | None]
 
@@ -117,7 +117,7 @@ class Conversions(ABC):
         return self.cast(value, target) if coerces(source, target) else None
 
     def _coerce_literal(self, value: Value, target: SqlType) -> Value | None:
-        if value.type is STRING and target.kind in _CIVIL:
+        if value.type is STRING and target.kind in CIVIL:
             if value.parameter:
                 return self.cast(value, target)
             return self.read(value.constant, target) if isinstance(value.constant, str) else None

@@ -23,6 +23,7 @@ GOOGLESQL = {
     "number of arguments": "Number of arguments does not match for function {name}: it takes {wanted}",
     "function": "function {name}",
     "no signature": "No matching signature for function {name} for argument types: {kinds}{signatures}",
+    "no signature of IF": "IF condition should return type BOOL, but returns {first}",
     "mismatch": "No matching signature for {what} for argument types: {kinds}",
     "no common type": "No matching signature for {what} for argument types: {kinds}",
     "no common type of operator CASE": (

@@ -63,6 +63,7 @@ WORDS = {
     "number of arguments": "{name} takes {wanted} arguments, not {count}",
     "function": "{name}",
     "no signature": "{name} does not take {kinds} on Spark",
+    "no signature of IF": "the condition of IF must be BOOL",
     "mismatch": "{what} does not take {pair} on Spark",
     "no common type": "{what} has no common type of {kinds}",
     "untyped": "{what} must be {kind}, not {found}",

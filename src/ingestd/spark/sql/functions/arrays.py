@@ -5,70 +5,56 @@ import re
 from ingestd.googlesql import ast
 from ingestd.googlesql.civil import TIME_PARTS
 from ingestd.googlesql.errors import SqlError
-from ingestd.googlesql.types import BOOL, DATE, INT64, STRING, SqlType, array_of
+from ingestd.googlesql.types import BOOL, BYTES, DATE, INT64, STRING, SqlType, array_of
 from ingestd.googlesql.values import Value
-from ingestd.spark.sql.functions.registry import Call, function
+from ingestd.spark.sql.functions.registry import NEVER_FAILS, Call, define, function, writes
 from ingestd.spark.sql.operators import aggregate, check_ordered, contains
-from ingestd.spark.sql.values import cast, fill, fresh
+from ingestd.spark.sql.values import cast, fill, fresh, literal
 
 LIMIT = 1_048_575  # BigQuery refuses larger generated arrays
 
 
-@function("ARRAY_LENGTH", safe=True)
-def length(call: Call) -> Value:
-    return Value(f"CAST(array_size({call.array(call.value(0))[0].sql}) AS BIGINT)", INT64)
+define("ARRAY_LENGTH", "ARRAY<T>", "CAST(array_size(@0) AS BIGINT)", safe=NEVER_FAILS)
+define("ARRAY_REVERSE", "ARRAY<T>", "reverse(@0)", safe=NEVER_FAILS)
 
 
-@function("ARRAY_REVERSE", safe=True)
-def reverse(call: Call) -> Value:
-    value, _ = call.array(call.value(0))
-    return Value(f"reverse({value.sql})", value.type)
+@writes("ARRAY_CONCAT", safe=True)
+def concat(call: Call, *arrays: Value) -> str:
+    return f"concat({', '.join(array.sql for array in arrays)})"
 
 
-@function("ARRAY_CONCAT", safe=True)
-def concat(call: Call) -> Value:
-    kind, values = call.common(call.values())
-    if kind.kind != "ARRAY":
-        raise call.mismatch(values)
-    return Value(f"concat({', '.join(value.sql for value in values)})", kind)
-
-
-@function("ARRAY_TO_STRING", safe=True)
-def to_string(call: Call) -> Value:
-    value, element = call.array(call.value(0))
-    if element is not STRING and value.members != ():
+@writes("ARRAY_TO_STRING", "ARRAY<STRING>, STRING, STRING?", "ARRAY<T>, STRING, STRING?", safe=True)
+def to_string(call: Call, value: Value, *rest: Value) -> str:
+    element = value.type.element
+    if element is BYTES:
+        raise call.mismatch([value, *rest])
+    if element is not None and element is not STRING and value.members != ():
         item = fresh("e")
-        value = Value(
-            f"transform({value.sql}, {item} -> {cast(Value(item, element, simple=True), STRING).sql})", array_of(STRING)
-        )
-    rest = [call.typed(index, STRING).sql for index in range(1, len(call.nodes))]
-    return Value(f"array_join({value.sql}, {', '.join(rest)})", STRING)
+        text = cast(Value(item, element, simple=True), STRING).sql
+        value = Value(f"transform({value.sql}, {item} -> {text})", array_of(STRING))
+    return f"array_join({', '.join(item.sql for item in (value, *rest))})"
 
 
-@function("ARRAY_FIRST", "ARRAY_LAST", safe=True)
-def end(call: Call) -> Value:
-    value, element = call.array(call.value(0))
-    at = "1" if call.name == "ARRAY_FIRST" else "-1"
-    failing = "NULL" if call.safe else f"raise_error('{call.name} of an empty array')"
-    return Value(fill(f"IF(size(@0) = 0, {failing}, element_at(@0, {at}))", value), element)
+for _name, _at in (("ARRAY_FIRST", "1"), ("ARRAY_LAST", "-1")):
+    _end = f"IF(size(@0) = 0, {{}}, element_at(@0, {_at}))"
+    _empty = f"raise_error('{_name} of an empty array')"
+    define(_name, "ARRAY<T>", _end.format(_empty), safe=_end.format("NULL"))
+# From one offset to another, both included; negative ones count from the end.
+_FIRST = "IF(@1 < 0, greatest(size(@0) + @1, 0L), @1)"
+_LAST = "IF(@2 < 0, size(@0) + @2, least(@2, size(@0) - 1L))"
+define(
+    "ARRAY_SLICE", "ARRAY<T>, INT64, INT64",
+    "IF(@0 IS NULL OR @1 IS NULL OR @2 IS NULL, NULL, "
+    f"slice(@0, CAST({_FIRST} + 1 AS INT), CAST(greatest({_LAST} - {_FIRST} + 1, 0L) AS INT)))",
+    safe=NEVER_FAILS,
+)  # fmt: skip
 
 
-@function("ARRAY_SLICE", safe=True)
-def slice_(call: Call) -> Value:
-    """From one offset to another, both included; negative ones count from the end."""
-    value, _ = call.array(call.value(0))
-    start, stop = call.typed(1, INT64), call.typed(2, INT64)
-    first = "IF(@1 < 0, greatest(size(@0) + @1, 0L), @1)"
-    last = "IF(@2 < 0, size(@0) + @2, least(@2, size(@0) - 1L))"
-    template = f"slice(@0, CAST({first} + 1 AS INT), CAST(greatest({last} - {first} + 1, 0L) AS INT))"
-    return Value(fill(f"IF(@0 IS NULL OR @1 IS NULL OR @2 IS NULL, NULL, {template})", value, start, stop), value.type)
-
-
-@function("ARRAY_IS_DISTINCT", safe=True)
-def is_distinct(call: Call) -> Value:
-    value, element = call.array(call.value(0))
-    check_ordered(element, "ARRAY_IS_DISTINCT")
-    return Value(fill("(size(@0) = size(array_distinct(@0)))", value), BOOL)
+@writes("ARRAY_IS_DISTINCT", safe=True)
+def is_distinct(call: Call, value: Value) -> str:
+    assert value.type.element is not None
+    check_ordered(value.type.element, "ARRAY_IS_DISTINCT")
+    return fill("(size(@0) = size(array_distinct(@0)))", value)
 
 
 @function("ARRAY_INCLUDES", safe=True)
@@ -106,16 +92,18 @@ def higher_order(call: Call) -> Value:
     return Value(f"transform({value.sql}, {body.sql})", array_of(body.type))
 
 
-@function("ARRAY_SUM", "ARRAY_AVG", "ARRAY_MIN", "ARRAY_MAX")
-def fold(call: Call) -> Value:
-    return aggregate(call.name.removeprefix("ARRAY_"), call.array(call.value(0))[0], ())
+@writes("ARRAY_SUM ARRAY_AVG ARRAY_MIN ARRAY_MAX")
+def fold(call: Call, value: Value) -> str:
+    return aggregate(call.name.removeprefix("ARRAY_"), value, ()).sql
 
 
-@function("GENERATE_ARRAY")
-def generate(call: Call) -> Value:
-    values = [call.want(value, INT64) for value in call.values()]
-    if len(values) == 2:
-        values.append(Value("1L", INT64, simple=True))
+_ONE = literal(1, INT64)
+
+
+@writes("GENERATE_ARRAY")
+def generate(call: Call, start: Value, stop: Value, step: Value = _ONE) -> str:
+    if start.type is not INT64:
+        raise call.mismatch([start, stop])
     large = f"raise_error('Cannot generate arrays with more than {LIMIT} elements.')"
     template = (
         "CASE WHEN @0 IS NULL OR @1 IS NULL OR @2 IS NULL THEN NULL "
@@ -123,7 +111,7 @@ def generate(call: Call) -> Value:
         "WHEN (@2 > 0 AND @0 > @1) OR (@2 < 0 AND @0 < @1) THEN CAST(array() AS ARRAY<BIGINT>) "
         f"WHEN (CAST(@1 AS DOUBLE) - @0) / @2 >= {LIMIT} THEN {large} ELSE sequence(@0, @1, @2) END"
     )
-    return Value(fill(template, *values), array_of(INT64))
+    return fill(template, start, stop, step)
 
 
 @function("GENERATE_DATE_ARRAY")

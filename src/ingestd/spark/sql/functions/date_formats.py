@@ -9,10 +9,10 @@ from functools import lru_cache
 
 from ingestd.googlesql.civil import ELEMENT, EXPANSIONS, escape_format
 from ingestd.googlesql.errors import SqlError
-from ingestd.googlesql.types import DATE, DATETIME, STRING, TIME, TIMESTAMP, SqlType
+from ingestd.googlesql.types import DATE, DATETIME, TIME, TIMESTAMP
 from ingestd.googlesql.values import Value
 from ingestd.spark.sql.functions.dates import in_zone
-from ingestd.spark.sql.functions.registry import Call, function
+from ingestd.spark.sql.functions.registry import Call, writes
 from ingestd.spark.sql.types import spark_sql
 from ingestd.spark.sql.values import cast, fill, text_sql
 
@@ -52,12 +52,9 @@ _FIXED = {"n": "\n", "t": "\t", "%": "%"}
 _UTC = {"Z": "UTC", "z": "+0000", "Ez": "+00:00"}
 
 
-@function("FORMAT_DATE", "FORMAT_DATETIME", "FORMAT_TIMESTAMP", "FORMAT_TIME", safe=True)
-def format_(call: Call) -> Value:
-    family = call.name.removeprefix("FORMAT_")
-    pattern = call.text(0)
-    value = call.temporal(call.value(1), family)
-    zone = call.typed(2, STRING) if len(call.nodes) == 3 else None
+@writes("FORMAT_DATE FORMAT_DATETIME FORMAT_TIMESTAMP FORMAT_TIME", safe=True, texts=[0])
+def format_(call: Call, written: Value, value: Value, zone: Value | None = None) -> str:
+    pattern = str(written.constant)
     utc = zone is None or zone.constant == "UTC"
     if not utc and "s" in ELEMENT.findall(pattern):
         raise SqlError(f"{call.name}: %s with a time zone is not available on Spark")
@@ -65,8 +62,8 @@ def format_(call: Call) -> Value:
         local = Value(f"CAST(concat('1970-01-01 ', {value.sql}) AS TIMESTAMP_NTZ)", DATETIME)
     else:
         local = Value(in_zone(value, None if utc else zone), value.type, simple=value.simple and utc)
-    pattern = escape_format(pattern, family if value.type is DATE else value.type.kind)
-    return Value(fill(_written(call, pattern, utc=utc), local), STRING)
+    family = call.name.removeprefix("FORMAT_") if value.type is DATE else value.type.kind
+    return fill(_written(call, escape_format(pattern, family), utc=utc), local)
 
 
 def _written(call: Call, pattern: str, *, utc: bool) -> str:
@@ -203,30 +200,26 @@ def _civil(codes: tuple[str, ...], expression: str) -> str:
     return made
 
 
-@function("PARSE_DATE", "PARSE_DATETIME", "PARSE_TIMESTAMP", "PARSE_TIME", safe=True)
-def parse(call: Call) -> Value:
-    family = call.name.removeprefix("PARSE_")
-    pattern, codes = _reader(call.text(0))
-    text = call.typed(1, STRING)
+@writes("PARSE_DATE PARSE_DATETIME PARSE_TIMESTAMP PARSE_TIME", safe=True, texts=[0])
+def parse(call: Call, written: Value, text: Value, zone: Value | None = None) -> str:
+    pattern, codes = _reader(str(written.constant))
     expression = text_sql(pattern)
     civil = _civil(codes, expression)
-    if "z" in codes and family != "TIMESTAMP":
+    if "z" in codes and call.returns is not TIMESTAMP:
         raise SqlError(f"{call.name} does not take %z")
     if call.safe:
         civil = civil.replace("make_timestamp_ntz(", "try_make_timestamp_ntz(")
         failing = "NULL"
     else:
         failing = "raise_error(concat('Failed to parse input string \"', @0, '\"'))"
-    if family == "TIMESTAMP":
-        civil = _zoned(call, civil, codes, expression)
-    kind: SqlType = {"DATE": DATE, "DATETIME": DATETIME, "TIME": DATETIME, "TIMESTAMP": TIMESTAMP}[family]
+    if call.returns is TIMESTAMP:
+        civil = _zoned(zone, civil, codes, expression)
+    kind = DATETIME if call.returns is TIME else call.returns
     read = f"IF(regexp_like(@0, {expression}), CAST({civil} AS {spark_sql(kind)}), {failing})"
-    template = f"IF(@0 IS NULL, NULL, {read})"
-    value = Value(fill(template, text), kind)
-    return cast(value, TIME) if family == "TIME" else value
+    return cast(Value(fill(f"IF(@0 IS NULL, NULL, {read})", text), kind), call.returns).sql
 
 
-def _zoned(call: Call, civil: str, codes: tuple[str, ...], expression: str) -> str:
+def _zoned(zone: Value | None, civil: str, codes: tuple[str, ...], expression: str) -> str:
     if "z" in codes:
         offset = f"regexp_extract(@0, {expression}, {codes.index('z') + 1})"
         hours = f"regexp_extract({offset}, '^([+-]?[0-9]{{1,2}})', 1)"
@@ -236,6 +229,6 @@ def _zoned(call: Call, civil: str, codes: tuple[str, ...], expression: str) -> s
             f"IF(startswith({offset}, '-'), -1, 1) * coalesce(try_cast({minutes} AS INT), 0))"
         )
         return f"timestampadd(MINUTE, - {total}, {civil})"
-    if len(call.nodes) == 3 and "s" not in codes:
-        return f"to_utc_timestamp(CAST({civil} AS TIMESTAMP), {call.typed(2, STRING).sql})"
+    if zone is not None and "s" not in codes:
+        return f"to_utc_timestamp(CAST({civil} AS TIMESTAMP), {zone.sql})"
     return civil

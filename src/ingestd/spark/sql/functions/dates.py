@@ -9,11 +9,11 @@ import re
 from ingestd.googlesql import ast
 from ingestd.googlesql.civil import FAMILY, TIME_PARTS, date_part
 from ingestd.googlesql.errors import SqlError
-from ingestd.googlesql.types import DATE, DATETIME, INT64, JSON, STRING, TIME, TIMESTAMP, SqlType
+from ingestd.googlesql.types import DATE, DATETIME, INT64, STRING, TIME, TIMESTAMP, SqlType
 from ingestd.googlesql.values import Value
-from ingestd.spark.sql.functions.registry import NEVER_FAILS, Call, define, function
+from ingestd.spark.sql.functions.registry import NEVER_FAILS, Call, define, function, writes
 from ingestd.spark.sql.types import spark_sql
-from ingestd.spark.sql.values import cast, coerce, fill, ranged
+from ingestd.spark.sql.values import cast, fill, ranged
 
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _DAYS = {"DAY": 1, "WEEK": 7}
@@ -35,73 +35,44 @@ def _back(sql: str, kind: SqlType) -> Value:
     return Value(f"CAST({sql} AS {spark_sql(kind)})", kind)
 
 
-@function("CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_DATETIME", "CURRENT_TIME")
-def current(call: Call) -> Value:
-    now = Value("current_timestamp()", TIMESTAMP)
-    if call.name == "CURRENT_TIMESTAMP":
-        return now
-    local = in_zone(now, call.typed(0, STRING) if call.nodes else None)
-    return cast(Value(local, TIMESTAMP), FAMILY[call.name.removeprefix("CURRENT_")])
+@writes("CURRENT_TIMESTAMP CURRENT_DATE CURRENT_DATETIME CURRENT_TIME")
+def current(call: Call, zone: Value | None = None) -> str:
+    return cast(Value(in_zone(Value("current_timestamp()", TIMESTAMP), zone), TIMESTAMP), call.returns).sql
 
 
-@function("DATE")
-def date(call: Call) -> Value:
-    args = call.values()
-    if len(args) == 3:
-        numbers = [call.want(item, INT64) for item in args]
-        return Value(fill("make_date(CAST(@0 AS INT), CAST(@1 AS INT), CAST(@2 AS INT))", *numbers), DATE)
-    if len(args) == 2:
-        moment = call.want(args[0], TIMESTAMP)
-        return _back(in_zone(moment, call.want(args[1], STRING)), DATE)
-    if args[0].type is STRING and not args[0].null:
-        return cast(args[0], DATE) if args[0].literal else cast(cast(args[0], TIMESTAMP), DATE)
-    if args[0].type in (DATE, DATETIME, TIMESTAMP) or args[0].null:
-        return cast(args[0], DATE)
-    raise call.mismatch(args)
+@writes("DATE DATETIME TIME", "DATETIME", "TIMESTAMP, STRING?")
+def local(call: Call, value: Value, zone: Value | None = None) -> str:
+    return cast(Value(in_zone(value, zone), value.type), call.returns).sql
 
 
-@function("DATETIME")
-def datetime_(call: Call) -> Value:
-    args = call.values()
-    if len(args) == 6:
-        numbers = [call.want(item, INT64) for item in args]
-        template = "make_timestamp_ntz(" + ", ".join(f"CAST(@{index} AS INT)" for index in range(6)) + ")"
-        return Value(fill(template, *numbers), DATETIME)
-    if len(args) == 2 and args[0].type is DATE and coerce(args[1], TIME) is not None:
-        day, clock = args[0], call.want(args[1], TIME)
-        return Value(fill("CAST(concat(CAST(@0 AS STRING), ' ', @1) AS TIMESTAMP_NTZ)", day, clock), DATETIME)
-    if len(args) == 2:
-        return _back(in_zone(call.want(args[0], TIMESTAMP), call.want(args[1], STRING)), DATETIME)
-    if len(args) == 1 and (args[0].type in (DATE, DATETIME, TIMESTAMP, STRING) or args[0].null):
-        return cast(args[0], DATETIME)
-    raise call.mismatch(args)
+for _name in ("DATE", "DATETIME"):
+    writes(_name, "DATE")(local)
+define("TIME", "TIME", "@0")
+define("DATE", "INT64, INT64, INT64", "make_date(CAST(@0 AS INT), CAST(@1 AS INT), CAST(@2 AS INT))")
+_INTS = ", ".join(f"CAST(@{index} AS INT)" for index in range(6))
+define("DATETIME", "INT64, INT64, INT64, INT64, INT64, INT64", f"make_timestamp_ntz({_INTS})")
+define("DATETIME", "DATE, TIME", "CAST(concat(CAST(@0 AS STRING), ' ', @1) AS TIMESTAMP_NTZ)")
+_MADE = "make_timestamp_ntz(1970, 1, 1, CAST(@0 AS INT), CAST(@1 AS INT), CAST(@2 AS INT))"
+define("TIME", "INT64, INT64, INT64", cast(Value(_MADE, DATETIME), TIME).sql)
 
 
-@function("TIME")
-def time_(call: Call) -> Value:
-    args = call.values()
-    if len(args) == 3:
-        numbers = [call.want(item, INT64) for item in args]
-        template = "make_timestamp_ntz(1970, 1, 1, CAST(@0 AS INT), CAST(@1 AS INT), CAST(@2 AS INT))"
-        return cast(Value(fill(template, *numbers), DATETIME), TIME)
-    if len(args) == 2:
-        return cast(Value(in_zone(call.want(args[0], TIMESTAMP), call.want(args[1], STRING)), TIMESTAMP), TIME)
-    if args[0].type in (DATETIME, TIMESTAMP, TIME) or args[0].null:
-        return cast(args[0], TIME)
-    raise call.mismatch(args)
+@writes("DATE", "STRING")
+def date(call: Call, value: Value) -> str:
+    return cast(value if value.literal else cast(value, TIMESTAMP), DATE).sql
 
 
-@function("TIMESTAMP")
-def timestamp(call: Call) -> Value:
-    args = call.values()
-    value = args[0]
-    if len(args) == 1:
-        if value.type in (DATE, DATETIME, TIMESTAMP, STRING) or value.null:
-            return cast(value, TIMESTAMP)
-        raise call.mismatch(args)
+@writes("DATETIME", "STRING")
+def datetime_(call: Call, value: Value) -> str:
+    return cast(value, DATETIME).sql
+
+
+@writes("TIMESTAMP")
+def timestamp(call: Call, value: Value, zone: Value | None = None) -> str:
+    if zone is None:
+        return cast(value, TIMESTAMP).sql
     # Text with a zone of its own is refused by the CAST to a civil time.
-    local = value if value.type in (DATE, DATETIME) else cast(call.want(value, STRING), DATETIME)
-    return Value(f"to_utc_timestamp(CAST({local.sql} AS TIMESTAMP), {call.want(args[1], STRING).sql})", TIMESTAMP)
+    local = cast(value, DATETIME) if value.type is STRING else value
+    return f"to_utc_timestamp(CAST({local.sql} AS TIMESTAMP), {zone.sql})"
 
 
 def _interval(call: Call, node: ast.Expression) -> tuple[Value, str]:
@@ -301,13 +272,13 @@ _MICROS = Value("timestamp_micros(@0)", TIMESTAMP)
 define("TIMESTAMP_MICROS", "INT64", ranged(_MICROS).sql, safe=ranged(_MICROS, safe=True).sql)
 
 
-@function("STRING")
-def string(call: Call) -> Value:
-    args = call.values()
-    if len(args) == 1 and args[0].type in (DATE, DATETIME, TIME, TIMESTAMP):
-        return cast(args[0], STRING)
-    if len(args) == 1 and args[0].type is JSON:
-        failing = "NULL" if call.safe else "raise_error('The provided JSON input is not a string')"
-        found = "schema_of_variant(parse_json(@0)) = 'STRING'"
-        return Value(fill(f"IF(@0 IS NULL, NULL, IF({found}, get_json_object(@0, '$'), {failing}))", args[0]), STRING)
-    raise call.mismatch(args)
+@writes("STRING", "DATE", "DATETIME", "TIME", "TIMESTAMP")
+def string(call: Call, value: Value) -> str:
+    return cast(value, STRING).sql
+
+
+_JSON_TEXT = (
+    "IF(@0 IS NULL, NULL, IF(schema_of_variant(parse_json(@0)) = 'STRING', get_json_object(@0, '$'), "
+    "raise_error('The provided JSON input is not a string')))"
+)
+define("STRING", "JSON", _JSON_TEXT)

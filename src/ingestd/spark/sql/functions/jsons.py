@@ -15,23 +15,23 @@ from ingestd.googlesql.types import (
     TIME,
     TIMESTAMP,
     SqlType,
-    array_of,
 )
 from ingestd.googlesql.values import Value
-from ingestd.spark.sql.functions.registry import Call, define, function
+from ingestd.spark.sql.functions.registry import Call, define, writes
 from ingestd.spark.sql.types import quote
-from ingestd.spark.sql.values import cast, fill, fresh, text_sql
+from ingestd.spark.sql.values import cast, fill, fresh, literal, text_sql
 
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\.\"([^\"]+)\"|\['([^']+)'\]|\[\"([^\"]+)\"\]|\[(\d+)\]")
 _DEEPEST = 1_000  # Spark calls itself once per element before the one it looks for, until the JVM's stack is full
 _IS_TEXT = "schema_of_variant(variant_get(parse_json(@0), {path}, 'variant')) = 'STRING'"
 
 
-def _path(call: Call) -> str:
+_WHOLE = literal("$", STRING)
+
+
+def _path(path: Value) -> str:
     """The path in Spark's form, as a literal."""
-    if len(call.nodes) < 2:
-        return "'$'"
-    written = call.text(1)
+    written = str(path.constant)
     if not written.startswith("$"):
         raise SqlError(f"JSON path {written!r} does not start with $")
     out, at = "$", 1
@@ -50,11 +50,6 @@ def _path(call: Call) -> str:
         else:
             out += f"['{name}']"
     return text_sql(out)
-
-
-def _source(call: Call) -> Value:
-    value = call.value(0)
-    return value if value.type is JSON else call.want(value, STRING)
 
 
 _FOUND = "get_json_object({text}, {path})"
@@ -76,26 +71,25 @@ def _found(path: str) -> str:
     return f"IF({found} RLIKE '[0-9][.E]|Infinity', {exact}, {found})"
 
 
-@function("JSON_VALUE", "JSON_EXTRACT_SCALAR", safe=True)
-def value_(call: Call) -> Value:
+@writes("JSON_VALUE JSON_EXTRACT_SCALAR", safe=True, texts=[1])
+def value_(call: Call, value: Value, path: Value = _WHOLE) -> str:
     """The text of a scalar; NULL for an object or an array."""
-    value, path = _source(call), _path(call)
-    found = _FOUND.format(text="@0", path=path)
+    where = _path(path)
+    found = _FOUND.format(text="@0", path=where)
     # An object, an array or a text that looks like one.
-    text = f"IF({_IS_TEXT.format(path=path)}, {found}, NULL)"
-    return Value(fill(f"IF({found} RLIKE '^[\\\\[{{]', {text}, {_found(path)})", value), STRING)
+    text = f"IF({_IS_TEXT.format(path=where)}, {found}, NULL)"
+    return fill(f"IF({found} RLIKE '^[\\\\[{{]', {text}, {_found(where)})", value)
 
 
-@function("JSON_QUERY", "JSON_EXTRACT", safe=True)
-def query(call: Call) -> Value:
+@writes("JSON_QUERY JSON_EXTRACT", safe=True, texts=[1])
+def query(call: Call, value: Value, path: Value = _WHOLE) -> str:
     """JSON as JSON: a text keeps its quotes."""
-    value, path = _source(call), _path(call)
-    variant = f"try_variant_get(try_parse_json(@0), {path}, 'variant')"
+    where = _path(path)
+    variant = f"try_variant_get(try_parse_json(@0), {where}, 'variant')"
     kind = f"schema_of_variant({variant})"
-    found = f"IF({kind} = 'STRING', to_json({variant}), {_found(path)})"
-    if value.type is JSON:
-        return Value(fill(f"CASE WHEN {kind} = 'VOID' THEN 'null' ELSE {found} END", value), JSON)
-    return Value(fill(f"CASE WHEN {kind} = 'VOID' THEN NULL ELSE {found} END", value), STRING)
+    found = f"IF({kind} = 'STRING', to_json({variant}), {_found(where)})"
+    nothing = "'null'" if value.type is JSON else "NULL"
+    return fill(f"CASE WHEN {kind} = 'VOID' THEN {nothing} ELSE {found} END", value)
 
 
 def _listed(path: str) -> str:
@@ -103,34 +97,29 @@ def _listed(path: str) -> str:
     return f"try_variant_get(try_parse_json({_MARKED}), {path}, 'array<variant>')"
 
 
-@function("JSON_VALUE_ARRAY", "JSON_EXTRACT_STRING_ARRAY", safe=True)
-def value_array(call: Call) -> Value:
+@writes("JSON_VALUE_ARRAY JSON_EXTRACT_STRING_ARRAY", safe=True, texts=[1])
+def value_array(call: Call, value: Value, path: Value = _WHOLE) -> str:
     """The scalars of an array; NULL when it is none, or holds something else."""
-    value, path = _source(call), _path(call)
-    name = fresh("v")
-    nested = f"exists({_listed(path)}, {name} -> schema_of_variant({name}) RLIKE '^(OBJECT|ARRAY)')"
+    listed, name = _listed(_path(path)), fresh("v")
+    nested = f"exists({listed}, {name} -> schema_of_variant({name}) RLIKE '^(OBJECT|ARRAY)')"
     text = _UNMARKED.format(text=f"try_variant_get({name}, '$', 'string')")
-    return Value(fill(f"IF({nested}, NULL, transform({_listed(path)}, {name} -> {text}))", value), array_of(STRING))
+    return fill(f"IF({nested}, NULL, transform({listed}, {name} -> {text}))", value)
 
 
-@function("JSON_QUERY_ARRAY", "JSON_EXTRACT_ARRAY", safe=True)
-def query_array(call: Call) -> Value:
-    value, path = _source(call), _path(call)
+@writes("JSON_QUERY_ARRAY JSON_EXTRACT_ARRAY", safe=True, texts=[1])
+def query_array(call: Call, value: Value, path: Value = _WHOLE) -> str:
     name = fresh("v")
-    kind = JSON if value.type is JSON else STRING
     text = _UNMARKED.format(text=f"to_json({name})")
-    return Value(fill(f"transform({_listed(path)}, {name} -> {text})", value), array_of(kind))
+    return fill(f"transform({_listed(_path(path))}, {name} -> {text})", value)
 
 
 define("PARSE_JSON", "STRING", "to_json(parse_json(@0))", safe="to_json(try_parse_json(@0))")
 
 
-@function("TO_JSON_STRING", "TO_JSON")
-def to_json(call: Call) -> Value:
+@writes("TO_JSON_STRING TO_JSON")
+def to_json(call: Call, value: Value, *rest: Value) -> str:
     call.at_most(1)
-    (value,) = call.values()
-    kind = JSON if call.name == "TO_JSON" else STRING
-    return Value(f"coalesce({_text(value.type, value, exact=kind is JSON)}, 'null')", kind)
+    return f"coalesce({_text(value.type, value, exact=call.returns is JSON)}, 'null')"
 
 
 def _text(kind: SqlType, value: Value, *, exact: bool) -> str:

@@ -3,7 +3,7 @@
 from ingestd.googlesql.errors import SqlError
 from ingestd.googlesql.types import FLOAT64, INT64, NUMERIC
 from ingestd.googlesql.values import Value
-from ingestd.spark.sql.functions.registry import NEVER_FAILS, Call, define, function
+from ingestd.spark.sql.functions.registry import NEVER_FAILS, Call, define, writes
 from ingestd.spark.sql.values import fill
 
 _INFINITE = "double('Infinity')"
@@ -72,25 +72,21 @@ define("BIT_COUNT", "INT64", "CAST(bit_count(@0) AS BIGINT)", safe=NEVER_FAILS)
 define("PI", "", "pi()", safe=NEVER_FAILS)
 
 
-@function("ROUND", "TRUNC")
-def rounding(call: Call) -> Value:
-    """Half away from zero, or towards zero; INT64 becomes FLOAT64."""
-    args = call.values()
-    digits = args[1].constant if len(args) == 2 else 0
+@writes("ROUND TRUNC", "FLOAT64, INT64?", "NUMERIC, INT64?")
+def rounding(call: Call, value: Value, places: Value | None = None) -> str:
+    """Half away from zero, or towards zero."""
+    digits = 0 if places is None else places.constant
     if not isinstance(digits, int) or abs(digits) > 300:
         raise SqlError(f"{call.name} needs a constant number of digits on Spark")
-    if args[0].type is NUMERIC:
+    if value.type is NUMERIC:
         if call.name == "ROUND":
-            return Value(f"CAST(round({args[0].sql}, {digits}) AS DECIMAL(38,9))", NUMERIC)
-        template = f"CAST(IF(@0 < 0, - floor(- @0, {digits}), floor(@0, {digits})) AS DECIMAL(38,9))"
-        return Value(fill(template, args[0]), NUMERIC)
-    value = call.want(args[0], FLOAT64)
+            return f"CAST(round({value.sql}, {digits}) AS DECIMAL(38,9))"
+        return fill(f"CAST(IF(@0 < 0, - floor(- @0, {digits}), floor(@0, {digits})) AS DECIMAL(38,9))", value)
     if digits:
         return _at_digit(call.name, value, digits)
     if call.name == "ROUND":
-        return Value(f"round({value.sql})", FLOAT64)
-    whole = "IF(abs(@0) < 9007199254740992D, CAST(IF(@0 < 0, ceil(@0), floor(@0)) AS DOUBLE), @0)"
-    return Value(fill(whole, value), FLOAT64)
+        return f"round({value.sql})"
+    return fill("IF(abs(@0) < 9007199254740992D, CAST(IF(@0 < 0, ceil(@0), floor(@0)) AS DOUBLE), @0)", value)
 
 
 _SPLIT = 134217729.0  # 2**27 + 1: halves a FLOAT64 into two whose products are exact
@@ -111,7 +107,7 @@ def _rest(product: str, a: str, b: float) -> str:
     return f"({low} * {lower!r}D - ((({product} - {high} * {upper!r}D) - {low} * {upper!r}D) - {high} * {lower!r}D))"
 
 
-def _at_digit(name: str, value: Value, digits: int) -> Value:
+def _at_digit(name: str, value: Value, digits: int) -> str:
     """Rounded or cut at a digit, going by the number that the FLOAT64 is: 2.675 lies below its tie, 2.3 below 2.3."""
     if abs(digits) > _MOST_DIGITS:
         raise SqlError(f"{name} at {digits} digits is not available on Spark: {_MOST_DIGITS} at most")
@@ -126,22 +122,17 @@ def _at_digit(name: str, value: Value, digits: int) -> Value:
     step = f"floor(@1) + IF((@1 - floor(@1) - {tie}D) + {error} >= 0, {above}, {below})"
     moved = f"sign(@0) * CAST({step} AS DOUBLE) {'/' if digits > 0 else '*'} {power!r}D"
     keep = f"isnan(@0) OR @1 >= {_WHOLE} OR @0 IS NULL"
-    return Value(fill(f"IF({keep}, @0, {moved})", value, scaled), FLOAT64)
+    return fill(f"IF({keep}, @0, {moved})", value, scaled)
 
 
-@function("SAFE_DIVIDE", "SAFE_MULTIPLY", "SAFE_ADD", "SAFE_SUBTRACT", safe=True)
-def safe_arithmetic(call: Call) -> Value:
-    left, right = call.values()
+@writes("SAFE_DIVIDE SAFE_MULTIPLY SAFE_ADD SAFE_SUBTRACT", safe=True)
+def safe_arithmetic(call: Call, left: Value, right: Value) -> str:
     op = {"SAFE_DIVIDE": "/", "SAFE_MULTIPLY": "*", "SAFE_ADD": "+", "SAFE_SUBTRACT": "-"}[call.name]
-    a, b = call.compiler.numbers(op, left, right, call.nodes[0])
-    return call.compiler.computed(op, a, b, call.nodes[0], safe=True)
+    return call.compiler.computed(op, left, right, call.nodes[0], safe=True).sql
 
 
-@function("SAFE_NEGATE", safe=True)
-def safe_negate(call: Call) -> Value:
-    (value,) = call.values()
-    if value.type is INT64:
-        return Value(f"try_subtract(0L, {value.sql})", INT64)
-    if value.type not in (FLOAT64, NUMERIC):
+@writes("SAFE_NEGATE", safe=True)
+def safe_negate(call: Call, value: Value) -> str:
+    if value.type.kind == "BIGNUMERIC":
         raise call.mismatch([value])
-    return Value(f"(- {value.sql})", value.type)
+    return f"try_subtract(0L, {value.sql})" if value.type is INT64 else f"(- {value.sql})"

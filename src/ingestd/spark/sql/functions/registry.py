@@ -1,6 +1,7 @@
 """The table of functions. A simple one is a template of Spark SQL per signature, `@0` its first argument."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Concatenate
 
 from ingestd.googlesql import library
 from ingestd.googlesql.errors import SqlError
@@ -27,19 +28,31 @@ class Call(library.Call[SparkOperators]):
         return value.constant
 
 
-Handler = Callable[[Call], Value]
-
-
-def _simple(call: Call) -> Value:
-    args = call.values()
-    found = REGISTRY.overload(call.name, args, call.compiler.conversions, safe=call.safe)
-    if found is None:
-        raise call.mismatch(args)
-    template, signature, converted = found
-    return Value(fill(template, *converted), signature.returns)
-
-
-REGISTRY: library.Library[Handler] = library.Library(_simple)
+Writer = Callable[Concatenate[Call, ...], str]
+REGISTRY: library.Library[Call] = library.Library(lambda template, args: fill(template, *args))
 function, define = REGISTRY.function, REGISTRY.define
 
-__all__ = ["NEVER_FAILS", "REGISTRY", "Call", "define", "function"]
+
+def writes(names: str, *overloads: str, safe: bool = False, texts: Sequence[int] = ()) -> Callable[[Writer], Writer]:
+    """As `Library.writes`. The arguments in `texts` have to be constant, which is seen to before there are types."""
+
+    def register(writer: Writer) -> Writer:
+        REGISTRY.writes(names, *overloads, safe=safe)(writer)
+        for name in names.split() if texts else ():
+            REGISTRY[name] = library.Entry(_constant(REGISTRY[name].handler, texts), safe)
+        return writer
+
+    return register
+
+
+def _constant(handler: Callable[[Call], Value], texts: Sequence[int]) -> Callable[[Call], Value]:
+    def handle(call: Call) -> Value:
+        for index in texts:
+            if index < len(call.nodes):
+                call.text(index)
+        return handler(call)
+
+    return handle
+
+
+__all__ = ["NEVER_FAILS", "REGISTRY", "Call", "define", "function", "writes"]

@@ -3,12 +3,12 @@
 import re
 
 from ingestd.googlesql.errors import SqlError
-from ingestd.googlesql.types import BOOL, BYTES, FLOAT64, INT64, NUMERIC, STRING, array_of
+from ingestd.googlesql.types import BYTES, FLOAT64, INT64, NUMERIC, STRING
 from ingestd.googlesql.values import Value
 from ingestd.spark.sql.farmhash import NAME as FARM_FINGERPRINT
 from ingestd.spark.sql.functions.patterns import java_pattern, java_replacement, matches_nothing, may_be_absent
-from ingestd.spark.sql.functions.registry import NEVER_FAILS, Call, define, function
-from ingestd.spark.sql.values import cast, fill, fresh, text_sql
+from ingestd.spark.sql.functions.registry import NEVER_FAILS, Call, define, function, writes
+from ingestd.spark.sql.values import cast, fill, fresh, literal, text_sql
 
 # Not least() and greatest(): they skip a NULL.
 _MOST = 2**31 - 1
@@ -88,130 +88,111 @@ define("FARM_FINGERPRINT", "BYTES", f"{FARM_FINGERPRINT}(@0)", safe=NEVER_FAILS)
 @function("CONCAT", safe=True)
 def concat(call: Call) -> Value:
     """NULL when any argument is NULL; other types are written as CAST would."""
-    args = call.values()
-    if any(arg.type is BYTES and not arg.null for arg in args):
-        return Value(f"concat({', '.join(call.want(arg, BYTES).sql for arg in args)})", BYTES)
-    return Value(f"concat({', '.join(cast(arg, STRING).sql for arg in args)})", STRING)
+    parts = call.texts()
+    return Value(f"concat({', '.join(part.sql for part in parts)})", parts[0].type)
 
 
-@function("SUBSTR", "SUBSTRING", safe=True)
-def substr(call: Call) -> Value:
-    args = call.values()
-    kind = BYTES if args[0].type is BYTES else STRING
-    size = "octet_length(@0)" if kind is BYTES else "length(@0)"
-    values = [call.want(args[0], kind), *(call.want(item, INT64) for item in args[1:])]
+@writes("SUBSTR SUBSTRING", safe=True)
+def substr(call: Call, value: Value, position: Value, length: Value | None = None) -> str:
+    size = "octet_length(@0)" if value.type is BYTES else "length(@0)"
     # A position before the start is the start; to Spark it would shorten the answer.
-    position = f"IF(@1 < -{size}, 1, {_INT.format('@1')})"
-    if len(values) == 2:
-        return Value(fill(f"substring(@0, {position})", *values), kind)
+    start = f"IF(@1 < -{size}, 1, {_INT.format('@1')})"
+    if length is None:
+        return fill(f"substring(@0, {start})", value, position)
     failing = "NULL" if call.safe else f"raise_error('Third argument in {call.name}() cannot be negative')"
-    return Value(fill(f"IF(@2 < 0, {failing}, substring(@0, {position}, {_INT.format('@2')}))", *values), kind)
+    body = f"substring(@0, {start}, {_INT.format('@2')})"
+    return fill(f"IF(@2 < 0, {failing}, {body})", value, position, length)
 
 
-@function("LEFT", "RIGHT", safe=True)
-def left_right(call: Call) -> Value:
-    args = call.values()
-    value, size = call.want(args[0], STRING), call.want(args[1], INT64)
-    failing = "NULL" if call.safe else f"raise_error('Second argument in {call.name}() cannot be negative')"
-    body = f"{call.name.lower()}(@0, {_INT.format('@1')})"
-    return Value(
-        fill(f"CASE WHEN @0 IS NULL OR @1 IS NULL THEN NULL WHEN @1 < 0 THEN {failing} ELSE {body} END", value, size),
-        STRING,
+for _name in ("LEFT", "RIGHT"):
+    _side = (
+        "CASE WHEN @0 IS NULL OR @1 IS NULL THEN NULL WHEN @1 < 0 THEN {} "
+        f"ELSE {_name.lower()}(@0, {_INT.format('@1')}) END"
     )
+    _negative = f"raise_error('Second argument in {_name}() cannot be negative')"
+    define(_name, "STRING, INT64", _side.format(_negative), safe=_side.format("NULL"))
+for _name, _side in (("TRIM", "BOTH"), ("LTRIM", "LEADING"), ("RTRIM", "TRAILING")):
+    define(_name, "STRING", f"trim({_side} {text_sql(_SPACE)} FROM @0)", safe=NEVER_FAILS)
+    define(_name, "STRING, STRING", f"trim({_side} @1 FROM @0)", safe=NEVER_FAILS)
 
 
-@function("TRIM", "LTRIM", "RTRIM", safe=True)
-def trim(call: Call) -> Value:
-    args = call.values()
-    value = call.want(args[0], STRING)
-    characters = call.want(args[1], STRING).sql if len(args) == 2 else text_sql(_SPACE)
-    side = {"TRIM": "BOTH", "LTRIM": "LEADING", "RTRIM": "TRAILING"}[call.name]
-    return Value(f"trim({side} {characters} FROM {value.sql})", STRING)
+_BLANK, _COMMA = literal(" ", STRING), literal(",", STRING)
 
 
-@function("LPAD", "RPAD", safe=True)
-def pad(call: Call) -> Value:
-    args = call.values()
-    values = [call.want(args[0], STRING), call.want(args[1], INT64)]
-    values.append(call.want(args[2], STRING) if len(args) == 3 else Value("' '", STRING, simple=True))
+@writes("LPAD RPAD", "STRING, INT64, STRING?", safe=True)
+def pad(call: Call, value: Value, size: Value, filler: Value = _BLANK) -> str:
     failing = "NULL" if call.safe else f"raise_error('{call.name} length cannot be negative or its pattern empty')"
     large = "NULL" if call.safe else f"raise_error('Output of {call.name} exceeds max allowed output size of 1MB')"
     body = f"{call.name.lower()}(@0, CAST(IF(@1 > 1048576L, 1048576L, @1) AS INT), @2)"
     template = f"CASE WHEN @1 < 0 OR @2 = '' THEN {failing} WHEN @1 > 1048576 THEN {large} ELSE {body} END"
-    return Value(fill(template, *values), STRING)
+    return fill(template, value, size, filler)
 
 
-@function("SPLIT", safe=True)
-def split(call: Call) -> Value:
-    value = call.typed(0, STRING)
-    delimiter = call.text(1) if len(call.nodes) == 2 else ","
-    pattern = text_sql(re.sub(r"([^A-Za-z0-9 ,;:_-])", r"\\\1", delimiter))
-    return Value(f"split({value.sql}, {pattern}, -1)", array_of(STRING))
+@writes("SPLIT", "STRING, STRING?", safe=True, texts=[1])
+def split(call: Call, value: Value, delimiter: Value = _COMMA) -> str:
+    pattern = text_sql(re.sub(r"([^A-Za-z0-9 ,;:_-])", r"\\\1", str(delimiter.constant)))
+    return f"split({value.sql}, {pattern}, -1)"
 
 
-_WORD_ENDS = ' \t\n\r\f\v[](){}/|<>!?@"^#$&~_,.:;*%+-'
+_WORD_ENDS = literal(' \t\n\r\f\v[](){}/|<>!?@"^#$&~_,.:;*%+-', STRING)
 
 
-@function("INITCAP", safe=True)
-def initcap(call: Call) -> Value:
+@writes("INITCAP", safe=True, texts=[1])
+def initcap(call: Call, value: Value, delimiters: Value = _WORD_ENDS) -> str:
     """The first letter of each word in capitals, the others not."""
-    ends = call.text(1) if len(call.nodes) == 2 else _WORD_ENDS
-    value = call.typed(0, STRING)
+    ends = str(delimiters.constant)
     if not ends:
         raise SqlError("INITCAP needs delimiters")
     members = re.sub(r"([^A-Za-z0-9])", r"\\\1", ends).replace("\\\n", "\\n").replace("\\\r", "\\r")
     words = f"regexp_extract_all(lower({value.sql}), {text_sql(f'(?s)[{members}]+|[^{members}]+')}, 0)"
     name = fresh("w")
     word = f"IF({name} RLIKE {text_sql(f'^[{members}]')}, {name}, concat(upper(left({name}, 1)), substr({name}, 2)))"
-    return Value(f"array_join(transform({words}, {name} -> {word}), '')", STRING)
+    return f"array_join(transform({words}, {name} -> {word}), '')"
 
 
-@function("REGEXP_CONTAINS", safe=True)
-def regexp_contains(call: Call) -> Value:
-    pattern, _ = java_pattern(call.text(1))
-    return Value(f"regexp_like({call.typed(0, STRING).sql}, {text_sql(pattern)})", BOOL)
+@writes("REGEXP_CONTAINS", safe=True, texts=[1])
+def regexp_contains(call: Call, value: Value, pattern: Value) -> str:
+    return f"regexp_like({value.sql}, {text_sql(java_pattern(str(pattern.constant))[0])})"
 
 
-def _one_group(call: Call) -> tuple[str, int]:
-    pattern, groups = java_pattern(call.text(1))
+def _one_group(call: Call, pattern: str) -> tuple[str, int]:
+    java, groups = java_pattern(pattern)
     if groups > 1:
         raise SqlError(f"{call.name}: the pattern has more than one group")
-    return text_sql(pattern), groups
+    return text_sql(java), groups
 
 
-@function("REGEXP_EXTRACT", "REGEXP_SUBSTR", safe=True)
-def regexp_extract(call: Call) -> Value:
+@writes("REGEXP_EXTRACT REGEXP_SUBSTR", safe=True, texts=[1])
+def regexp_extract(call: Call, value: Value, pattern: Value, *rest: Value) -> str:
     call.at_most(2)
-    pattern, group = _one_group(call)
-    if group and may_be_absent(call.text(1)):
+    java, group = _one_group(call, str(pattern.constant))
+    if group and may_be_absent(str(pattern.constant)):
         raise SqlError(f"{call.name} of a group that may be left out is not available on Spark")
-    template = f"IF(regexp_like(@0, {pattern}), regexp_extract(@0, {pattern}, {group}), NULL)"
-    return Value(fill(template, call.typed(0, STRING)), STRING)
+    return fill(f"IF(regexp_like(@0, {java}), regexp_extract(@0, {java}, {group}), NULL)", value)
 
 
-@function("REGEXP_EXTRACT_ALL", safe=True)
-def regexp_extract_all(call: Call) -> Value:
-    pattern, group = _one_group(call)
-    if matches_nothing(call.text(1)):
+@writes("REGEXP_EXTRACT_ALL", safe=True, texts=[1])
+def regexp_extract_all(call: Call, value: Value, pattern: Value) -> str:
+    java, group = _one_group(call, str(pattern.constant))
+    if matches_nothing(str(pattern.constant)):
         raise SqlError(f"{call.name}: a pattern that matches an empty text is not available on Spark")
-    return Value(f"regexp_extract_all({call.typed(0, STRING).sql}, {pattern}, {group})", array_of(STRING))
+    return f"regexp_extract_all({value.sql}, {java}, {group})"
 
 
-@function("REGEXP_REPLACE", safe=True)
-def regexp_replace(call: Call) -> Value:
-    pattern, groups = java_pattern(call.text(1))
-    replacement = java_replacement(call.text(2), groups)
-    sql = f"regexp_replace({call.typed(0, STRING).sql}, {text_sql(pattern)}, {text_sql(replacement)})"
-    return Value(sql, STRING)
+@writes("REGEXP_REPLACE", safe=True, texts=[1, 2])
+def regexp_replace(call: Call, value: Value, pattern: Value, new: Value) -> str:
+    java, groups = java_pattern(str(pattern.constant))
+    replacement = java_replacement(str(new.constant), groups)
+    return f"regexp_replace({value.sql}, {text_sql(java)}, {text_sql(replacement)})"
 
 
-@function("REGEXP_INSTR", safe=True)
-def regexp_instr(call: Call) -> Value:
+@writes("REGEXP_INSTR", safe=True, texts=[1])
+def regexp_instr(call: Call, value: Value, pattern: Value, *rest: Value) -> str:
     call.at_most(2)
-    pattern, groups = java_pattern(call.text(1))
+    java, groups = java_pattern(str(pattern.constant))
     if groups:
         raise SqlError("REGEXP_INSTR with a group is not available on Spark")
-    return Value(f"CAST(regexp_instr({call.typed(0, STRING).sql}, {text_sql(pattern)}) AS BIGINT)", INT64)
+    return f"CAST(regexp_instr({value.sql}, {text_sql(java)}) AS BIGINT)"
 
 
 _SPECIFIER = re.compile(r"%(?:%|([-+ 0']*)(\d*)(?:\.(\d+))?([a-zA-Z]))")

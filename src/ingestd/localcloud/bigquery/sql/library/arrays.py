@@ -10,49 +10,38 @@ from ingestd.localcloud.bigquery.sql.coercion import cast, string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.library.dates import ADDABLE
 from ingestd.localcloud.bigquery.sql.library.intervals import add
-from ingestd.localcloud.bigquery.sql.library.registry import Call, function
+from ingestd.localcloud.bigquery.sql.library.registry import Call, define, function, writes
 from ingestd.localcloud.bigquery.sql.operators import numbers_of
 
-_UNORDERED = frozenset(["STRUCT", "ARRAY", "JSON", "GEOGRAPHY", "RANGE"])
 LIMIT = 1_048_575  # BigQuery refuses larger generated arrays
 
 
-@function("ARRAY_LENGTH")
-def length(call: Call) -> Value:
-    value, _ = call.array(call.value(0))
-    return Value(f"CAST(len({value.sql}) AS BIGINT)", INT64)
+define("ARRAY_LENGTH", "ARRAY<T>", "CAST(len({0}) AS BIGINT)")
+define("ARRAY_REVERSE", "ARRAY<T>", "list_reverse({0})")
 
 
-@function("ARRAY_REVERSE")
-def reverse(call: Call) -> Value:
-    value, _ = call.array(call.value(0))
-    return Value(f"list_reverse({value.sql})", value.type)
+@writes("ARRAY_CONCAT")
+def concat(call: Call, *arrays: Value) -> str:
+    if len(arrays) == 1:
+        return arrays[0].sql
+    missing = " OR ".join(f"{item.sql} IS NULL" for item in arrays)
+    joined = " || ".join(item.sql for item in arrays)
+    return f"(CASE WHEN {missing} THEN NULL ELSE {joined} END)"
 
 
-@function("ARRAY_CONCAT")
-def concat(call: Call) -> Value:
-    args = [call.array(value)[0] if not value.null else value for value in call.values()]
-    kind, converted = call.common(args)
-    if len(converted) == 1:
-        return converted[0]
-    missing = " OR ".join(f"{item.sql} IS NULL" for item in converted)
-    joined = " || ".join(item.sql for item in converted)
-    return Value(f"(CASE WHEN {missing} THEN NULL ELSE {joined} END)", kind)
-
-
-@function("ARRAY_TO_STRING")
-def to_string(call: Call) -> Value:
-    args = call.values()
-    value, element = call.array(args[0])
-    if element is BYTES:
+@writes("ARRAY_TO_STRING")
+def to_string(call: Call, value: Value, *rest: Value) -> str:
+    element = value.type.element
+    assert element is not None
+    if call.returns is BYTES:
         text = f"list_transform({value.sql}, lambda _e: decode(_e))"
-        parts = [call.want(item, BYTES).sql for item in args[1:]]
-        body = _join(text, *(f"decode({part})" for part in parts))
-        return Value(f"encode({body})", BYTES)
+        return f"encode({_join(text, *(f'decode({part.sql})' for part in rest))})"
+    if element is BYTES:
+        raise call.mismatch([value, *rest])
+    array = value.sql
     if element is not STRING and value.members != ():
-        text_item = cast(Value("_e", element), STRING)
-        value = Value(f"list_transform({value.sql}, lambda _e: {text_item.sql})", array_of(STRING))
-    return Value(_join(value.sql, *(call.want(item, STRING).sql for item in args[1:])), STRING)
+        array = f"list_transform({array}, lambda _e: {cast(Value('_e', element), STRING).sql})"
+    return _join(array, *(part.sql for part in rest))
 
 
 def _join(array: str, delimiter: str, missing: str | None = None) -> str:
@@ -66,31 +55,24 @@ def _join(array: str, delimiter: str, missing: str | None = None) -> str:
     )
 
 
-@function("ARRAY_FIRST", "ARRAY_LAST")
-def end(call: Call) -> Value:
-    value, element = call.array(call.value(0))
+@writes("ARRAY_FIRST ARRAY_LAST")
+def end(call: Call, value: Value) -> str:
     at = "1" if call.name == "ARRAY_FIRST" else "-1"
-    error = f"CAST(bq_error('{call.name} cannot get the first element of an empty array') AS {duckdb_type(element)})"
-    return Value(f"(CASE WHEN len({value.sql}) = 0 THEN {error} ELSE {value.sql}[{at}] END)", element)
+    message = f"{call.name} cannot get the first element of an empty array"
+    error = f"CAST(bq_error('{message}') AS {duckdb_type(call.returns)})"
+    return f"(CASE WHEN len({value.sql}) = 0 THEN {error} ELSE {value.sql}[{at}] END)"
 
 
-@function("ARRAY_SLICE")
-def slice_(call: Call) -> Value:
-    args = call.values()
-    value, _ = call.array(args[0])
-    x = value.sql
-    start, finish = (call.want(item, INT64).sql for item in args[1:])
-    first = f"(CASE WHEN {start} < 0 THEN greatest(len({x}) + {start}, 0) ELSE {start} END + 1)"
-    last = f"(CASE WHEN {finish} < 0 THEN len({x}) + {finish} ELSE {finish} END + 1)"
-    return Value(f"(CASE WHEN {last} < {first} THEN [] ELSE {x}[{first}:{last}] END)", value.type)
-
-
-@function("ARRAY_IS_DISTINCT")
-def is_distinct(call: Call) -> Value:
-    value, _ = call.array(call.value(0))
-    x = value.sql
-    nulls = f"len(list_filter({x}, lambda _e: _e IS NULL))"
-    return Value(f"(len({x}) - {nulls} = len(list_distinct({x})) AND {nulls} <= 1)", BOOL)
+_FIRST = "(CASE WHEN {1} < 0 THEN greatest(len({0}) + {1}, 0) ELSE {1} END + 1)"
+_LAST = "(CASE WHEN {2} < 0 THEN len({0}) + {2} ELSE {2} END + 1)"
+define(
+    "ARRAY_SLICE", "ARRAY<T>, INT64, INT64",
+    f"(CASE WHEN {_LAST} < {_FIRST} THEN [] ELSE {{0}}[{_FIRST}:{_LAST}] END)",
+)  # fmt: skip
+_NULLS = "len(list_filter({0}, lambda _e: _e IS NULL))"
+define(
+    "ARRAY_IS_DISTINCT", "ARRAY<C>", f"(len({{0}}) - {_NULLS} = len(list_distinct({{0}})) AND {_NULLS} <= 1)"
+)  # fmt: skip
 
 
 @function("ARRAY_INCLUDES")
@@ -131,15 +113,11 @@ def higher_order(call: Call) -> Value:
     return Value(f"list_transform({value.sql}, {body.sql})", array_of(body.type))
 
 
-@function("GENERATE_ARRAY")
-def generate(call: Call) -> Value:
-    args = call.values()
-    kind, bounds = call.common(args)
-    if not kind.numeric:
-        raise call.mismatch(args)
-    start, stop = bounds[0].sql, bounds[1].sql
-    step = bounds[2].sql if len(bounds) == 3 else f"CAST(1 AS {duckdb_type(kind)})"
-    zero = f"CAST(bq_error('Sequence step cannot be 0.') AS {duckdb_type(array_of(kind))})"
+@writes("GENERATE_ARRAY")
+def generate(call: Call, first: Value, last: Value, by: Value | None = None) -> str:
+    kind, start, stop = first.type, first.sql, last.sql
+    step = by.sql if by is not None else f"CAST(1 AS {duckdb_type(kind)})"
+    zero = f"CAST(bq_error('Sequence step cannot be 0.') AS {duckdb_type(call.returns)})"
     large = f"(CAST({stop} AS DOUBLE) - CAST({start} AS DOUBLE)) / CAST({step} AS DOUBLE) >= {LIMIT}"
     bounded = _bounded(large, start, stop)
     if kind is INT64:
@@ -149,10 +127,9 @@ def generate(call: Call) -> Value:
         item = f"CAST({start} + _e * {step} AS {duckdb_type(kind)})"
         body = f"list_transform(generate_series(0, {steps}), lambda _e: {item})"
     missing = f"{start} IS NULL OR {stop} IS NULL OR {step} IS NULL"
-    return Value(
+    return (
         f"(CASE WHEN {missing} THEN NULL WHEN {step} = 0 THEN {zero} WHEN {large} THEN {_too_large(kind)} "
-        f"ELSE {body} END)",
-        array_of(kind),
+        f"ELSE {body} END)"
     )
 
 
@@ -204,15 +181,11 @@ def _shortest(part: str) -> int:
     return days[part] * 86_400_000_000 if part in days else TIME_PARTS[part]
 
 
-@function("ARRAY_SUM", "ARRAY_AVG", "ARRAY_MIN", "ARRAY_MAX")
-def fold(call: Call) -> Value:
-    value, element = call.array(call.value(0))
+@writes("ARRAY_SUM ARRAY_AVG ARRAY_MIN ARRAY_MAX")
+def fold(call: Call, value: Value) -> str:
     name = call.name.removeprefix("ARRAY_").lower()
-    if element.kind in _UNORDERED or (name in ("sum", "avg") and not element.numeric):
-        raise call.mismatch([value])
-    kind = FLOAT64 if name == "avg" and element is INT64 else element
     found = f"list_{name}({value.sql})"
-    if kind is FLOAT64 and name in ("min", "max"):  # any NaN makes the result NaN
+    if call.returns is FLOAT64 and name in ("min", "max"):  # any NaN makes the result NaN
         nan = f"list_has_any(list_transform({value.sql}, lambda _e: isnan(_e)), [TRUE])"
         found = f"CASE WHEN {nan} THEN CAST('nan' AS DOUBLE) ELSE {found} END"
-    return Value(f"CAST({found} AS {duckdb_type(kind)})", kind)
+    return f"CAST({found} AS {duckdb_type(call.returns)})"

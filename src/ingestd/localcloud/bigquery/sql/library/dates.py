@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from ingestd.googlesql import ast
-from ingestd.googlesql.civil import FAMILY, TIME_PARTS, date_part, escape_format
+from ingestd.googlesql.civil import TIME_PARTS, date_part, escape_format
 from ingestd.googlesql.names import Scope
-from ingestd.googlesql.types import DATE, DATETIME, INT64, INTERVAL, JSON, STRING, TIME, TIMESTAMP, SqlType
+from ingestd.googlesql.types import DATE, DATETIME, INT64, INTERVAL, STRING, TIME, TIMESTAMP, SqlType
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, literal, string_sql
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
 from ingestd.localcloud.bigquery.sql.idioms import ranged
 from ingestd.localcloud.bigquery.sql.library.intervals import add
-from ingestd.localcloud.bigquery.sql.library.registry import Call, constant_text, define, function
+from ingestd.localcloud.bigquery.sql.library.registry import Call, constant_text, define, function, writes
 from ingestd.localcloud.bigquery.sql.reading import mistake
 from ingestd.localcloud.bigquery.sql.runtime import civil
 
@@ -63,34 +63,33 @@ def _back(sql: str, kind: SqlType, zone: str = "'UTC'") -> Value:
     return Value(f"CAST({sql} AS DATE)" if kind is DATE else sql, kind)
 
 
-@function("CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_DATETIME", "CURRENT_TIME")
-def current(call: Call) -> Value:
-    args = call.values()
+@writes("CURRENT_TIMESTAMP CURRENT_DATE CURRENT_DATETIME CURRENT_TIME")
+def current(call: Call, zone: Value | None = None) -> str:
     now = literal(call.compiler.session.now.astimezone(UTC), TIMESTAMP)
-    if call.name == "CURRENT_TIMESTAMP":
-        return Value(now.sql, TIMESTAMP)
-    local = f"({now.sql} AT TIME ZONE {zone_sql(call.compiler, args[0] if args else None)})"
-    kind = FAMILY[call.name.removeprefix("CURRENT_")]
-    return Value(local if kind is DATETIME else f"CAST({local} AS {duckdb_type(kind)})", kind)
+    if call.returns is TIMESTAMP:
+        return now.sql
+    local = f"({now.sql} AT TIME ZONE {zone_sql(call.compiler, zone)})"
+    return local if call.returns is DATETIME else f"CAST({local} AS {duckdb_type(call.returns)})"
 
 
-@function("DATE")
-def date(call: Call) -> Value:
-    args = call.values()
-    if len(args) == 3:
-        year, month, day = (call.want(item, INT64).sql for item in args)
-        return Value(f"make_date({year}, {month}, {day})", DATE)
-    value = args[0]
-    if len(args) == 2:
-        value = call.want(value, TIMESTAMP)
-        return Value(f"CAST({_civil(value, zone_sql(call.compiler, call.want(args[1], STRING)))} AS DATE)", DATE)
-    if value.type in (DATE, DATETIME, TIMESTAMP):
-        return cast(value, DATE)
-    if value.type is STRING:
-        return cast(value, DATE) if constant_text(value) is None else cast(cast(value, TIMESTAMP), DATE)
-    if value.null:
-        return cast(value, DATE)
-    raise call.mismatch(args)
+@writes("DATE DATETIME TIME", "DATETIME", "TIMESTAMP, STRING?")
+def _local(call: Call, value: Value, zone: Value | None = None) -> str:
+    if zone is None:
+        return cast(value, call.returns).sql
+    local = _civil(value, zone_sql(call.compiler, zone))
+    return local if call.returns is DATETIME else f"CAST({local} AS {duckdb_type(call.returns)})"
+
+
+writes("DATE DATETIME", "DATE")(_local)
+writes("DATETIME", "STRING")(_local)
+writes("TIME", "TIME")(_local)
+define("DATE", "INT64, INT64, INT64", "make_date({0}, {1}, {2})")
+define("DATETIME", "DATE, TIME", "({0} + {1})")
+
+
+@writes("DATE", "STRING")
+def date(call: Call, value: Value) -> str:
+    return cast(value if constant_text(value) is None else cast(value, TIMESTAMP), DATE).sql
 
 
 def _clock(numbers: Sequence[str], made: str, kind: SqlType) -> str:
@@ -100,54 +99,22 @@ def _clock(numbers: Sequence[str], made: str, kind: SqlType) -> str:
     return f"CASE WHEN NOT ({inside}) THEN CAST(bq_error('Invalid time value') AS {duckdb_type(kind)}) ELSE {made} END"
 
 
-@function("DATETIME")
-def datetime_(call: Call) -> Value:
-    args = call.values()
-    if len(args) == 6:
-        numbers = [call.want(item, INT64).sql for item in args]
-        made = f"make_timestamp({', '.join(numbers[:5])}, CAST({numbers[5]} AS DOUBLE))"
-        return Value(_clock(numbers[3:], made, DATETIME), DATETIME)
-    if len(args) == 2 and (args[0].type is DATE or (coerce(args[1], TIME) is not None and args[1].type is not STRING)):
-        day, clock = call.want(args[0], DATE), call.want(args[1], TIME)
-        return Value(f"({day.sql} + {clock.sql})", DATETIME)
-    value = args[0]
-    if len(args) == 2:
-        return Value(_civil(call.want(value, TIMESTAMP), zone_sql(call.compiler, call.want(args[1], STRING))), DATETIME)
-    if len(args) == 1 and (value.type in (DATE, DATETIME, TIMESTAMP, STRING) or value.null):
-        return cast(value, DATETIME)
-    raise call.mismatch(args)
+define("TIME", "INT64, INT64, INT64", _clock(["{0}", "{1}", "{2}"], "make_time({0}, {1}, CAST({2} AS DOUBLE))", TIME))
+define(
+    "DATETIME", "INT64, INT64, INT64, INT64, INT64, INT64",
+    _clock(["{3}", "{4}", "{5}"], "make_timestamp({0}, {1}, {2}, {3}, {4}, CAST({5} AS DOUBLE))", DATETIME),
+)  # fmt: skip
 
 
-@function("TIME")
-def time_(call: Call) -> Value:
-    args = call.values()
-    if len(args) == 3:
-        hour, minute, second = numbers = [call.want(item, INT64).sql for item in args]
-        return Value(_clock(numbers, f"make_time({hour}, {minute}, CAST({second} AS DOUBLE))", TIME), TIME)
-    if len(args) == 2:
-        value = call.want(args[0], TIMESTAMP)
-        return Value(f"CAST({_civil(value, zone_sql(call.compiler, call.want(args[1], STRING)))} AS TIME)", TIME)
-    if args[0].type in (DATETIME, TIMESTAMP, TIME) or args[0].null:
-        return cast(args[0], TIME)
-    raise call.mismatch(args)
-
-
-@function("TIMESTAMP")
-def timestamp(call: Call) -> Value:
-    args = call.values()
-    value = args[0]
-    zone = call.want(args[1], STRING) if len(args) == 2 else None
+@writes("TIMESTAMP")
+def timestamp(call: Call, value: Value, zone: Value | None = None) -> str:
     if value.type is STRING:
         if zone is not None:  # text with a zone of its own is refused
-            return Value(f"bq_civil_to_timestamp(bq_string_to_datetime({value.sql}), {zone.sql})", TIMESTAMP)
-        return Value(f"bq_string_to_timestamp({value.sql}, 'UTC')", TIMESTAMP)
-    if value.type in (DATE, DATETIME):
-        if zone is not None:
-            return Value(f"bq_civil_to_timestamp({_civil(value)}, {zone.sql})", TIMESTAMP)
-        return _back(_civil(value), TIMESTAMP)
-    if (value.type is TIMESTAMP or value.null) and zone is None:
-        return cast(value, TIMESTAMP)
-    raise call.mismatch(args)
+            return f"bq_civil_to_timestamp(bq_string_to_datetime({value.sql}), {zone.sql})"
+        return f"bq_string_to_timestamp({value.sql}, 'UTC')"
+    if zone is not None:
+        return f"bq_civil_to_timestamp({_civil(value)}, {zone.sql})"
+    return _back(_civil(value), TIMESTAMP).sql if value.type is not TIMESTAMP else cast(value, TIMESTAMP).sql
 
 
 def _add(call: Call) -> Value:
@@ -189,11 +156,9 @@ for _name in ("DATE", "DATETIME", "TIME", "TIMESTAMP"):
     function(f"{_name}_ADD", f"{_name}_SUB")(_add)
 
 
-@function("ADD_MONTHS")
-def add_months(call: Call) -> Value:
-    value, months = call.values()
-    kind = call.temporal(value, "DATE")
-    return Value(f"CAST({kind.sql} + {add(call.want(months, INT64), 'MONTH')} AS {duckdb_type(kind.type)})", kind.type)
+@writes("ADD_MONTHS")
+def add_months(call: Call, value: Value, months: Value) -> str:
+    return f"CAST({value.sql} + {add(months, 'MONTH')} AS {duckdb_type(value.type)})"
 
 
 def _date_diff(end: str, start: str, part: str, shift: int) -> str | None:
@@ -388,14 +353,10 @@ def _native_pattern(pattern: str) -> str | None:
     return out
 
 
-@function("FORMAT_DATE", "FORMAT_DATETIME", "FORMAT_TIMESTAMP", "FORMAT_TIME")
-def format_(call: Call) -> Value:
-    family = call.name.removeprefix("FORMAT_")
-    args = call.values()
-    pattern = call.want(args[0], STRING)
-    value = call.temporal(args[1], family)
+@writes("FORMAT_DATE FORMAT_DATETIME FORMAT_TIMESTAMP FORMAT_TIME")
+def format_(call: Call, pattern: Value, value: Value, zone: Value | None = None) -> str:
     text = constant_text(pattern)
-    kind = family if value.type is DATE else value.type.kind
+    kind = call.name.removeprefix("FORMAT_") if value.type is DATE else value.type.kind
     if text is not None:
         text = escape_format(text, kind)
         pattern = literal(text, STRING)
@@ -405,16 +366,15 @@ def format_(call: Call) -> Value:
             call.fail(str(error))
     else:
         pattern = Value(f"bq_escape_format({pattern.sql}, '{kind}')", STRING)
-    zone = call.want(args[2], STRING) if len(args) == 3 else None
     native = _native_pattern(text) if text is not None else None
     if value.type is TIME:
-        return Value(f"bq_format_time({pattern.sql}, {value.sql})", STRING)
+        return f"bq_format_time({pattern.sql}, {value.sql})"
     if native is not None:
-        return Value(f"strftime({_civil(value, zone_sql(call.compiler, zone))}, {string_sql(native)})", STRING)
+        return f"strftime({_civil(value, zone_sql(call.compiler, zone))}, {string_sql(native)})"
     if value.type is TIMESTAMP:
         where = zone.sql if zone is not None else "'UTC'"
-        return Value(f"bq_format_timestamp({pattern.sql}, {value.sql}, {where})", STRING)
-    return Value(f"bq_format_datetime({pattern.sql}, {_civil(value)})", STRING)
+        return f"bq_format_timestamp({pattern.sql}, {value.sql}, {where})"
+    return f"bq_format_datetime({pattern.sql}, {_civil(value)})"
 
 
 define("PARSE_DATE", "STRING STRING", "bq_parse_date({0}, {1})")
@@ -435,15 +395,10 @@ define("TIMESTAMP_MILLIS", "INT64", "make_timestamptz({0} * 1000)")
 define("TIMESTAMP_MICROS", "INT64", "make_timestamptz({0})")
 
 
-@function("STRING")
-def string(call: Call) -> Value:
-    args = call.values()
-    value = args[0]
-    if value.type is JSON and len(args) == 1:
-        return Value(f"bq_json_to_string({value.sql})", STRING)
-    if len(args) == 2:
-        moment = call.want(value, TIMESTAMP)
-        return Value(f"bq_timestamp_in_zone({moment.sql}, {call.want(args[1], STRING).sql})", STRING)
-    if value.type in (DATE, DATETIME, TIME, TIMESTAMP):
-        return cast(value, STRING)
-    raise call.mismatch(args)
+define("STRING", "JSON", "bq_json_to_string({0})")
+define("STRING", "TIMESTAMP, STRING", "bq_timestamp_in_zone({0}, {1})")
+
+
+@writes("STRING", "DATE", "DATETIME", "TIME", "TIMESTAMP")
+def string(call: Call, value: Value) -> str:
+    return cast(value, STRING).sql

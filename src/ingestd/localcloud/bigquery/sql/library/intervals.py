@@ -8,7 +8,7 @@ from ingestd.googlesql.types import INT64, INTERVAL, STRING
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import coerce
 from ingestd.localcloud.bigquery.sql.expressions import ExpressionCompiler
-from ingestd.localcloud.bigquery.sql.library.registry import Call, function
+from ingestd.localcloud.bigquery.sql.library.registry import Call, function, writes
 
 _UNITS = {
     "YEAR": "to_months(CAST({0} * 12 AS INTEGER))",
@@ -91,21 +91,18 @@ def make_interval(call: Call) -> Value:
     return Value("(" + " + ".join(terms or ["to_days(0)"]) + ")", INTERVAL)
 
 
-@function("JUSTIFY_HOURS", "JUSTIFY_DAYS", "JUSTIFY_INTERVAL")
-def justify(call: Call) -> Value:
-    (value,) = call.values()
-    source = call.want(value, INTERVAL).sql
+@writes("JUSTIFY_HOURS JUSTIFY_DAYS JUSTIFY_INTERVAL")
+def justify(call: Call, value: Value) -> str:
     months, days, micros = (
-        f"bq_interval_months({source})",
-        f"datepart('day', {source})",
-        f"bq_interval_us({source})",
+        f"bq_interval_months({value.sql})",
+        f"datepart('day', {value.sql})",
+        f"bq_interval_us({value.sql})",
     )
     if call.name != "JUSTIFY_DAYS":
         days, micros = f"({days} + {micros} // 86400000000)", f"({micros} % 86400000000)"
     if call.name != "JUSTIFY_HOURS":
         months, days = f"({months} + {days} // 30)", f"({days} % 30)"
-    sql = f"(to_months(CAST({months} AS INTEGER)) + to_days(CAST({days} AS INTEGER)) + to_microseconds({micros}))"
-    return Value(sql, INTERVAL)
+    return f"(to_months(CAST({months} AS INTEGER)) + to_days(CAST({days} AS INTEGER)) + to_microseconds({micros}))"
 
 
 def add(amount: Value, part: str) -> str:

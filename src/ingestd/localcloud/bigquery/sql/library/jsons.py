@@ -1,10 +1,10 @@
 """JSON functions. Functions that take JSON text (STRING) and those that take JSON share names and differ in type."""
 
 from ingestd.formats.errors import not_implemented
-from ingestd.googlesql.types import BOOL, FLOAT64, INT64, JSON, STRING, SqlType, array_of
+from ingestd.googlesql.types import JSON, STRING, SqlType
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.sql.coercion import cast, string_sql
-from ingestd.localcloud.bigquery.sql.library.registry import Call, constant_text, function
+from ingestd.localcloud.bigquery.sql.library.registry import Call, constant_text, define, function, writes
 from ingestd.localcloud.bigquery.sql.runtime import jsons as runtime
 
 
@@ -12,85 +12,63 @@ def _json(sql: str) -> Value:
     return Value(f"CAST({sql} AS JSON)", JSON)
 
 
-def _path(call: Call, args: list[Value]) -> str:
-    if len(args) < 2:
-        return "'$'"
-    path = call.want(args[1], STRING)
-    text = constant_text(path)
+def _path(call: Call, path: Value | None) -> str:
+    text = constant_text(path) if path is not None else None
     if text is not None:
         try:
             runtime.path(text)
         except ValueError as error:
             call.fail(str(error))
-    return path.sql
+    return path.sql if path is not None else "'$'"
 
 
-def _source(call: Call, value: Value) -> Value:
-    if value.type in (JSON, STRING):
-        return value
-    return call.want(value, STRING)
-
-
-@function("JSON_QUERY", "JSON_EXTRACT")
-def query(call: Call) -> Value:
-    args = call.values()
-    value, path = _source(call, args[0]), _path(call, args)
+@writes("JSON_QUERY JSON_EXTRACT")
+def query(call: Call, value: Value, path: Value | None = None) -> str:
     if value.type is JSON:
-        return _json(f"bq_json_query({value.sql}, {path})")
-    return Value(f"bq_json_query_text({value.sql}, {path})", STRING)
+        return f"CAST(bq_json_query({value.sql}, {_path(call, path)}) AS JSON)"
+    return f"bq_json_query_text({value.sql}, {_path(call, path)})"
 
 
-@function("JSON_VALUE", "JSON_EXTRACT_SCALAR")
-def value_(call: Call) -> Value:
-    args = call.values()
-    value = _source(call, args[0])
-    return Value(f"bq_json_value_text({value.sql}, {_path(call, args)})", STRING)
+@writes("JSON_VALUE JSON_EXTRACT_SCALAR")
+def value_(call: Call, value: Value, path: Value | None = None) -> str:
+    return f"bq_json_value_text({value.sql}, {_path(call, path)})"
 
 
-@function("JSON_QUERY_ARRAY", "JSON_EXTRACT_ARRAY")
-def query_array(call: Call) -> Value:
-    args = call.values()
-    value = _source(call, args[0])
-    listed = f"bq_json_query_array_text({value.sql}, {_path(call, args)})"
-    if value.type is JSON:
-        return Value(f"CAST({listed} AS JSON[])", array_of(JSON))
-    return Value(listed, array_of(STRING))
+@writes("JSON_QUERY_ARRAY JSON_EXTRACT_ARRAY")
+def query_array(call: Call, value: Value, path: Value | None = None) -> str:
+    listed = f"bq_json_query_array_text({value.sql}, {_path(call, path)})"
+    return f"CAST({listed} AS JSON[])" if value.type is JSON else listed
 
 
-@function("JSON_VALUE_ARRAY", "JSON_EXTRACT_STRING_ARRAY")
-def value_array(call: Call) -> Value:
-    args = call.values()
-    value = _source(call, args[0])
-    return Value(f"bq_json_value_array_text({value.sql}, {_path(call, args)})", array_of(STRING))
+@writes("JSON_VALUE_ARRAY JSON_EXTRACT_STRING_ARRAY")
+def value_array(call: Call, value: Value, path: Value | None = None) -> str:
+    return f"bq_json_value_array_text({value.sql}, {_path(call, path)})"
 
 
-@function("PARSE_JSON")
-def parse_json(call: Call) -> Value:
-    (value,) = call.values()
+@writes("PARSE_JSON")
+def parse_json(call: Call, value: Value) -> str:
     mode = "exact"
     written = call.named("wide_number_mode")
     if written is not None:
         mode = constant_text(call.compiler.expr(written, call.scope)) or ""
         if mode not in ("exact", "round"):
             call.fail("Invalid wide_number_mode; it must be 'exact' or 'round'")
-    return _json(f"bq_parse_json({call.want(value, STRING).sql}, '{mode}')")
+    return f"CAST(bq_parse_json({value.sql}, '{mode}') AS JSON)"
 
 
-@function("TO_JSON_STRING")
-def to_json_string(call: Call) -> Value:
-    args = call.values()
-    if len(args) == 2 and args[1].constant is not False:
+@writes("TO_JSON_STRING")
+def to_json_string(call: Call, value: Value, pretty: Value | None = None) -> str:
+    if pretty is not None and pretty.constant is not False:
         raise not_implemented("TO_JSON_STRING with pretty printing")
-    return Value(to_json_text(args[0]), STRING)
+    return to_json_text(value)
 
 
-@function("TO_JSON")
-def to_json(call: Call) -> Value:
-    (value,) = call.values()
+@writes("TO_JSON")
+def to_json(call: Call, value: Value) -> str:
     wide = call.named("stringify_wide_numbers")
     if wide is not None and call.compiler.expr(wide, call.scope).constant is not False:
         raise not_implemented("TO_JSON's stringify_wide_numbers")
-    return _json(f"bq_json_canonical({to_json_text(value, json_value=True)})")
+    return f"CAST(bq_json_canonical({to_json_text(value, json_value=True)}) AS JSON)"
 
 
 def to_json_text(value: Value, *, json_value: bool = False) -> str:
@@ -177,73 +155,53 @@ def json_array(call: Call) -> Value:
     return _json(f"bq_json_canonical('[' || {body} || ']')")
 
 
-@function("JSON_TYPE")
-def json_type(call: Call) -> Value:
-    (value,) = call.values()
-    return Value(f"bq_json_type({_json_only(call, value).sql})", STRING)
+define("JSON_TYPE", "JSON", "bq_json_type({0})")
+for _name in ("BOOL", "INT64", "FLOAT64"):
+    define(_name, "JSON", f"bq_json_to_{_name.lower()}({{0}})")
+for _name in ("BOOL", "INT64", "FLOAT64", "STRING"):
+    define(f"LAX_{_name}", "JSON", f"bq_lax_{_name.lower()}({{0}})")
 
 
-def _json_only(call: Call, value: Value) -> Value:
-    if value.null:
-        return cast(value, JSON)
-    if value.type is not JSON:
-        raise call.mismatch([value])
-    return value
-
-
-@function("BOOL", "INT64", "FLOAT64", "LAX_BOOL", "LAX_INT64", "LAX_FLOAT64", "LAX_STRING")
-def converters(call: Call) -> Value:
-    (value,) = call.values()
-    source = _json_only(call, value)
-    kind = {"BOOL": BOOL, "INT64": INT64, "FLOAT64": FLOAT64, "STRING": STRING}[call.name.removeprefix("LAX_")]
-    name = "bq_lax" if call.name.startswith("LAX_") else "bq_json_to"
-    return Value(f"{name}_{kind.kind.lower()}({source.sql})", kind)
-
-
-@function("JSON_KEYS")
-def json_keys(call: Call) -> Value:
-    args = call.values()
+@writes("JSON_KEYS")
+def json_keys(call: Call, value: Value, depth: Value | None = None) -> str:
     if call.node.named:
         raise not_implemented("JSON_KEYS with mode")
-    depth = call.want(args[1], INT64).sql if len(args) == 2 else "1000"
-    return Value(f"bq_json_keys({_json_only(call, args[0]).sql}, {depth})", array_of(STRING))
+    return f"bq_json_keys({value.sql}, {depth.sql if depth is not None else '1000'})"
 
 
-@function("JSON_STRIP_NULLS")
-def strip_nulls(call: Call) -> Value:
+@writes("JSON_STRIP_NULLS")
+def strip_nulls(call: Call, value: Value) -> str:
     if call.node.named:
         raise not_implemented("JSON_STRIP_NULLS with options")
-    return _json(f"bq_json_strip_nulls({_json_only(call, call.value(0)).sql})")
+    return f"CAST(bq_json_strip_nulls({value.sql}) AS JSON)"
+
+
+@writes("JSON_REMOVE")
+def json_remove(call: Call, value: Value, *paths: Value) -> str:
+    sql = value.sql
+    for path in paths:
+        sql = f"bq_json_remove({sql}, {path.sql})"
+    return f"CAST({sql} AS JSON)"
+
+
+def _each(call: Call, name: str) -> Value:
+    """The function for each path and value."""
+    args = call.values()
+    sql = call.want(args[0], JSON).sql
+    for path, value in zip(args[1::2], args[2::2], strict=True):
+        sql = f"{name}({sql}, {call.want(path, STRING).sql}, {to_json_text(value, json_value=True)})"
+    return _json(sql)
 
 
 @function("JSON_SET")
 def json_set(call: Call) -> Value:
     if call.node.named:
         raise not_implemented("JSON_SET with create_if_missing")
-    args = call.values()
-    sql = _json_only(call, args[0]).sql
-    for path, value in zip(args[1::2], args[2::2], strict=True):
-        text = to_json_text(value, json_value=True)
-        sql = f"bq_json_set({sql}, {call.want(path, STRING).sql}, {text})"
-    return _json(sql)
-
-
-@function("JSON_REMOVE")
-def json_remove(call: Call) -> Value:
-    args = call.values()
-    sql = _json_only(call, args[0]).sql
-    for path in args[1:]:
-        sql = f"bq_json_remove({sql}, {call.want(path, STRING).sql})"
-    return _json(sql)
+    return _each(call, "bq_json_set")
 
 
 @function("JSON_ARRAY_APPEND")
 def json_array_append(call: Call) -> Value:
     if call.node.named:
         raise not_implemented("JSON_ARRAY_APPEND with options")
-    args = call.values()
-    sql = _json_only(call, args[0]).sql
-    for path, value in zip(args[1::2], args[2::2], strict=True):
-        text = to_json_text(value, json_value=True)
-        sql = f"bq_json_array_append({sql}, {call.want(path, STRING).sql}, {text})"
-    return _json(sql)
+    return _each(call, "bq_json_array_append")

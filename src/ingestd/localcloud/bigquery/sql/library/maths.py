@@ -1,10 +1,9 @@
 """Mathematical functions. Domain errors are errors here, where DuckDB answers NaN or infinity."""
 
-from ingestd.googlesql.types import BIGNUMERIC, FLOAT64, INT64, NUMERIC, SqlType
+from ingestd.googlesql.types import FLOAT64, NUMERIC, SqlType
 from ingestd.googlesql.values import Value
 from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
-from ingestd.localcloud.bigquery.sql.coercion import coerce
-from ingestd.localcloud.bigquery.sql.library.registry import Call, define, function
+from ingestd.localcloud.bigquery.sql.library.registry import Call, define, writes
 from ingestd.localcloud.bigquery.sql.library.safe import attempt
 
 
@@ -91,58 +90,39 @@ define("BIT_COUNT", "BYTES", "CAST(bit_count(CAST({0} AS BIT)) AS BIGINT)")
 define("PI", "", "pi()")
 
 
-@function("ROUND", "TRUNC", "TRUNCATE")
-def rounding(call: Call) -> Value:
-    """Half away from zero; INT64 becomes FLOAT64."""
-    args = call.values()
+@writes("ROUND TRUNC TRUNCATE")
+def rounding(call: Call, value: Value, places: Value | None = None) -> str:
+    """Half away from zero, or towards zero."""
     name = "round" if call.name == "ROUND" else "trunc"
-    value = args[0]
-    digits = call.want(args[1], INT64).sql if len(args) == 2 else None
-    if value.type in (NUMERIC, BIGNUMERIC):
-        kind = value.type
-        scale = 9 if kind is NUMERIC else 18
-        if digits is None:
-            return Value(f"CAST({name}({value.sql}) AS {duckdb_type(kind)})", kind)
-        # DuckDB wants a constant scale: shift by a power of ten, round, shift back.
-        power = f"CAST(pow(10, greatest(-29, least({scale}, {digits}))) AS DECIMAL(38,9))"
-        shifted = f"bq_numeric_multiply(CAST({value.sql} AS DECIMAL(38,9)), {power})"
-        if isinstance(args[1].constant, int) and 0 <= args[1].constant <= scale and name == "round":
-            return Value(f"CAST(round({value.sql}, {args[1].constant}) AS {duckdb_type(kind)})", kind)
-        return Value(f"CAST(bq_numeric_divide({name}({shifted}), {power}) AS {duckdb_type(kind)})", kind)
-    number = call.want(value, FLOAT64)
-    return Value(f"{name}({number.sql})" if digits is None else f"bq_{name}_float({number.sql}, {digits})", FLOAT64)
+    kind = value.type
+    if kind is FLOAT64:
+        return f"{name}({value.sql})" if places is None else f"bq_{name}_float({value.sql}, {places.sql})"
+    if places is None:
+        return f"CAST({name}({value.sql}) AS {duckdb_type(kind)})"
+    scale = 9 if kind is NUMERIC else 18
+    if isinstance(places.constant, int) and 0 <= places.constant <= scale and name == "round":
+        return f"CAST(round({value.sql}, {places.constant}) AS {duckdb_type(kind)})"
+    # DuckDB wants a constant scale: shift by a power of ten, round, shift back.
+    power = f"CAST(pow(10, greatest(-29, least({scale}, {places.sql}))) AS DECIMAL(38,9))"
+    shifted = f"bq_numeric_multiply(CAST({value.sql} AS DECIMAL(38,9)), {power})"
+    return f"CAST(bq_numeric_divide({name}({shifted}), {power}) AS {duckdb_type(kind)})"
 
 
-@function("SAFE_DIVIDE", "SAFE_MULTIPLY", "SAFE_ADD", "SAFE_SUBTRACT")
-def safe_arithmetic(call: Call) -> Value:
-    left, right = call.values()
+@writes("SAFE_DIVIDE SAFE_MULTIPLY SAFE_ADD SAFE_SUBTRACT")
+def safe_arithmetic(call: Call, left: Value, right: Value) -> str:
     op = {"SAFE_DIVIDE": "/", "SAFE_MULTIPLY": "*", "SAFE_ADD": "+", "SAFE_SUBTRACT": "-"}[call.name]
-    if not left.type.numeric or not right.type.numeric:
-        raise call.mismatch([left, right])
-    return attempt(
-        call.compiler, [left, right], lambda values: call.compiler.arithmetic(op, values[0], values[1], call.node)
+    c = call.compiler
+    return attempt(c, [left, right], lambda values: c.computed(op, values[0], values[1], call.node)).sql
+
+
+@writes("SAFE_NEGATE")
+def safe_negate(call: Call, value: Value) -> str:
+    kind = value.type
+    negated = attempt(
+        call.compiler, [value], lambda values: Value(f"CAST((- {values[0].sql}) AS {duckdb_type(kind)})", kind)
     )
+    return negated.sql
 
 
-@function("SAFE_NEGATE")
-def safe_negate(call: Call) -> Value:
-    (value,) = call.values()
-    if not value.type.numeric:
-        raise call.mismatch([value])
-    return attempt(
-        call.compiler,
-        [value],
-        lambda values: Value(f"CAST((- {values[0].sql}) AS {duckdb_type(value.type)})", value.type),
-    )
-
-
-@function("COSINE_DISTANCE", "EUCLIDEAN_DISTANCE")
-def distance(call: Call) -> Value:
-    arrays = []
-    for value in call.values():
-        wanted = coerce(value, SqlType("ARRAY", FLOAT64))
-        if wanted is None:
-            raise call.mismatch([value])
-        arrays.append(wanted.sql)
-    name = "list_cosine_distance" if call.name.startswith("COSINE") else "list_distance"
-    return Value(f"{name}({arrays[0]}, {arrays[1]})", FLOAT64)
+define("COSINE_DISTANCE", "ARRAY<FLOAT64>, ARRAY<FLOAT64>", "list_cosine_distance({0}, {1})")
+define("EUCLIDEAN_DISTANCE", "ARRAY<FLOAT64>, ARRAY<FLOAT64>", "list_distance({0}, {1})")

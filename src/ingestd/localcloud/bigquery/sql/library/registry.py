@@ -1,6 +1,7 @@
 """The functions GoogleSQL has. What is not registered here does not exist: nothing falls through to DuckDB's own."""
 
 from collections.abc import Callable
+from typing import Concatenate
 
 from ingestd.googlesql import library
 from ingestd.googlesql.functions import FUNCTIONS
@@ -13,22 +14,16 @@ class Call(library.Call[ExpressionCompiler]):
 
 
 Handler = Callable[[Call], Value]
-
-
-def _simple(call: Call) -> Value:
-    args = call.values()
-    found = REGISTRY.overload(call.name, args, call.compiler.conversions)
-    if found is None:
-        raise call.mismatch(args)
-    template, signature, converted = found
-    return Value(template.format(*(item.sql for item in converted)), signature.returns)
-
-
-REGISTRY: library.Library[Handler] = library.Library(_simple)
+Writer = Callable[Concatenate[Call, ...], str]
+REGISTRY: library.Library[Call] = library.Library(lambda template, args: template.format(*(item.sql for item in args)))
 
 
 def function(*names: str) -> Callable[[Handler], Handler]:
     return REGISTRY.function(*names, safe=FUNCTIONS[names[0]].kind == "scalar")
+
+
+def writes(names: str, *overloads: str) -> Callable[[Writer], Writer]:
+    return REGISTRY.writes(names, *overloads, safe=True)
 
 
 def define(names: str, parameters: str, template: str) -> None:

@@ -2,11 +2,13 @@
 
 import re
 
+from ingestd.formats.errors import not_implemented
 from ingestd.googlesql import ast
-from ingestd.googlesql.types import BOOL, BYTES, INT64, STRING, array_of
+from ingestd.googlesql.types import BYTES, STRING
 from ingestd.googlesql.values import Value
+from ingestd.localcloud.bigquery.duckdb_types import duckdb_type
 from ingestd.localcloud.bigquery.sql.coercion import cast, coerce, string_sql
-from ingestd.localcloud.bigquery.sql.library.registry import Call, constant_text, define, function
+from ingestd.localcloud.bigquery.sql.library.registry import Call, constant_text, define, function, writes
 from ingestd.localcloud.bigquery.sql.runtime import strings as runtime
 
 for _name in ("UPPER", "LOWER"):  # a letter may become several, which DuckDB does not know
@@ -93,163 +95,122 @@ def _constant_pattern(call: Call, pattern: Value) -> str | None:
     return text
 
 
-@function("REGEXP_CONTAINS")
-def regexp_contains(call: Call) -> Value:
-    args = call.values()
-    value, pattern = call.want(args[0], STRING), call.want(args[1], STRING)
+@writes("REGEXP_CONTAINS")
+def regexp_contains(call: Call, value: Value, pattern: Value) -> str:
     native = _constant_pattern(call, pattern) is not None
-    return Value(f"{'regexp_matches' if native else 'bq_regexp_contains'}({value.sql}, {pattern.sql})", BOOL)
+    return f"{'regexp_matches' if native else 'bq_regexp_contains'}({value.sql}, {pattern.sql})"
 
 
-@function("REGEXP_EXTRACT", "REGEXP_SUBSTR")
-def regexp_extract(call: Call) -> Value:
-    args = call.values()
-    value, pattern = call.want(args[0], STRING), call.want(args[1], STRING)
+@writes("REGEXP_EXTRACT REGEXP_SUBSTR")
+def regexp_extract(call: Call, value: Value, pattern: Value, *numbers: Value) -> str:
     text = _constant_pattern(call, pattern)
     # A group that took no part is NULL; DuckDB does not tell it from an empty one.
     optional = text is not None and runtime.one_group(text) == 1 and _OPTIONAL.search(text) is not None
-    if len(args) == 2 and text is not None and not optional:
+    if not numbers and text is not None and not optional:
         found = f"regexp_extract({value.sql}, {pattern.sql}, {runtime.one_group(text)})"
-        return Value(f"(CASE WHEN regexp_matches({value.sql}, {pattern.sql}) THEN {found} END)", STRING)
-    numbers = [call.want(item, INT64).sql for item in args[2:]]
-    position, occurrence = [*numbers, "1", "1"][:2]
-    return Value(f"bq_regexp_extract({value.sql}, {pattern.sql}, {position}, {occurrence})", STRING)
+        return f"(CASE WHEN regexp_matches({value.sql}, {pattern.sql}) THEN {found} END)"
+    position, occurrence = [*(item.sql for item in numbers), "1", "1"][:2]
+    return f"bq_regexp_extract({value.sql}, {pattern.sql}, {position}, {occurrence})"
 
 
-@function("REGEXP_EXTRACT_ALL")
-def regexp_extract_all(call: Call) -> Value:
-    args = call.values()
-    value, pattern = call.want(args[0], STRING), call.want(args[1], STRING)
+@writes("REGEXP_EXTRACT_ALL")
+def regexp_extract_all(call: Call, value: Value, pattern: Value) -> str:
     text = _constant_pattern(call, pattern)
     plain = text is not None and runtime.pattern(text).search("") is None
     if text is not None and plain and not (runtime.one_group(text) == 1 and _OPTIONAL.search(text)):
-        return Value(f"regexp_extract_all({value.sql}, {pattern.sql}, {runtime.one_group(text)})", array_of(STRING))
-    return Value(f"bq_regexp_extract_all({value.sql}, {pattern.sql})", array_of(STRING))
+        return f"regexp_extract_all({value.sql}, {pattern.sql}, {runtime.one_group(text)})"
+    return f"bq_regexp_extract_all({value.sql}, {pattern.sql})"
 
 
-@function("REGEXP_REPLACE")
-def regexp_replace(call: Call) -> Value:
-    value, pattern, new = (call.want(item, STRING) for item in call.values())
+@writes("REGEXP_REPLACE")
+def regexp_replace(call: Call, value: Value, pattern: Value, new: Value) -> str:
     text, replacement = _constant_pattern(call, pattern), constant_text(new)
     if text is None or replacement is None:
-        return Value(f"bq_regexp_replace({value.sql}, {pattern.sql}, {new.sql})", STRING)
+        return f"bq_regexp_replace({value.sql}, {pattern.sql}, {new.sql})"
     try:
         runtime.replacement(replacement, runtime.group_count(text))
     except ValueError as error:
         call.fail(str(error))
-    return Value(f"regexp_replace({value.sql}, {pattern.sql}, {new.sql}, 'g')", STRING)
+    return f"regexp_replace({value.sql}, {pattern.sql}, {new.sql}, 'g')"
 
 
 @function("CONCAT")
 def concat(call: Call) -> Value:
     """NULL when any argument is NULL; other types are written as CAST would."""
-    args = call.values()
-    if any(arg.type is BYTES and not arg.null for arg in args):
-        parts = [call.want(arg, BYTES) for arg in args]
-        return Value("(" + " || ".join(part.sql for part in parts) + ")", BYTES)
-    parts = []
-    for arg in args:
-        if arg.type.kind in ("ARRAY", "STRUCT", "JSON", "GEOGRAPHY"):
-            raise call.mismatch(args)
-        parts.append(arg if arg.type is STRING else cast(arg, STRING))
-    return Value("(" + " || ".join(part.sql for part in parts) + ")", STRING)
+    parts = call.texts()
+    return Value("(" + " || ".join(part.sql for part in parts) + ")", parts[0].type)
 
 
-@function("SUBSTR", "SUBSTRING")
-def substr(call: Call) -> Value:
-    args = call.values()
-    position = call.want(args[1], INT64)
-    length = call.want(args[2], INT64) if len(args) == 3 else None
-    check = ""
-    if length is not None:
-        error = "CAST(bq_error('Third argument in SUBSTR() cannot be negative') AS {0})"
-        check = f"CASE WHEN {length.sql} < 0 THEN {error} ELSE "
-    if args[0].type is BYTES:
-        body = f"bq_substr_bytes({args[0].sql}, {position.sql}, {length.sql if length else '-1'})"
-        return Value(f"({check.format('BLOB')}{body} END)" if check else body, BYTES)
-    value = call.want(args[0], STRING)
-    body = f"bq_substr({value.sql}, {position.sql})"
-    if length is not None:
-        body = f"{check.format('VARCHAR')}left({body}, nullif(least(coalesce({length.sql}, -1), 2147483647), -1)) END"
-    return Value(f"({body})", STRING)
-
-
-@function("LEFT", "RIGHT")
-def left_right(call: Call) -> Value:
-    value, size = call.values()
-    length = call.want(size, INT64)
-    name = call.name.lower()
+@writes("SUBSTR SUBSTRING")
+def substr(call: Call, value: Value, position: Value, length: Value | None = None) -> str:
     if value.type is BYTES:
-        x = value.sql
-        start = "1" if name == "left" else f"greatest(octet_length({x}) - {length.sql} + 1, 1)"
-        return Value(f"bq_substr_bytes({x}, {start}, {length.sql})", BYTES)
+        body = f"bq_substr_bytes({value.sql}, {position.sql}, {length.sql if length else '-1'})"
+    else:
+        body = f"bq_substr({value.sql}, {position.sql})"
+        if length is not None:
+            body = f"left({body}, nullif(least(coalesce({length.sql}, -1), 2147483647), -1))"
+    if length is None:
+        return body if value.type is BYTES else f"({body})"
+    error = f"CAST(bq_error('Third argument in SUBSTR() cannot be negative') AS {duckdb_type(value.type)})"
+    return f"(CASE WHEN {length.sql} < 0 THEN {error} ELSE {body} END)"
+
+
+@writes("LEFT RIGHT")
+def left_right(call: Call, value: Value, size: Value) -> str:
+    x, length, name = value.sql, size.sql, call.name.lower()
+    if value.type is BYTES:
+        start = "1" if name == "left" else f"greatest(octet_length({x}) - {length} + 1, 1)"
+        return f"bq_substr_bytes({x}, {start}, {length})"
     error = f"CAST(bq_error('Second argument in {call.name}() cannot be negative') AS VARCHAR)"
-    text = call.want(value, STRING)
-    return Value(f"(CASE WHEN {length.sql} < 0 THEN {error} ELSE {name}({text.sql}, {length.sql}) END)", STRING)
+    return f"(CASE WHEN {length} < 0 THEN {error} ELSE {name}({x}, {length}) END)"
 
 
-@function("TRIM", "LTRIM", "RTRIM")
-def trim(call: Call) -> Value:
-    args = call.values()
-    name = call.name.lower()
-    if args[0].type is BYTES:
-        if len(args) != 2:
-            raise call.mismatch(args)
-        characters = call.want(args[1], BYTES)
-        # Bytes as code points below 256, so that trimming works byte by byte.
-        text, cut = (f"bq_code_points_to_string(bq_to_code_points_bytes({x}))" for x in (args[0].sql, characters.sql))
-        trimmed = f"{name}({text}, {cut})"
-        points = f"list_transform(string_split({trimmed}, ''), lambda _e: CAST(unicode(_e) AS BIGINT))"
-        return Value(f"CASE WHEN {trimmed} = '' THEN from_hex('') ELSE bq_code_points_to_bytes({points}) END", BYTES)
-    value = call.want(args[0], STRING)
-    if len(args) == 2:
-        return Value(f"{name}({value.sql}, {call.want(args[1], STRING).sql})", STRING)
+for _name in ("TRIM", "LTRIM", "RTRIM"):
     # Without a set, all Unicode white space goes.
-    space = (
-        "' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13) || chr(133) || chr(160) || chr(8195) || chr(12288)"
-    )
-    return Value(f"{name}({value.sql}, {space})", STRING)
+    _space = " || ".join(["' '", *(f"chr({_code})" for _code in (9, 10, 11, 12, 13, 133, 160, 8195, 12288))])
+    define(_name, "STRING", f"{_name.lower()}({{0}}, {_space})")
+    define(_name, "STRING, STRING", f"{_name.lower()}({{0}}, {{1}})")
+    # Bytes as code points below 256, so that trimming works byte by byte.
+    _text, _cut = (f"bq_code_points_to_string(bq_to_code_points_bytes({x}))" for x in ("{0}", "{1}"))
+    _trimmed = f"{_name.lower()}({_text}, {_cut})"
+    _points = f"list_transform(string_split({_trimmed}, ''), lambda _e: CAST(unicode(_e) AS BIGINT))"
+    define(
+        _name, "BYTES, BYTES",
+        f"CASE WHEN {_trimmed} = '' THEN from_hex('') ELSE bq_code_points_to_bytes({_points}) END",
+    )  # fmt: skip
 
 
-@function("LPAD", "RPAD")
-def pad(call: Call) -> Value:
-    args = call.values()
-    length = call.want(args[1], INT64)
-    if args[0].type is BYTES:
-        filler = call.want(args[2], BYTES).sql if len(args) == 3 else "from_hex('20')"
-        return Value(f"bq_bytes_pad({args[0].sql}, {length.sql}, {filler}, {call.name == 'LPAD'})", BYTES)
-    value = call.want(args[0], STRING)
-    filler = call.want(args[2], STRING).sql if len(args) == 3 else "' '"
+@writes("LPAD RPAD")
+def pad(call: Call, value: Value, size: Value, pattern: Value | None = None) -> str:
+    x, length = value.sql, size.sql
+    if value.type is BYTES:
+        filler = pattern.sql if pattern is not None else "from_hex('20')"
+        return f"bq_bytes_pad({x}, {length}, {filler}, {call.name == 'LPAD'})"
+    filler = pattern.sql if pattern is not None else "' '"
     error = f"CAST(bq_error('{call.name} length cannot be negative, and the pattern cannot be empty') AS VARCHAR)"
     large = f"CAST(bq_error('Output of {call.name} exceeds max allowed output size of 1MB') AS VARCHAR)"
-    body = f"{call.name.lower()}({value.sql}, CAST(least({length.sql}, 1048576) AS INTEGER), {filler})"
+    body = f"{call.name.lower()}({x}, CAST(least({length}, 1048576) AS INTEGER), {filler})"
     checks = (
-        f"WHEN {value.sql} IS NULL OR {length.sql} IS NULL THEN NULL WHEN {length.sql} < 0 OR {filler} = '' "
-        f"THEN {error} WHEN {length.sql} > 1048576 THEN {large}"
+        f"WHEN {x} IS NULL OR {length} IS NULL THEN NULL WHEN {length} < 0 OR {filler} = '' "
+        f"THEN {error} WHEN {length} > 1048576 THEN {large}"
     )
-    return Value(f"(CASE {checks} ELSE {body} END)", STRING)
+    return f"(CASE {checks} ELSE {body} END)"
 
 
-@function("SPLIT")
-def split(call: Call) -> Value:
-    args = call.values()
-    if args[0].type is BYTES:
-        from ingestd.formats.errors import not_implemented
-
+@writes("SPLIT")
+def split(call: Call, value: Value, delimiter: Value | None = None) -> str:
+    if value.type is BYTES:
         raise not_implemented("SPLIT of BYTES")
-    value = call.want(args[0], STRING)
-    delimiter = call.want(args[1], STRING).sql if len(args) == 2 else "','"
-    return Value(
-        f"(CASE WHEN {value.sql} = '' THEN [''] ELSE string_split({value.sql}, {delimiter}) END)", array_of(STRING)
-    )
+    between = delimiter.sql if delimiter is not None else "','"
+    return f"(CASE WHEN {value.sql} = '' THEN [''] ELSE string_split({value.sql}, {between}) END)"
 
 
-@function("INITCAP")
-def initcap(call: Call) -> Value:
-    args = call.values()
-    value = call.want(args[0], STRING)
-    delimiters = call.want(args[1], STRING).sql if len(args) == 2 else string_sql(runtime.default_delimiters())
-    return Value(f"bq_initcap({value.sql}, {delimiters})", STRING)
+define(
+    "INITCAP",
+    "STRING",
+    f"bq_initcap({{0}}, {string_sql(runtime.default_delimiters()).replace('{', '{{').replace('}', '}}')})",
+)
+define("INITCAP", "STRING, STRING", "bq_initcap({0}, {1})")
 
 
 @function("NORMALIZE", "NORMALIZE_AND_CASEFOLD")
@@ -264,31 +225,26 @@ def normalize(call: Call) -> Value:
     return Value(f"bq_normalize({value.sql}, '{form}', {call.name != 'NORMALIZE'})", STRING)
 
 
-@function("CONTAINS_SUBSTR")
-def contains_substr(call: Call) -> Value:
+@writes("CONTAINS_SUBSTR")
+def contains_substr(call: Call, value: Value, wanted: Value) -> str:
     """Searches a value's text; rows, structs and arrays are searched through all their values."""
     if call.named("json_scope") is not None:
-        from ingestd.formats.errors import not_implemented
-
         raise not_implemented("CONTAINS_SUBSTR's json_scope")
-    value = call.value(0)
-    wanted = call.value(1)
-    text = call.want(wanted, STRING)
-    return Value(_search(call, value, text.sql), BOOL)
+    return _search(value, wanted.sql)
 
 
-def _search(call: Call, value: Value, wanted: str) -> str:
+def _search(value: Value, wanted: str) -> str:
     kind = value.type
     if kind.kind == "STRUCT":
         members = [
             Value(f"struct_extract({value.sql}, {string_sql(name)})", inner)
             for name, (_, inner) in zip(kind.physical_names, kind.fields, strict=True)
         ]
-        parts = [f"coalesce({_search(call, member, wanted)}, FALSE)" for member in members]
+        parts = [f"coalesce({_search(member, wanted)}, FALSE)" for member in members]
         return "(" + " OR ".join(parts) + ")"
     if kind.kind == "ARRAY":
         assert kind.element is not None
-        inner = _search(call, Value("_e", kind.element), wanted)
+        inner = _search(Value("_e", kind.element), wanted)
         return f"(len(list_filter({value.sql}, lambda _e: {inner})) > 0)"
     text = coerce(value, STRING) or cast(value, STRING)
     return f"bq_contains_substr({text.sql}, {wanted})"
