@@ -69,7 +69,9 @@ class Router:
 
     def handle(self, message: Message, receipt: Receipt) -> Work | None:
         attributes = message.attributes
-        conventional = self._is_conventional(attributes.get("bucketId"), attributes.get("objectId"))
+        conventional = self._by_convention is not None and self._is_conventional(
+            attributes.get("bucketId"), attributes.get("objectId")
+        )
         name = attributes.get("objectId") if attributes.get("eventType") == FINALIZE else None
         if name and not conventional:
             routing = self._route(name)
