@@ -55,6 +55,13 @@ GUARDS = (
         "::test_that_a_load_read_something_else_is_still_known_after_a_crash_among_its_actions",
     ),
     Guard(
+        "that a batch has a table of its own is written down before the table is made",
+        "batch/stages/land.py",
+        "            await drive.pin()  # whoever goes on",
+        "            pass  # whoever goes on",
+        "sim/test_staging.py::test_a_table_of_its_own_is_dropped_by_whoever_finds_that_one_job_will_do",
+    ),
+    Guard(
         "whoever takes a batch over gives up no file before the id of the job for it is used up",
         "batch/stages/fence.py",
         "    return number in drive.unsure and not drive.record.lands_apart",

@@ -3,9 +3,18 @@
 from typing import Any
 
 from tests.support.rule_documents import together
-from tests.support.sim.names import DATASET, PROJECT, SCHEMA
-from tests.support.sim.stories import SMALL, Simulate, expected, fill_partition, name, partitioned, upload_all
-from tests.support.sim.world import World
+from tests.support.sim.names import DATASET, PROJECT, SCHEMA, TRIGGER
+from tests.support.sim.stories import (
+    SMALL,
+    Simulate,
+    die_everywhere,
+    expected,
+    fill_partition,
+    name,
+    partitioned,
+    upload_all,
+)
+from tests.support.sim.world import Fate, World
 
 
 def test_a_staged_batch_replaces_its_partition_and_no_other(simulate: Simulate) -> None:
@@ -70,3 +79,19 @@ def test_a_replacing_batch_may_bring_another_schema(simulate: Simulate) -> None:
         assert world.rows() == expected(*range(4))
 
     simulate(story)
+
+
+def test_a_table_of_its_own_is_dropped_by_whoever_finds_that_one_job_will_do(simulate: Simulate) -> None:
+    async def story(world: World, fate: Fate) -> None:
+        world.prepared(together(False))
+        with world.daemon(fate, **SMALL) as first:
+            upload_all(world, 3)
+            await world.until(lambda: not first.alive or world.quiet())
+        if world.exists(name(2)):
+            world.storage.objects.delete(TRIGGER, name(2))
+        with world.daemon(**SMALL):
+            await world.settled(limit=3600)
+        assert world.tables() == ["dummy"]
+        assert {row[0] for row in world.rows()} >= {"0", "1"}
+
+    assert die_everywhere(simulate, story, plain=True) > 10

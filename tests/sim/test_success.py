@@ -9,7 +9,7 @@ import orjson
 import pytest
 from tests.support.sim.directories import batch, convention, idle, rows, waiting
 from tests.support.sim.names import DATASET, OPS, PROJECT, SCHEMA, TRIGGER
-from tests.support.sim.stories import Simulate, die_everywhere
+from tests.support.sim.stories import SMALL, Simulate, die_everywhere
 from tests.support.sim.world import Fate, World
 
 from ingestd.batch.content import Progress
@@ -155,6 +155,23 @@ def test_a_wrong_configuration_waits_visibly_and_goes_on_when_it_is_mended(
         assert rows(world) == [1, 2]
         (record,) = world.record()
         assert (record["Status"], record["Attempt"]) == ("done", 1)
+
+    simulate(story)
+
+
+def test_a_table_made_for_a_refused_configuration_is_dropped(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        configure(world, sourceFormat="CSV", fieldDelimiter='"')
+        with world.daemon(**convention(), **SMALL):
+            batch(world, "dummy/b", 1, 2, 3)
+            await world.until(lambda: bool(waiting(world)))
+            assert "BigQuery takes no such job" in waiting(world)[0]["Error"]
+            world.storage.objects.delete(TRIGGER, f"{DATASET}/dummy/b/f003.json")  # what is left goes into one job
+            configure(world, sourceFormat="NEWLINE_DELIMITED_JSON")
+            await world.until(lambda: idle(world), 900)
+        assert rows(world) == [1, 2]
+        assert world.tables() == ["dummy"]
 
     simulate(story)
 

@@ -201,7 +201,7 @@ class Drive:
             self.feed_back(problem, target)
             raise
         except BadInput as problem:
-            if not self._take_back(ref):
+            if not await self._take_back(ref):
                 raise
             config = ", ".join(one.rpartition("#")[0] for one in record.success.config) if record.success else ""
             raise Fatal(f"BigQuery takes no such job: {problem}; mend {config or '_config/load.json'}") from None
@@ -211,7 +211,7 @@ class Drive:
             await parts.journal.note(parts.journal.beside(record, "tail-job.json", ref.job_id), job_document(job))
         return job
 
-    def _take_back(self, ref: JobRef) -> bool:
+    async def _take_back(self, ref: JobRef) -> bool:
         """Undo the decision for the jobs of a directory, the first of which BigQuery refused to take.
 
         That is about how it was asked to load, and not about what is in the files: the batch waits, and is pinned anew
@@ -222,6 +222,8 @@ class Drive:
         given += [pour.job for pour in progress.pinned.pours] if progress.pinned else []
         if record.success is None or progress.loads or not given or ref != record.load_job(min(given)):
             return False
+        if record.lands_apart:
+            await self.parts.landing.drop(record)
         self.change(progress=replace(progress.take_back(min(given)), staged=False))
         return True
 

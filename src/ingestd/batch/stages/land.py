@@ -7,6 +7,7 @@ the saved record before the job is submitted, unless it follows from the record 
 | dies after            | what is there            | who goes on, and how                                          |
 |-----------------------|--------------------------|---------------------------------------------------------------|
 | pinned                | record with its chunks   | submits                                                       |
+| table of its own made | the same, table          | submits; the table is dropped at the end                      |
 | task written          | record, task             | sweep: submits                                                |
 | job inserted          | record, task, job        | completion or sweep: adopts the job (409), goes on            |
 | job done              | the same                 | completion, poll or sweep: proves it                          |
@@ -90,6 +91,7 @@ class Land:
         if current is None:
             return {}
         if drive.record.lands_apart and not drive.landing_ready:
+            await drive.pin()  # whoever goes on knows of the table, and drops it
             await drive.parts.landing.ensure(drive.record)
             drive.landing_ready = True
         record = drive.record
