@@ -55,6 +55,14 @@ GUARDS = (
         "::test_that_a_load_read_something_else_is_still_known_after_a_crash_among_its_actions",
     ),
     Guard(
+        "that nothing came of a batch is said by whoever holds it",
+        "batch/runner.py",
+        "        if held.record.phase is not Phase.DONE:",
+        "        if False:",
+        "sim/test_prepared.py"
+        "::test_who_stood_still_while_another_loaded_its_batch_does_not_end_it_as_if_nothing_was_loaded",
+    ),
+    Guard(
         "that a batch has a table of its own is written down before the table is made",
         "batch/stages/land.py",
         "            await drive.pin()  # whoever goes on",

@@ -1,13 +1,14 @@
 """Prepared rows of several tables: one load's trouble never makes another's rows forgotten, and so loaded twice."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 import structlog
 from tests.support.rule_documents import modes, together
 from tests.support.sim.journal import replay
 from tests.support.sim.names import OPS
-from tests.support.sim.stories import Simulate, expected, upload_all
+from tests.support.sim.stories import Simulate, die_everywhere, expected, upload_all
 from tests.support.sim.ways import everything, prepare
 from tests.support.sim.world import Fate, World
 
@@ -168,3 +169,34 @@ def test_bad_rows_that_could_not_be_kept_are_told(simulate: Simulate) -> None:
         assert (lost["log_level"], lost["lost"]) == ("error", f"gs://{OPS}/{rejected}")
 
     simulate(story, plain=True)
+
+
+@pytest.mark.parametrize("way", ["transient copy", "prepared", "prepared, split"])
+def test_who_stood_still_while_another_loaded_its_batch_does_not_end_it_as_if_nothing_was_loaded(
+    simulate: Simulate, way: str
+) -> None:
+    """The other's clock is ahead; it takes the batch over, loads it, deletes the sources, and dies on the way."""
+
+    async def story(world: World, fate: Fate) -> None:
+        prepare(world, way, False)
+        ordinary, goes_on = world.pause, asyncio.Event()
+
+        async def pause() -> None:
+            await ordinary()
+            if world.objects("journal/Running/"):
+                await goes_on.wait()
+
+        world.pause = pause  # type: ignore[method-assign]
+        with world.daemon(jobs=JOBS):
+            world.pause = ordinary  # type: ignore[method-assign]
+            upload_all(world, 6)
+            await world.until(lambda: world.objects("journal/Running/") != [])
+            with world.daemon(fate, skew=timedelta(minutes=5), jobs=JOBS) as other:
+                await world.until(lambda: not other.alive or world.quiet(), 900)
+            goes_on.set()
+            with world.daemon(jobs=JOBS):
+                await world.settled(3600)
+        assert everything(world) == expected(*range(6))
+        assert [record["Status"] for record in world.record()] == ["done"]
+
+    assert die_everywhere(simulate, story, plain=True) > 10

@@ -297,7 +297,12 @@ class BatchRunner:
         )  # fmt: skip
 
     async def _end(self, held: Held, job: JobState | None) -> None:
-        record, parts = held.record, self._parts
+        parts = self._parts
+        if held.record.phase is not Phase.DONE:
+            # That nothing came of it can only be said by who holds it: another, whose clock is ahead, may have taken it
+            # over, loaded it, and deleted what we found missing. This fails then, before anything is thrown away.
+            await parts.journal.save(held)
+        record = held.record
         if record.kind is Kind.LOAD and record.asynchronous and job is not None and record.window is None:
             note = parts.journal.beside(record, "dispatch-job.json", job.ref.job_id)
             await parts.journal.note(note, job_document(job))
