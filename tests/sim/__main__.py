@@ -6,6 +6,7 @@ python -m tests.sim --seed 4711 -v
 
 import argparse
 import json
+import signal
 import sys
 from dataclasses import replace
 
@@ -27,6 +28,8 @@ def main() -> int:
     features = replace(FEATURES, overwrites=options.overwrites)
     if options.seed is not None:
         return replay(options.seed, verbose=options.verbose, features=features)
+    for stop in (signal.SIGINT, signal.SIGTERM):  # a run in the background would ignore the first
+        signal.signal(stop, signal.default_int_handler)
     report = run_many(options.first, options.seeds, workers=options.workers, verbose=options.verbose, features=features)
     print(report.text())
     if options.json:
