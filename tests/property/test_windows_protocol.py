@@ -13,7 +13,6 @@ import logging
 import warnings
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, cast
@@ -101,7 +100,7 @@ class Steady(Pacing):
 class Quick(BatchRunner):
     """Accepts batches as the real one does; loading them takes no time."""
 
-    async def _drive(self, held: Held, slot: AbstractAsyncContextManager[object], *, fresh: bool = False) -> None:
+    async def drive(self, held: Held, *, fresh: bool = False, its_turn: bool = False) -> None:
         record, parts = held.record, self._parts
         try:
             name = batch_name(parts.journal.place(record), record.stamp.born)

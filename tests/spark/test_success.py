@@ -3,12 +3,15 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from ingestd.app import App, assemble
 from ingestd.gcp.connect import Clients
+from ingestd.intake.notifications import FINALIZE, ObjectEvent
+from ingestd.intake.receipts import Receipt
+from ingestd.intake.router import EVENTS
 from ingestd.model.clock import SystemClock
 from ingestd.model.objects import FileVersion, ObjectRef
 from ingestd.settings import Settings
@@ -44,6 +47,27 @@ def app(clients: Clients, spark: Spark, bucket: str, tmp_path: Path) -> App:
     return assemble(settings, clients, SystemClock(), SparkPreparer(*parts), statements=SparkStatements(*parts))
 
 
+class Told:
+    """The message about a success file."""
+
+    def __init__(self) -> None:
+        self.acknowledged = False
+
+    def ack(self) -> None:
+        self.acknowledged = True
+
+
+async def arrive(app: App, file: FileVersion) -> bool:
+    """Deliver the success file's notification; False when it was known already."""
+    assert app.success is not None
+    known, told = EVENTS.counts["duplicate"], Told()
+    work = app.success.deliver(ObjectEvent(FINALIZE, file), None, cast("Receipt", told))
+    if work is not None:
+        await work
+    assert told.acknowledged
+    return EVENTS.counts["duplicate"] == known
+
+
 async def put(clients: Clients, bucket: str, name: str, data: str = "") -> FileVersion:
     ref = ObjectRef(bucket, name)
     return FileVersion(ref, await clients.store.create(ref, data.encode()))
@@ -77,23 +101,22 @@ async def test_what_spark_selects_is_loaded_and_replaces_its_partition_at_once(
             await asyncio.sleep(0.2)
 
     async def story() -> None:
-        assert app.success is not None
         for number in range(2):
             await put(clients, bucket, f"{dataset}/t/b1/f{number}.csv", f"id|names\n{number}|a;b;\n")
         success = await put(clients, bucket, f"{dataset}/t/b1/_SUCCESS")
-        assert await app.success.arrive(success)
+        assert await arrive(app, success)
         # Without external.json the files are read as load.json, or their names, say; the query makes the table.
         await put(clients, bucket, f"{dataset}/made/x.json", '{"n": 1}\n{"n": 2}\n')
-        assert await app.success.arrive(await put(clients, bucket, f"{dataset}/made/_SUCCESS"))
+        assert await arrive(app, await put(clients, bucket, f"{dataset}/made/_SUCCESS"))
         await put(clients, bucket, f"{dataset}/broken/x.json", '{"n": 1}\n')
-        assert await app.success.arrive(await put(clients, bucket, f"{dataset}/broken/_SUCCESS"))
+        assert await arrive(app, await put(clients, bucket, f"{dataset}/broken/_SUCCESS"))
         # One row that does not fit: the whole directory fails, and nothing of it is left out without a word.
         await put(clients, bucket, f"{dataset}/bad/good.csv", "id|names\n1|a\n")
         await put(clients, bucket, f"{dataset}/bad/x.csv", "id|names\n2|a\nthree|b\n")
-        assert await app.success.arrive(await put(clients, bucket, f"{dataset}/bad/_SUCCESS"))
+        assert await arrive(app, await put(clients, bucket, f"{dataset}/bad/_SUCCESS"))
         async with asyncio.timeout(90):
             assert sorted(await phases(4)) == ["done", "done", "failed", "failed"]
-        assert not await app.success.arrive(success)  # a duplicate
+        assert not await arrive(app, success)  # a duplicate
 
     await app.run(story)
     found = await asyncio.to_thread(rows, "t")

@@ -55,7 +55,7 @@ class Dialect:
         self.markers = frozenset(options.null_markers)
         self._only_empty = self.markers == {""}
         mark = re.escape(self.quote)
-        self._rest = re.compile(rf"((?:[^{mark}]++|{mark}{mark})*+){mark}") if self.quote else None
+        self._rest = re.compile(rf"([^{mark}]*(?:{mark}{mark}[^{mark}]*)*){mark}(?!{mark})") if self.quote else None
 
     def decode(self, data: bytes) -> str:
         text = without_bom(data, self.encoding).decode(self.encoding, "replace")

@@ -48,13 +48,14 @@ OURS_FOR_RULES = r"ingestd\.(cli\.(rules|where)|model\.unknown_keys)"
 
 
 def imported(*arguments: str) -> set[str]:
-    """What the command imports, beside Python's own."""
+    """What the command imports, beside Python's own, and what Debian adds to every start of it."""
     code = (
         "import sys\nfrom ingestd.__main__ import main\n"
         "try:\n    main()\nfinally:\n    sys.stderr.write(' '.join(sys.modules))"
     )
     ended = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
-    return {name for name in ended.stderr.split() if name.partition(".")[0] not in sys.stdlib_module_names}
+    python = {*sys.stdlib_module_names, "sitecustomize", "apport_python_hook"}
+    return {name for name in ended.stderr.split() if name.partition(".")[0] not in python}
 
 
 def strangers(loaded: set[str]) -> set[str]:

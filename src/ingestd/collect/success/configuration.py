@@ -27,9 +27,9 @@ DEFAULT = "default"
 _DEFAULTS: Mapping[str, Any] = {"writeDisposition": "WRITE_APPEND"}
 _EXTERNAL_DEFAULT: Mapping[str, Any] = {"sourceFormat": "PARQUET"}
 _OURS = frozenset({"destinationTable", "destinationRegex", "dataSourceName", "labels", "sourceUris"})
-# A string, or a comma that nothing follows: people write those, the tool's own documentation does. Possessive, and a
-# string need not end: whatever is read once is never read again, however the text goes on.
-_TRAILING_COMMA = re.compile(r'("(?:[^"\\]++|\\.)*+"?+)|,(?=\s*+[}\]])', re.DOTALL)
+# A string, or a comma that nothing follows: people write those, the tool's own documentation does. A string need
+# not end: whatever is read once is never read again, however the text goes on.
+_TRAILING_COMMA = re.compile(r'("(?:[^"\\]+|\\.)*"?)|,(?=\s*+[}\]])', re.DOTALL)
 _MOST_SHOWN, _LONGEST_PROBLEM = 20, 2_000
 
 
