@@ -85,13 +85,6 @@ GUARDS = (
         "sim/test_overwrites.py::test_a_table_that_is_made_after_the_end_of_its_batch_is_dropped",
     ),
     Guard(
-        "a batch that nothing is left of is ended by whoever holds it",
-        "batch/stages/prove.py",
-        "    if not drive.resumed:\n        await drive.save()",
-        "    if not drive.resumed:\n        pass",
-        "sim/test_overwrites.py::test_who_was_overtaken_by_a_replica_whose_clock_is_ahead_does_not_end_the_batch",
-    ),
-    Guard(
         "prepared rows are counted when they are loaded",
         "batch/stages/pour.py",
         "    if whole and (landed := pinned.landed(branch)) != output.rows:",

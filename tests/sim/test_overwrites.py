@@ -11,7 +11,7 @@ from tests.sim.seeds import FEATURES, run_seeds
 from tests.support.rule_documents import modes, together
 from tests.support.sim.journal import replay
 from tests.support.sim.names import TRIGGER
-from tests.support.sim.stories import Simulate, die_everywhere, upload
+from tests.support.sim.stories import Simulate, die_everywhere, standing_still, upload
 from tests.support.sim.world import Fate, World
 
 from ingestd.ledger.replay import Selection
@@ -319,16 +319,7 @@ def test_who_was_overtaken_by_a_replica_whose_clock_is_ahead_does_not_end_the_ba
 
     async def story(world: World) -> None:
         producer = given(world, asynchronous=asynchronous)
-        ordinary, goes_on = world.pause, asyncio.Event()
-
-        async def pause() -> None:
-            await ordinary()
-            if world.objects("journal/Running/"):
-                await goes_on.wait()
-
-        world.pause = pause  # type: ignore[method-assign]
-        with world.daemon():
-            world.pause = ordinary  # type: ignore[method-assign]
+        with standing_still(world) as goes_on:
             producer.upload()
             await world.until(lambda: world.objects("journal/Running/") != [])
             with world.daemon(skew=timedelta(minutes=5)):

@@ -8,7 +8,7 @@ import structlog
 from tests.support.rule_documents import modes, together
 from tests.support.sim.journal import replay
 from tests.support.sim.names import OPS
-from tests.support.sim.stories import Simulate, die_everywhere, expected, upload_all
+from tests.support.sim.stories import Simulate, die_everywhere, expected, standing_still, upload_all
 from tests.support.sim.ways import everything, prepare
 from tests.support.sim.world import Fate, World
 
@@ -179,16 +179,7 @@ def test_who_stood_still_while_another_loaded_its_batch_does_not_end_it_as_if_no
 
     async def story(world: World, fate: Fate) -> None:
         prepare(world, way, False)
-        ordinary, goes_on = world.pause, asyncio.Event()
-
-        async def pause() -> None:
-            await ordinary()
-            if world.objects("journal/Running/"):
-                await goes_on.wait()
-
-        world.pause = pause  # type: ignore[method-assign]
-        with world.daemon(jobs=JOBS):
-            world.pause = ordinary  # type: ignore[method-assign]
+        with standing_still(world, jobs=JOBS) as goes_on:
             upload_all(world, 6)
             await world.until(lambda: world.objects("journal/Running/") != [])
             with world.daemon(fate, skew=timedelta(minutes=5), jobs=JOBS) as other:

@@ -1,6 +1,8 @@
 """The words that stories of simulations are told with: numbered files, the rows they become, and deaths everywhere."""
 
-from collections.abc import Callable, Coroutine
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tests.support.rule_documents import FOLDER
@@ -62,6 +64,22 @@ def partitioned(world: World) -> None:
 
 def fill_partition(world: World, partition: str, number: int) -> None:
     fill(world, f'{{"id": {number}, "name": "x"}}', f"dummy${partition}", partition)
+
+
+@contextmanager
+def standing_still(world: World, **settings: Any) -> Iterator[asyncio.Event]:
+    """A daemon that stands still at its next call once a batch has its record, until the event is set."""
+    ordinary, goes_on = world.pause, asyncio.Event()
+
+    async def pause() -> None:
+        await ordinary()
+        if world.objects("journal/Running/"):
+            await goes_on.wait()
+
+    world.pause = pause  # type: ignore[method-assign]
+    with world.daemon(**settings):
+        world.pause = ordinary  # type: ignore[method-assign]
+        yield goes_on
 
 
 def die_everywhere(
