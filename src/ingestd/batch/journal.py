@@ -255,6 +255,7 @@ class Journal:
     async def finish(self, held: Held) -> None:
         """The last step: `Done/` first, then `Running/` goes."""
         assert held.record.phase.final
+        await self._at_rest(held)
         await self.confirm(held)
         record = self._stamp(held.record, claim=False)
         if not await self._conclude(record):
@@ -273,8 +274,18 @@ class Journal:
             await self._write(self.done(record), record, ABSENT)
         return True
 
+    async def _at_rest(self, held: Held) -> None:
+        """Wait for a renewal of the lease that is under way: its revision is not free for the batch's end.
+
+        It was stamped before the end was known, and is told when its answer comes: of two rows with one revision the
+        load state would show the later one, and the batch as open for ever.
+        """
+        async with held.lock:
+            return
+
     async def leave(self, held: Held) -> None:
         """Part with the running record of a batch that was finished before, by whomever."""
+        await self._at_rest(held)
         try:
             finished = await self.finished(held.record) if self.witness else None
         except UnreadableObject:

@@ -51,6 +51,68 @@ async def test_an_end_within_the_lease_costs_no_further_write() -> None:
     assert store.operations["insert"] == 2
 
 
+class _Slow:
+    """Somebody's store whose next write takes its time, once it is asked to."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.writing = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.slow = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def create(self, ref: ObjectRef, data: bytes, **options: Any) -> Any:
+        if self.slow:
+            self.slow = False
+            self.writing.set()
+            await self.go_on.wait()
+        return await self._store.create(ref, data, **options)
+
+
+class _Told:
+    """A witness that remembers what it was told: revision, and whether that was the end."""
+
+    def __init__(self) -> None:
+        self.of: list[tuple[int, bool]] = []
+
+    def changed(self, record: Record) -> None:
+        self.of.append((record.stamp.revision, record.phase.final))
+
+    def ended(self, record: Record, forget: Any) -> None:
+        self.of.append((record.stamp.revision, True))
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["by us", "by another replica"])
+async def test_no_state_of_a_batch_looks_as_new_as_its_end(elsewhere: bool) -> None:
+    """The lease is being renewed, which takes long, while the batch comes to its end."""
+    clock = ManualClock()
+    store, told = MemoryStore(clock), _Told()
+    slow = _Slow(store)
+    place, lease = ObjectRef("ops", "j"), timedelta(seconds=60)
+    journal = Journal(cast("Any", slow), place, clock, owner="a", lease=lease, witness=told)
+    held = await journal.open(record(), claim=True)
+    assert held is not None
+    slow.slow = True
+    renewal = asyncio.create_task(journal.save(held))
+    await slow.writing.wait()
+    ended = replace(held.record, phase=Phase.DONE)
+    if elsewhere:
+        store.put(journal.done(ended), ended.to_json())
+        ending = asyncio.create_task(journal.leave(held))
+    else:
+        held.record = ended
+        ending = asyncio.create_task(journal.finish(held))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    slow.go_on.set()
+    await asyncio.gather(renewal, ending)
+    *_, (revision, final) = told.of
+    assert final
+    assert all(before < revision for before, _ in told.of[:-1]), told.of
+
+
 class _Paused:
     """Somebody's store that stands still before it deletes anything."""
 
