@@ -33,7 +33,7 @@ from tests.support.virtual_time import VirtualClock, VirtualLoop
 
 from ingestd.app import App, assemble
 from ingestd.gcp.connect import Clients
-from ingestd.localcloud.bigquery.files.objects import SourceObject
+from ingestd.localcloud.bigquery.files.objects import Objects, SourceObject
 from ingestd.localcloud.faults import Hooks
 from ingestd.model.objects import ObjectInfo, ObjectRef
 from ingestd.ports import Message, PlainMessage
@@ -79,7 +79,7 @@ class Feed:
     async def extend(self, ack_ids: Sequence[str], deadline: timedelta) -> None: ...
 
 
-class Sources:
+class Sources(Objects):
     """The files as BigQuery reads them."""
 
     def match(self, uri: str) -> list[SourceObject]:

@@ -5,7 +5,7 @@ SQLite remains, in memory, for what is rarely touched: buckets, notification con
 
 from bisect import bisect_right, insort
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -34,6 +34,17 @@ class PlainDatabase(Database):
 
     def version(self, bucket: str, name: str, generation: int) -> ObjectVersion | None:
         return self._versions[bucket].get((name, generation))
+
+    def live(self, bucket: str, names: Sequence[str]) -> list[tuple[str, int, int]]:
+        return [(one.name, one.size, one.generation) for one in self._live(bucket, names)]
+
+    def small(self, bucket: str, names: Sequence[str]) -> list[tuple[str, bytes]]:
+        found = self._live(bucket, names)
+        return [(one.name, self._payloads[one.payload]) for one in found if one.payload is not None]
+
+    def _live(self, bucket: str, names: Sequence[str]) -> list[ObjectVersion]:
+        found = (self._newest.get((bucket, name)) for name in names)
+        return [one for one in found if one is not None and one.live]
 
     def put_object(self, version: ObjectVersion) -> None:
         self._writes += 1

@@ -1,10 +1,10 @@
 """Cloud Storage for the readers and writers of the local BigQuery, in a dict."""
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.localcloud.bigquery.files.objects import SourceObject, matches
+from ingestd.localcloud.bigquery.files.objects import Objects, SourceObject, matches
 
 
-class MemoryObjects:
+class MemoryObjects(Objects):
     """`Objects`, by their URIs."""
 
     def __init__(self, contents: dict[str, bytes] | None = None) -> None:

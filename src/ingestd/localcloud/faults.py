@@ -76,6 +76,10 @@ class FaultPlan:
         with self._lock:
             return [asdict(fault) for fault in self._faults]
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._faults
+
     def take(self, service: str, method: str, resource: str, *kinds: FaultKind) -> Fault | None:
         """The first matching fault of these kinds, using up one of its `times`."""
         if not self._faults:
@@ -104,6 +108,12 @@ class Hooks:
     def operation(self, method: str, resource: str = "", *, cost: str = "") -> "Operation":
         """Count the operation (and its billing class), fail before it or lose its answer after it as planned."""
         return Operation(self, method, resource, cost)
+
+    def count(self, method: str, times: int, *, cost: str = "") -> None:
+        """Operations that are carried out together: counted, and beyond any fault."""
+        self.operations[method] += times
+        if cost:
+            self.classes[cost] += times
 
     def delay(self, method: str, resource: str = "") -> float:
         """Seconds the server waits before it calls the core."""

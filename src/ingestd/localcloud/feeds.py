@@ -4,7 +4,7 @@ Storage publishes notifications, a log sink publishes BigQuery's job completions
 objects. All of it goes through the cores, so faults and counters apply as to any other caller.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
@@ -13,7 +13,7 @@ import orjson
 import structlog
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.localcloud.bigquery.files.objects import SourceObject, split_uri
+from ingestd.localcloud.bigquery.files.objects import Objects, SourceObject, split_uri
 from ingestd.localcloud.faults import FaultInjected, ResponseLost
 from ingestd.localcloud.pubsub.core import PubSubCore
 from ingestd.localcloud.pubsub.errors import Code, PubSubError
@@ -21,6 +21,8 @@ from ingestd.localcloud.storage.core import StorageCore
 from ingestd.localcloud.storage.errors import StorageError
 
 log = structlog.get_logger(__name__)
+
+_AT_ONCE = 250  # small objects, so some megabytes at most
 
 
 class Notifications:
@@ -55,8 +57,11 @@ class AuditSink:
             log.debug("localcloud.completion_dropped", topic=self._topic)
 
 
-class StoredObjects:
-    """The objects BigQuery loads from and extracts to."""
+class StoredObjects(Objects):
+    """The objects BigQuery loads from and extracts to.
+
+    Many are looked up and read together, while no faults are planned: those strike single objects.
+    """
 
     def __init__(self, storage: StorageCore) -> None:
         self._storage = storage
@@ -75,6 +80,35 @@ class StoredObjects:
     def read(self, uri: str) -> bytes:
         with _as_bigquery(uri):
             return self._storage.read(*split_uri(uri))
+
+    def match_all(self, uris: Sequence[str]) -> Iterable[list[SourceObject]]:
+        found: dict[str, SourceObject] = {}
+        for bucket, names in self._together([uri for uri in uris if "*" not in uri]):
+            for name, size, generation in self._storage.live(bucket, names):
+                uri = f"gs://{bucket}/{name}"
+                found[uri] = SourceObject(uri, size, generation)
+        return [[found[uri]] if uri in found else self.match(uri) for uri in uris]
+
+    def read_all(self, uris: Sequence[str]) -> Iterator[bytes]:
+        for start in range(0, len(uris), _AT_ONCE):
+            some = uris[start : start + _AT_ONCE]
+            small = {
+                f"gs://{bucket}/{name}": data
+                for bucket, names in self._together(some)
+                for name, data in self._storage.small(bucket, names)
+            }
+            for uri in some:
+                yield small[uri] if uri in small else self.read(uri)
+
+    def _together(self, uris: Sequence[str]) -> Iterable[tuple[str, list[str]]]:
+        """Buckets, and the names asked for in each; nothing where each object needs a call of its own."""
+        if len(uris) == 1 or not self._storage.hooks.plan.is_empty:
+            return ()
+        names: dict[str, list[str]] = {}
+        for uri in uris:
+            bucket, name = split_uri(uri)
+            names.setdefault(bucket, []).append(name)
+        return names.items()
 
     def write(self, uri: str, data: bytes, content_type: str) -> None:
         with _as_bigquery(uri):

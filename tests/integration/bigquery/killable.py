@@ -12,12 +12,12 @@ from typing import Any
 import orjson
 
 from ingestd.localcloud.bigquery.core import BigQueryCore
-from ingestd.localcloud.bigquery.files.objects import SourceObject
+from ingestd.localcloud.bigquery.files.objects import Objects, SourceObject
 from ingestd.localcloud.bigquery.server import make_handler
 from ingestd.localcloud.http import HttpServer
 
 
-class FolderObjects:
+class FolderObjects(Objects):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 

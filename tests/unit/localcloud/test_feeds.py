@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.sim.plain_database import PlainDatabase
 
 from ingestd.formats.errors import BigQueryError
+from ingestd.localcloud.faults import Fault, FaultKind
 from ingestd.localcloud.feeds import StoredObjects
 from ingestd.localcloud.storage.core import StorageCore
+from ingestd.localcloud.storage.database import Database
 from ingestd.model.clock import SystemClock
 
 
@@ -36,3 +39,37 @@ def test_objects_by_uri(core: StorageCore) -> None:
     for uri in ("s3://bucket/x", "gs://bucket", "gs:///x"):
         with pytest.raises(BigQueryError):
             objects.match(uri)
+
+
+@pytest.mark.parametrize("database", [Database, PlainDatabase])
+def test_many_objects_at_once_are_what_each_is_alone(tmp_path: Path, database: type[Database]) -> None:
+    core = StorageCore(tmp_path, project="p", clock=SystemClock(), database=database)
+    core.buckets.insert({"name": "bucket"})
+    core.buckets.insert({"name": "kept", "versioning": {"enabled": True}})
+    objects = StoredObjects(core)
+    contents = {f"gs://bucket/data/{n}.json": f"{n}".encode() for n in range(600)}
+    contents |= {"gs://kept/it's ünusual.json": b"small", "gs://bucket/large": b"x" * 100_000, "gs://kept/none": b""}
+    for uri, data in contents.items():
+        objects.write(uri, b"before", "text/plain")
+        objects.write(uri, data, "text/plain")
+    objects.write("gs://kept/gone", b"was here", "text/plain")
+    core.objects.delete("kept", "gone")
+
+    uris = [*contents, "gs://bucket/data/7.json"]
+    counted = core.hooks.operations["objects.get"]
+    assert list(objects.read_all(uris)) == [objects.read(uri) for uri in uris] == [contents[uri] for uri in uris]
+    assert core.hooks.operations["objects.get"] - counted == 2 * len(uris)
+    asked = [*uris, "gs://bucket/data/59*", "gs://kept/gone", "gs://bucket/none", "gs://absent/x"]
+    assert list(objects.match_all(asked)) == [objects.match(uri) for uri in asked]
+    core.close()
+
+
+def test_a_planned_fault_strikes_the_object_it_is_planned_for(core: StorageCore) -> None:
+    objects = StoredObjects(core)
+    uris = [f"gs://bucket/{n}" for n in range(5)]
+    for uri in uris:
+        objects.write(uri, uri.encode(), "text/plain")
+    core.hooks.plan.add(Fault("storage", "objects.get", FaultKind.FAIL, resource="bucket/3"))
+    for ask in (objects.read_all, objects.match_all):
+        with pytest.raises(BigQueryError, match="bucket/3"):
+            list(ask(uris))

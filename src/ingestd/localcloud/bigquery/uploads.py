@@ -5,7 +5,7 @@ To the loader they are ordinary objects of a reserved bucket, so an error names 
 
 import os
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from ingestd.formats.errors import BigQueryError
@@ -14,7 +14,7 @@ from ingestd.localcloud.bigquery.files.objects import Objects, SourceObject
 _PREFIX = "gs://bigquery-local-upload/"
 
 
-class Uploads:
+class Uploads(Objects):
     """`Objects` with the posted files added. Without a folder they live in memory."""
 
     def __init__(self, objects: Objects, root: Path | None) -> None:
@@ -63,5 +63,15 @@ class Uploads:
         except (KeyError, FileNotFoundError) as error:
             raise BigQueryError("notFound", f"Not found: URI {uri}", uri) from error
 
+    def match_all(self, uris: Sequence[str]) -> Iterable[list[SourceObject]]:
+        return super().match_all(uris) if _posted(uris) else self._objects.match_all(uris)
+
+    def read_all(self, uris: Sequence[str]) -> Iterable[bytes]:
+        return super().read_all(uris) if _posted(uris) else self._objects.read_all(uris)
+
     def write(self, uri: str, data: bytes, content_type: str) -> None:
         self._objects.write(uri, data, content_type)
+
+
+def _posted(uris: Sequence[str]) -> bool:
+    return any(uri.startswith(_PREFIX) for uri in uris)

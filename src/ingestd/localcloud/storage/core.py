@@ -5,6 +5,7 @@ them; each is atomic, counted, subject to planned faults, and durable once it re
 """
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from ingestd.localcloud.faults import Hooks
@@ -74,6 +75,20 @@ class StorageCore:
 
     def read(self, bucket: str, name: str, generation: int | None = None) -> bytes:
         return self.objects.open(bucket, name, generation).read()
+
+    def live(self, bucket: str, names: Sequence[str]) -> list[tuple[str, int, int]]:
+        """Name, size and generation of those that exist."""
+        with self._state.lock:
+            found = self._state.database.live(bucket, names)
+        self.hooks.count("objects.get", len(found), cost="B")
+        return found
+
+    def small(self, bucket: str, names: Sequence[str]) -> list[tuple[str, bytes]]:
+        """Name and content of those that exist and are kept inside the database."""
+        with self._state.lock:
+            found = self._state.database.small(bucket, names)
+        self.hooks.count("objects.get", len(found), cost="B")
+        return found
 
     def write(
         self,

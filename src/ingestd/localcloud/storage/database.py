@@ -5,7 +5,7 @@ process. One connection, exclusive: a second process on the same folder is refus
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -185,6 +185,22 @@ class Database:
         ).fetchone()
         return object_from_row(row) if row else None
 
+    def live(self, bucket: str, names: Sequence[str]) -> list[tuple[str, int, int]]:
+        """Name, size and generation of the live versions among these names."""
+        return self.execute(
+            "SELECT name, size, generation FROM json_each(?) AS asked CROSS JOIN objects"
+            " WHERE bucket = ? AND name = asked.value AND live",
+            (_json(names), bucket),
+        ).fetchall()
+
+    def small(self, bucket: str, names: Sequence[str]) -> list[tuple[str, bytes]]:
+        """Name and content of the live versions among these names whose bytes are in here."""
+        return self.execute(
+            "SELECT name, data FROM json_each(?) AS asked CROSS JOIN objects CROSS JOIN payloads"
+            " WHERE bucket = ? AND name = asked.value AND live AND payloads.id = objects.payload",
+            (_json(names), bucket),
+        ).fetchall()
+
     def put_object(self, version: ObjectVersion) -> None:
         self.execute(
             "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -252,3 +268,7 @@ class Database:
 
     def save_generation(self, generation: int) -> None:
         self.execute("UPDATE counters SET value = MAX(value, ?) WHERE name = 'generation'", (generation,))
+
+
+def _json(names: Sequence[str]) -> str:
+    return orjson.dumps(names).decode()

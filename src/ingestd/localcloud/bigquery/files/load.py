@@ -71,7 +71,7 @@ def _resolve(objects: Objects, options: LoadOptions, uris: Sequence[str]) -> lis
     missing: list[ErrorProto] = []
     for uri in uris:
         check_source_uri(uri)
-        matched = objects.match(uri)
+    for uri, matched in zip(uris, objects.match_all(uris), strict=True):
         if not matched:
             missing.append(ErrorProto("notFound", f"Not found: URI {uri}", uri))
         # Names that end in a slash are folder markers of tools, not data.
@@ -148,11 +148,12 @@ class _Job:
 
     def _bytes(self) -> Iterator[tuple[SourceFile, bytes]]:
         """Every file that decompresses, one at a time."""
+        contents = iter(self._objects.read_all([file.uri for file in self._files]))
         for file in self._files:
             if self._tally.full:
                 return
             try:
-                yield file, gunzip(file.uri, self._objects.read(file.uri))
+                yield file, gunzip(file.uri, next(contents))
             except CorruptGzipError as error:
                 message = f"{READING}Failed to decompress gzip data: {error}. File: {file.uri}"
                 self._tally.unreadable(file.uri, message)

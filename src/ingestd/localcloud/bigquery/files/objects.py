@@ -3,6 +3,7 @@
 A `*` in a URI stands for any run of characters, slashes included, as in BigQuery's `sourceUris`.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,6 +27,14 @@ class Objects(Protocol):
         ...
 
     def read(self, uri: str) -> bytes: ...
+
+    def match_all(self, uris: Sequence[str]) -> Iterable[list[SourceObject]]:
+        """`match` of each; a store may have a way that is shorter for many."""
+        return map(self.match, uris)
+
+    def read_all(self, uris: Sequence[str]) -> Iterable[bytes]:
+        """`read` of each, one after the other: what is not asked for is not read."""
+        return map(self.read, uris)
 
     def write(self, uri: str, data: bytes, content_type: str) -> None: ...
 

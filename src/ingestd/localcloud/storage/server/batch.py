@@ -12,6 +12,7 @@ from ingestd.localcloud.storage.server.multipart import Part, parse_multipart, r
 from ingestd.localcloud.storage.server.wire import as_storage_error, error_response
 
 MAX_CALLS = 100
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
 async def run_batch(request: Request, run: Callable[[Request], Response | Awaitable[Response]]) -> Response:
@@ -47,8 +48,7 @@ def _inner_request(outer: Request, part: Part) -> Request:
 
 
 def _rendered(part: Part, response: Response) -> Part:
-    phrase = HTTPStatus(response.status).phrase if response.status in set(HTTPStatus) else ""
-    head = [f"HTTP/1.1 {response.status} {phrase}".rstrip()]
+    head = [f"HTTP/1.1 {response.status} {_PHRASES.get(response.status, '')}".rstrip()]
     head += [f"{name}: {value}" for name, value in response.headers.items()]
     head.append(f"content-length: {len(response.body)}")
     headers = {"Content-Type": "application/http"}
