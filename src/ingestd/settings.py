@@ -265,7 +265,12 @@ class Spark(_Section):
     heap: ByteSize | None = Field(
         None, description="Heap of the local JVM; by default what workers leave of half the memory, 1 to 4 GiB."
     )
-    max_jobs: int = Field(4, ge=1, le=64, description="Batches prepared at the same time; they share Spark fairly.")
+    max_jobs: int = Field(
+        4,
+        ge=1,
+        le=64,
+        description="Batches prepared at the same time, of one table three quarters at most; they share Spark fairly.",
+    )
     files: Literal["auto", "local", "gs"] = Field(
         "auto", description="local: fetched to `scratch`; gs: Spark reads the bucket itself; auto: gs on a cluster."
     )

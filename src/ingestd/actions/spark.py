@@ -50,6 +50,7 @@ async def run(ctx: ActionContext, step: Step, request: SparkRequest) -> Outcome:
         source_schema=rows.schema if rows.prepared is None else (),
         bad_data=BadData.QUARANTINE_ROWS,
         layout=_layout(request),
+        table=ctx.dest,
     )
     result = await ctx.spark.query(sql, work)
     if result.bad:

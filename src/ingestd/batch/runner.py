@@ -85,6 +85,10 @@ class BatchRunner:
         """What this process works on now, as far as it got."""
         return [held.record for held in self._held.values()]
 
+    def must_wait(self, record: Record) -> bool:
+        """Whether the batch would have to wait for its table's turn."""
+        return self._slots_for(record).busy(_table(record))
+
     def working_on(self, event_id: str) -> bool:
         return event_id in self._active
 

@@ -2,6 +2,10 @@
 
 A message is acknowledged when the batch's record is durable and its job submitted (asynchronous rules), or when the
 batch has ended (synchronous ones). What was finished a moment ago is known to be a duplicate without asking anybody.
+
+Files of a table whose loads are slow would keep their messages until their turn comes, and as many of them as may be in
+flight would keep every other file from being pulled. So where messages are many, a batch that has to wait for its
+table's turn is left as it is: durable, and found by the next sweep as if its process had died here.
 """
 
 import asyncio
@@ -10,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import structlog
+from prometheus_client import Counter
 
 from ingestd.batch.journal import LeaseLost
 from ingestd.batch.load_config import new_record
@@ -24,6 +29,10 @@ from ingestd.rules.destination import DestinationError, expand_destination
 from ingestd.rules.rule import Rule
 
 log = structlog.get_logger(__name__)
+
+LEFT = Counter(
+    "ingestd_batches_left", "Batches left to a later sweep: their table was busy, and too many messages were in flight."
+)
 
 
 class Alone:
@@ -74,6 +83,11 @@ class Alone:
                 return
             EVENTS.counts["matched"] += 1
             LAST_EVENT.set(file.event_time.timestamp())
+            if receipt.crowded and self._runner.must_wait(record):
+                LEFT.inc()
+                log.info("batch.left", event_id=record.event_id, dest=record.dest)
+                receipt.ack()
+                return
             try:
                 await self._runner.drive(held, fresh=True)
             except LeaseLost:

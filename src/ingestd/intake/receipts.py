@@ -49,6 +49,11 @@ class Receipt:
     def forgotten(self) -> bool:
         return self.message is _FORGOTTEN
 
+    @property
+    def crowded(self) -> bool:
+        """Whether so many messages are in flight that nobody should keep one for long."""
+        return self._desk.crowded
+
     def forget_payload(self) -> None:
         """Keep only what settling needs: a file may wait in its window for a while, with a million others."""
         self.message = _FORGOTTEN
@@ -135,6 +140,10 @@ class Desk:
             self._room.set()
         if self._emptied is not None and not self._open:
             self._emptied.set()
+
+    @property
+    def crowded(self) -> bool:
+        return 2 * len(self._open) >= self._max_messages or 2 * self._bytes >= self._max_bytes
 
     def _full_up(self) -> bool:
         return len(self._open) + self._asked >= self._max_messages or self._bytes >= self._max_bytes

@@ -109,6 +109,7 @@ class PrepareRequest:
     drift: Drift = Drift.FREEZE
     absent: Drift = Drift.DISCARD_VALUE  # of columns that are declared, or read for expressions, and not the table's
     layout: FileLayout = field(default_factory=FileLayout)
+    table: str = ""  # the destination: preparers share what they have fairly among tables
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,7 +208,9 @@ class SparkPreparer:
 
     async def _run(self, request: PrepareRequest, work: pipeline.Work) -> pipeline.Made:
         return await self._spark.run(
-            lambda session: pipeline.prepare(session, work), tag=f"prepare/{request.batch}/{request.attempt}"
+            lambda session: pipeline.prepare(session, work),
+            tag=f"prepare/{request.batch}/{request.attempt}",
+            table=request.table,
         )
 
     async def _replaced(self, files: Sequence[FileVersion]) -> set[int]:

@@ -128,7 +128,10 @@ class _Statement(SparkPreparer):
 
     async def _run(self, request: PrepareRequest, work: pipeline.Work) -> pipeline.Made:
         return await self._spark.run(
-            lambda session: execute(session, work, self._statement), tag=f"sql/{request.batch}", pool="actions"
+            lambda session: execute(session, work, self._statement),
+            tag=f"sql/{request.batch}",
+            pool="actions",
+            table=request.table,
         )
 
     # A result without rows is one, too: its file has the columns, and replaces what a table held before.

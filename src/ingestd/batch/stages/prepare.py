@@ -117,7 +117,9 @@ async def _asked(drive: Drive, attempt: int, wanted: list[int]) -> PrepareReques
         reading = dict(record.success.external)
         fields = schema_from_rest(reading.pop("schema", None))
         load = reading if fields else {**reading, "autodetect": True}
-        return PrepareRequest(record.event_id, attempt, folder, files, load, fields, bad_data=BadData.FAIL)
+        return PrepareRequest(
+            record.event_id, attempt, folder, files, load, fields, bad_data=BadData.FAIL, table=record.dest
+        )
     spec = record.rule.spec
     schema, source = await _schemas(drive)
     return PrepareRequest(
@@ -133,6 +135,7 @@ async def _asked(drive: Drive, attempt: int, wanted: list[int]) -> PrepareReques
         drift=spec.dest.drift,
         absent=absent_policy(spec.dest),
         layout=spec.layout,
+        table=record.dest,
     )
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 
 from ingestd.model.errors import Fatal, IngestError, Transient
+from ingestd.model.fair import FairSlots
 from ingestd.spark.session import progress
 from ingestd.spark.session.engine import Engine
 from ingestd.spark.session.failures import SessionLost, translate
@@ -63,7 +64,7 @@ class Spark:
         allowed: bool = True,
     ) -> None:
         self._supervisor = supervisor
-        self._slots = asyncio.Semaphore(max_jobs)
+        self._slots = FairSlots(max_jobs)
         self._threads = ThreadPoolExecutor(max_jobs, thread_name_prefix="spark:call")
         self._start_timeout = start_timeout
         self._call_timeout = call_timeout
@@ -77,15 +78,17 @@ class Spark:
         supervisor = Supervisor.over(engine)
         return cls(supervisor, max_jobs=max_jobs, start_timeout=timedelta(0), call_timeout=call_timeout)
 
-    async def run(self, fn: Callable[["SparkSession"], T], *, tag: str, pool: str = "default") -> T:
-        """What `fn(session)` returns, computed in a thread; `tag` names the work in Spark, `pool` whose share it uses.
+    async def run(self, fn: Callable[["SparkSession"], T], *, tag: str, pool: str = "default", table: str = "") -> T:
+        """What `fn(session)` returns, computed in a thread; `tag` names the work in Spark, `pool` whose cores it uses.
 
-        `fn` gets a session whose temporary views and SQL settings are its own.
+        `fn` gets a session whose temporary views and SQL settings are its own. Work of one `table` never has all of
+        Spark; work of none stands for itself.
         """
         if not self._allowed:
             raise Fatal("spark.start is `never`, and this needs Spark")
+        whose = table.partition("$")[0] or tag
         with progress.WAITING.track_inprogress():
-            await self._slots.acquire()
+            await self._slots.acquire(whose)
         try:
             with progress.WAITING.track_inprogress():
                 living = await self._supervisor.ready(self._start_timeout)
@@ -97,7 +100,7 @@ class Spark:
                     f"Spark was not done with {tag} after {self._call_timeout} (spark.call_timeout)"
                 ) from None
         finally:
-            self._slots.release()
+            self._slots.release(whose)
 
     async def _run(
         self, living: Living, fn: Callable[["SparkSession"], T], tag: str, pool: str, limit: asyncio.Timeout
