@@ -59,6 +59,7 @@ _NEVER = 6000.0
 REPLICA: ContextVar[str] = ContextVar("replica", default="-")
 
 _PATIENCE = timedelta(seconds=45)  # looking is what costs: an empty pull waits long
+_UPTIMES = tuple(timedelta(days=days) for days in (0, 9, 400))
 _QUIET_FOLDERS = ("journal/Running/", "tasks/", "batch/", "staging/")
 _TRANSIENT_REASONS = ("backendError", "internalError", "rateLimitExceeded")
 
@@ -116,8 +117,8 @@ class Life:
 class LifeClock(VirtualClock):
     """A replica's clock: skewed, and of no use to the dead (a call being retried must not reach the cloud)."""
 
-    def __init__(self, loop: VirtualLoop, skew: timedelta, life: Life) -> None:
-        super().__init__(loop, skew)
+    def __init__(self, loop: VirtualLoop, skew: timedelta, uptime: timedelta, life: Life) -> None:
+        super().__init__(loop, skew, uptime)
         self._life = life
 
     async def sleep(self, duration: timedelta) -> None:
@@ -440,7 +441,9 @@ class Universe:
         suffix = "" if self.scenario.same_names else f"-{self._born[slot]}"
         life = Life(slot, f"replica{slot}{suffix}")
         life.open.set()
-        clock = LifeClock(self.loop, timedelta(seconds=self.scenario.skews[slot]), life)
+        # Its node may have been started with it, or years ago.
+        uptime = _UPTIMES[(self.scenario.seed + slot) % len(_UPTIMES)]
+        clock = LifeClock(self.loop, timedelta(seconds=self.scenario.skews[slot]), uptime, life)
         policy = RetryPolicy(attempts=self.mischief.attempts)
         retrier = Retrier(policy, clock=clock, chance=random.Random(f"{self.scenario.seed} {slot}"))
 

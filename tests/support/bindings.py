@@ -530,7 +530,7 @@ class CoreSubscription:
                 if left <= 0:
                     return []
                 # A lease that runs out makes a message ready without anybody doing anything.
-                due = self._core.next_wakeup() - clock.monotonic()
+                due = self._core.next_wakeup() - self._core.clock.monotonic()
                 # Durations know microseconds only: a shorter wait would be none, and time would stand still.
                 await _ring_or_sleep(bell.rung, clock, max(min(left, due), 1e-6) if due > 0 else left)
                 self._core.tick()

@@ -125,17 +125,18 @@ def _wake(sleeper: "asyncio.Future[None]") -> None:
 
 
 class VirtualClock:
-    """The loop's time as a `Clock`, possibly `skew`ed as replicas' clocks are."""
+    """The loop's time as a `Clock`, possibly `skew`ed as replicas' clocks are; `uptime`: their node's at the start."""
 
-    def __init__(self, loop: VirtualLoop, skew: timedelta = timedelta()) -> None:
+    def __init__(self, loop: VirtualLoop, skew: timedelta = timedelta(), uptime: timedelta = timedelta()) -> None:
         self._moment = loop._virtual
         self._start = START + skew
+        self._uptime = uptime.total_seconds()
 
     def now(self) -> datetime:
         return self._start + timedelta(seconds=self._moment.now)
 
     def monotonic(self) -> float:
-        return self._moment.now
+        return self._uptime + self._moment.now
 
     async def sleep(self, duration: timedelta) -> None:
         await asyncio.sleep(duration.total_seconds())

@@ -29,7 +29,7 @@ _EVENT_TYPES = {
     "google.cloud.storage.object.v1.metadataUpdated": "OBJECT_METADATA_UPDATE",
 }
 _KNOWN = frozenset(_EVENT_TYPES.values())
-_LONGEST_NAME, _LONGEST_BUCKET = 1024, 222  # bytes, characters: Cloud Storage's own limits
+_LONGEST_NAME, _LONGEST_BUCKET, _LARGEST = 1024, 222, 5 << 40  # bytes, characters, bytes: Cloud Storage's own limits
 
 
 class Unreadable(Exception):  # noqa: N818 - a verdict on the message
@@ -113,8 +113,9 @@ def _event(
 
 
 def _size(value: object) -> int:
-    """Cloud Storage's largest object has 5 TiB; what does not fit into 64 bits is no size, and counts as unknown."""
-    return max(0, number(value))
+    """What is more than Cloud Storage's largest object is no size, and counts as unknown: sizes are added up."""
+    found = number(value)
+    return found if 0 <= found <= _LARGEST else 0
 
 
 def _object(data: bytes) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from ingestd.model.tables import TableName
 SCHEMA_VERSION = 1
 PARTITIONED_BY = "updated_at"
 CLUSTERED_BY = ("destination", "state", "event_id")
+_INT64 = 2**63 - 1
 _MAX_LISTED = 1_000_000  # bytes of file names in a row: a streamed row may have ten million, a request no more
 
 
@@ -152,7 +153,7 @@ def row_of(record: Record, *, replica: str, recorded: datetime, actor: str = "",
         "files": len(record.files),
         "files_loaded": len(progress.loaded),
         "files_set_aside": len(progress.aside),
-        "bytes": sum(file.size for file in record.files),
+        "bytes": min(sum(file.size for file in record.files), _INT64),
         "rows_loaded": record.rows,
         "first_event_at": min(times) if times else None,
         "last_event_at": max(times) if times else None,

@@ -52,14 +52,20 @@ _KINDS = {
 }
 
 
-def kind_of(reason: str) -> Kind | None:
+# What BigQuery says of a statement that is right and met another one at its table. Its reason is that of wrong ones.
+_PASSING = ("due to concurrent update", "would affect rows in the streaming buffer")
+
+
+def kind_of(reason: str, message: str) -> Kind | None:
     """The kind a reason stands for; None when the reason says nothing (use the HTTP status then)."""
+    if reason == "invalidQuery" and any(words in message for words in _PASSING):
+        return Kind.TRANSIENT
     return _KINDS.get(reason)
 
 
 def from_status(code: int, message: str, *, reason: str = "", until: datetime | None = None) -> IngestError:
     """The kind an HTTP answer stands for: by its reason where that tells more than the status, else by the status."""
-    match kind_of(reason):
+    match kind_of(reason, message):
         case Kind.RATE:
             return Throttled(message, until)
         case Kind.QUOTA:
@@ -114,7 +120,7 @@ def job_failure(job: JobState) -> IngestError | None:
         return None
     error = job.error
     message = f"job {job.ref.job_id} failed ({error.reason}): {error.message}"
-    match kind_of(error.reason):
+    match kind_of(error.reason, error.message):
         case Kind.TRANSIENT:
             return Transient(message)
         case Kind.RATE:

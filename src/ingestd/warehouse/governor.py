@@ -280,8 +280,8 @@ class QuotaGovernor:
         return max(1, int(rate * self.share))
 
     def _pressure(self, state: _Table, now: float) -> float:
-        halvings = (now - state.refused_at) / _CALM
-        return max(1.0, state.pressure / float(2**halvings))
+        halvings = (now - state.refused_at) / _CALM  # of a table that was never refused, since its node was started
+        return max(1.0, state.pressure * math.exp2(-halvings))
 
     def _tidy(self, now: float) -> None:
         """Reservations nobody came for, and tables nobody writes to any more."""

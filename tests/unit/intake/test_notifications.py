@@ -97,8 +97,8 @@ def test_what_is_no_event_says_why(data: bytes, attributes: dict[str, str], reas
         parse_notification(data, attributes)
 
 
-@pytest.mark.parametrize("size", ["1" + "0" * 400, "9" * 5000, str(2**63), -1, "x"])
-def test_a_size_beyond_64_bits_is_unknown(size: object) -> None:
+@pytest.mark.parametrize("size", ["1" + "0" * 400, "9" * 5000, str(2**63), str(2**63 - 1), str((5 << 40) + 1), -1, "x"])
+def test_a_size_that_no_object_has_is_unknown(size: object) -> None:
     assert parse_notification(json.dumps(RESOURCE | {"size": size}).encode(), ATTRIBUTES).file.size == 0
 
 

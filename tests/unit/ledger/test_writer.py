@@ -18,7 +18,7 @@ from ingestd.batch.record import Kind
 from ingestd.batch.stamp import Stamp
 from ingestd.ledger.table import LoadStateTable
 from ingestd.ledger.writer import LoadStateWriter
-from ingestd.model.errors import Fatal, IngestError, NotFound, Transient
+from ingestd.model.errors import BadInput, Fatal, IngestError, NotFound, Transient
 from ingestd.model.objects import ObjectRef
 
 AWAY = ObjectRef("ops", "journal/LoadState")
@@ -32,6 +32,7 @@ class Table(LoadStateTable):
         self.calls = 0
         self.ensured = 0
         self.trouble: IngestError | None = None
+        self.refused = ""  # the batch whose row it does not take
         self._ready = False
 
     @property
@@ -47,6 +48,8 @@ class Table(LoadStateTable):
         self.calls += 1
         if self.trouble is not None:
             raise self.trouble
+        if self.refused and any(row["batch_key"].startswith(self.refused) for row in rows):
+            raise BadInput("row 0 (invalid): no")
         self.written += rows
 
 
@@ -134,6 +137,45 @@ async def test_rows_that_bigquery_refuses_are_put_away_and_brought_in_later() ->
     assert await setup.writer.bring_in() == 1
     assert setup.states == [("b/a", "done")]
     assert setup.store.names("ops", "journal/LoadState/") == []
+
+
+async def test_one_row_that_is_refused_keeps_no_other_one_away() -> None:
+    setup = Setup()
+    setup.table.refused = "b/bad"
+    for names in (("a", "bad", "b"), ("c",)):
+        for name in names:
+            setup.end(name)
+        await setup.writer.flush()
+    assert [await setup.writer.bring_in() for _ in range(2)] == [2, 0]
+    assert sorted(name for name, _ in setup.states) == ["b/a", "b/b", "b/c"]
+    (left,) = setup.store.names("ops", "journal/LoadState/")
+    assert len(orjson.loads(setup.store.content(ObjectRef("ops", left)))["rows"]) == 1
+    setup.table.refused = ""
+    assert await setup.writer.bring_in() == 1
+    assert setup.store.names("ops", "journal/LoadState/") == []
+
+
+async def test_a_batch_of_which_no_row_can_be_made_keeps_no_other_one_from_being_told() -> None:
+    setup = Setup()
+    setup.end("a")
+    broken = replace(done(file("odd")), rows=2**70)  # more than JSON's numbers are read as
+
+    async def forget() -> None:
+        setup.forgotten.append("odd")
+
+    setup.writer.ended(broken, forget)
+    setup.end("b")
+    await setup.writer.flush()
+    assert setup.states == [("b/a", "done"), ("b/b", "done")]
+    assert setup.forgotten == ["a", "b"]
+
+
+async def test_sizes_that_no_files_have_are_told_as_the_largest_number_there_is() -> None:
+    setup = Setup()
+    files = tuple(replace(file(name), size=2**63 - 1) for name in ("x", "y", "z"))
+    setup.writer.changed(record(*files))
+    await setup.writer.flush()
+    assert setup.table.written[0]["bytes"] == 2**63 - 1
 
 
 async def test_a_missing_table_is_made_before_the_next_rows() -> None:

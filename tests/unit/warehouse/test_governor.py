@@ -20,9 +20,13 @@ OTHER = parse_table("p.d.other")
 ENDLESS = timedelta(days=3)
 
 
-def live(story: Callable[[QuotaGovernor, VirtualClock], Coroutine[Any, Any, None]], **limits: Any) -> None:
+def live(
+    story: Callable[[QuotaGovernor, VirtualClock], Coroutine[Any, Any, None]],
+    uptime: timedelta = timedelta(),
+    **limits: Any,
+) -> None:
     loop = VirtualLoop()
-    clock = VirtualClock(loop)
+    clock = VirtualClock(loop, uptime=uptime)
 
     async def main() -> None:
         await story(QuotaGovernor(clock, QuotaLimits(**{"patience": ENDLESS, "margin": timedelta(), **limits})), clock)
@@ -150,6 +154,20 @@ def test_what_bigquery_refuses_closes_the_table_for_a_while_and_widens_its_windo
         assert governor.stretch(TABLE) == 1.0
 
     live(story)
+
+
+@pytest.mark.parametrize("days", [0, 1, 8, 4000])
+def test_a_node_may_have_been_up_for_any_time(days: int) -> None:
+    async def story(governor: QuotaGovernor, clock: VirtualClock) -> None:
+        await governor.admit(TABLE)
+        assert governor.status()["tables"][0]["stretch"] == governor.stretch(TABLE) == 1.0
+        governor.throttled(TABLE, clock.now() + timedelta(seconds=30))
+        assert governor.stretch(TABLE) == 2.0
+        await governor.admit(TABLE)
+        await clock.sleep(timedelta(days=20))
+        assert governor.stretch(TABLE) == 1.0
+
+    live(story, timedelta(days=days))
 
 
 def test_a_cancelled_wait_gives_its_place_back() -> None:
