@@ -4,6 +4,7 @@ import os
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.support import google
 from tests.support.background import Background
 from tests.support.google import PROJECT
 from tests.support.jvm import LITTLE
+from tests.support.waiting import HOPELESS
 
 if TYPE_CHECKING:
     from ingestd.localcloud.cloud import LocalCloud
@@ -55,6 +57,11 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(trylast=True)  # after the folders below have put their tests into groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    real_time = [Path(__file__).parent / name for name in ("e2e", "integration")]
+    for item in items:
+        if item.get_closest_marker("timeout") is None and any(item.path.is_relative_to(one) for one in real_time):
+            item.add_marker(pytest.mark.timeout(2 * HOPELESS))  # each of its waits has limits of its own
+
     def rank(item: pytest.Item) -> int:
         mark = item.get_closest_marker("xdist_group")
         return LONGEST.index(mark.args[0]) if mark and mark.args[0] in LONGEST else len(LONGEST)

@@ -13,7 +13,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from typing import Any, Self
 
 import yaml
 from tests.cluster.certificates import Authority, Paper
+from tests.support.waiting import eventually
 
 NODE = "10.89.0.1"
 _PODS = "10.88.0.0/16"
@@ -44,7 +44,6 @@ _TOOLS = (
     "gcc",
 )
 _PLUGINS = Path("/usr/lib/cni")
-_START_SECONDS = 300.0
 
 
 def binaries() -> Path:
@@ -125,17 +124,18 @@ class ControlPlane:
         self._ending.callback(_end, process)
         return process
 
-    def await_(self, what: str, done: Callable[[], Any], seconds: float = _START_SECONDS) -> Any:
+    def await_(self, what: str, done: Callable[[], Any]) -> Any:
         """Look until it is so; a program of the cluster that ended is said at once, with its last words."""
-        deadline = time.monotonic() + seconds
-        while not (found := done()):
+
+        def looked() -> Any:
+            if found := done():
+                return found
             for name, process in self._processes.items():
                 if process.poll() is not None:
                     raise AssertionError(f"{name} ended: {self.said(name)}")
-            if time.monotonic() > deadline:
-                raise AssertionError(f"not after {seconds:g} s: {what}")
-            time.sleep(0.5)
-        return found
+            return None
+
+        return eventually(looked, what, signs=lambda: {name: self.said(name) for name in self._processes})
 
     def said(self, name: str, most: int = 3000) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")[-most:]

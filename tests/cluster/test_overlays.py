@@ -136,9 +136,7 @@ def test_an_overlay_is_admitted_becomes_ready_and_loads_what_is_announced(
         # Clicks are deduplicated within a window, and uploads may fall into several.
         for column, table in (("order_id", "shop.orders"), ("click_id", "shop.clicks")):
             counted, wanted = f"COUNT(DISTINCT {column})", samples["Rows"][table]
-            cluster.await_(
-                f"{wanted} rows in {table}", lambda c=counted, t=table, n=wanted: cloud.count(c, t) == n, 600
-            )
+            cluster.await_(f"{wanted} rows in {table}", lambda c=counted, t=table, n=wanted: cloud.count(c, t) == n)
 
         if overlay == "spark-cluster":
             executors = [one["metadata"]["name"] for one in _pods(cluster, namespace, "ingestd-executor")]
@@ -153,7 +151,7 @@ def test_an_overlay_is_admitted_becomes_ready_and_loads_what_is_announced(
         cloud.ingestd("cp", ROOT / "config/samples/orders/2024-05-01.json", f"{bucket}/orders/again.json")
         publish = ["ingestd", "publish", "--config", "/etc/ingestd/ingestd.yaml", "--topic", "storage-notifications"]
         cluster.kubectl("exec", "-n", namespace, pod, "--", *publish, f"{bucket}/orders/again.json")
-        cluster.await_("the announced file has its rows", lambda: cloud.count("COUNT(*)", "shop.orders") == wanted, 300)
+        cluster.await_("the announced file has its rows", lambda: cloud.count("COUNT(*)", "shop.orders") == wanted)
         if overlay == "spark-cluster":
             executors = _pods(cluster, namespace, "ingestd-executor")
             assert executors and all(one["status"]["phase"] == "Running" for one in executors)
@@ -180,10 +178,10 @@ def _replace_pods_under_way(cluster: ControlPlane, namespace: str, cloud: Cloud,
             first = 1000 + _ROWS * number
             file.write_text("".join(f'{{"{column}": {first + row}}}\n' for row in range(_ROWS)))
         cloud.ingestd("cp", *files, f"gs://{trigger}/{kind}/")
-    cluster.await_("a batch of clicks is under way", lambda: any("clicks" in one for one in running()), 120)
+    cluster.await_("a batch of clicks is under way", lambda: any("clicks" in one for one in running()))
     cluster.kubectl("-n", namespace, *_REPLACED[overlay])
     _rollout(cluster, namespace)
-    cluster.await_("every file is loaded and deleted", lambda: not cloud.objects(trigger, "") and not running(), 600)
+    cluster.await_("every file is loaded and deleted", lambda: not cloud.objects(trigger, "") and not running())
     added = {table: cloud.count("COUNT(*)", table) - rows for table, rows in earlier.items()}
     assert set(added.values()) == {_FILES * _ROWS}, added
 

@@ -1,7 +1,6 @@
 """The three services as one cloud: notifications, completions, files, faults."""
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from google.api_core.exceptions import DeadlineExceeded, TooManyRequests
 from google.cloud import bigquery
 from google.cloud.storage.notification import BucketNotification
+from tests.support.waiting import Patience
 
 from ingestd.localcloud.cloud import LocalCloud
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
@@ -22,8 +22,8 @@ def pull(subscriber: Any, subscription: str) -> Callable[[int], list[Any]]:
     def messages(count: int, seconds: float = 10) -> list[Any]:
         """At least `count` messages, or what came in time; acknowledged."""
         found: list[Any] = []
-        deadline = time.monotonic() + seconds
-        while len(found) < count and time.monotonic() < deadline:
+        patience = Patience(seconds)
+        while len(found) < count and not patience.look(len(found)):
             try:
                 pulled = subscriber.pull(subscription=subscription, max_messages=100, timeout=1, retry=None)
             except DeadlineExceeded:

@@ -18,8 +18,6 @@ __all__ = ["fork_server", "new_world", "world"]
 
 pytestmark = [pytest.mark.xdist_group("spark-cluster"), pytest.mark.timeout(1800)]
 
-START = 120.0  # for JVMs on a busy machine
-
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
@@ -54,14 +52,14 @@ def test_a_worker_killed_under_a_batch_of_the_daemon_neither_loses_nor_doubles_a
     spark: dict[str, Any] = {"master": cluster.url, "warm_up": False, "heartbeat": "250ms"}
     spark["conf"] = CLUSTER_CONF | connector(world.cloud.endpoints.environ()["STORAGE_EMULATOR_HOST"])
     daemon = world.start(spark=spark, logging={"level": "debug"})
-    eventually(lambda: daemon.said("spark.ready"), "Spark is not ready", START)
+    daemon.heard("spark.ready")
     upload(world, padding=25_000)  # enough for a task on each worker
     victim = living(cluster)[0]
     # Since the session's start each executor has a Python: only the call says that a batch is under way.
-    eventually(lambda: preparing(daemon) and reading(victim), "the worker has nothing to do", START)
+    eventually(lambda: preparing(daemon) and reading(victim), lambda: f"the worker has nothing to do: {daemon.said()}")
     kill_group(victim)
     assert preparing(daemon), "the batch was over before"
-    world.until(lambda: world.rows(TABLE), START)
+    world.until(lambda: world.rows(TABLE))
     world.windows_settled()
     assert world.rows(TABLE) == EXPECTED
     assert len(world.jobs("load")) == 1

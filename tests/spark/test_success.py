@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.support.waiting import patiently
 
 from ingestd.app import App, assemble
 from ingestd.gcp.connect import Clients
@@ -93,9 +94,12 @@ async def test_what_spark_selects_is_loaded_and_replaces_its_partition_at_once(
         found = bigquery_client.query(f"SELECT * FROM {dataset}.{table} ORDER BY 1, 2").result()
         return [tuple(row.values()) for row in found]
 
+    so_far: list[str] = []
+
     async def phases(wanted: int) -> list[str]:
         while True:
             done = [info async for info in clients.store.list(ObjectRef(bucket, "ops/journal/Done/"))]
+            so_far[:] = [info.ref.name for info in done]
             if len(done) >= wanted:
                 return [info.metadata["ingestd-phase"] for info in done]
             await asyncio.sleep(0.2)
@@ -114,8 +118,8 @@ async def test_what_spark_selects_is_loaded_and_replaces_its_partition_at_once(
         await put(clients, bucket, f"{dataset}/bad/good.csv", "id|names\n1|a\n")
         await put(clients, bucket, f"{dataset}/bad/x.csv", "id|names\n2|a\nthree|b\n")
         assert await arrive(app, await put(clients, bucket, f"{dataset}/bad/_SUCCESS"))
-        async with asyncio.timeout(90):
-            assert sorted(await phases(4)) == ["done", "done", "failed", "failed"]
+        ends = await patiently(phases(4), lambda: f"of 4 batches have ended: {so_far}")
+        assert sorted(ends) == ["done", "done", "failed", "failed"]
         assert not await arrive(app, success)  # a duplicate
 
     await app.run(story)

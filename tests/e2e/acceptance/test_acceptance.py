@@ -15,7 +15,7 @@ import pytest
 from tests.support.children import alive
 from tests.support.google import PROJECT
 from tests.support.spark.processes import children
-from tests.support.waiting import eventually
+from tests.support.waiting import ended, eventually
 from typer.testing import CliRunner, Result
 
 from ingestd.cli.acceptance.scenarios import SCENARIOS
@@ -148,8 +148,8 @@ def test_the_daemon_of_a_run_that_is_killed_ends_too_and_the_rest_is_removed_by_
     with under_way(bucket, unique) as (process, run):
         (daemon,) = children(process.pid, "ingestd")
         process.kill()
-        process.wait(120)
-    eventually(lambda: not alive(int(daemon)), lambda: f"{daemon} is still there", 60)
+        ended(process)
+    eventually(lambda: not alive(int(daemon)), lambda: f"{daemon} is still there")
     assert left() != []
     assert acceptance(bucket, unique, "--clean", run).exit_code == 0
     assert left() == []

@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,9 +15,8 @@ from tests.support.e2e.environment import newcomers_environment
 from tests.support.e2e.local_process import BIN, Local, local_command
 from tests.support.e2e.web import Web, web_server
 from tests.support.google import bigquery_client
-from tests.support.waiting import early_in_a_window
+from tests.support.waiting import early_in_a_window, eventually
 
-PATIENCE = 120.0  # since the daemon last said anything: it has nothing left to do
 _AT_ONCE = 4
 _WINDOW = 15  # seconds instead of the page's minute; its files are to be uploaded within one, on a busy machine too
 _ENVIRON = {
@@ -97,12 +95,15 @@ class Kitchen:
 
     def _eventually(self, difference: Callable[[], Any], step: Shell | Query) -> None:
         """Look until there is none, or the daemon has nothing left to do."""
-        pause = 0.1
-        while found := difference():
-            quiet = time.time() - self._local.log.stat().st_mtime
-            assert quiet < PATIENCE, f"{step}\n{found}\n{self._local.log.read_text()}"
-            time.sleep(pause)
-            pause = min(pause * 1.5, 1.0)
+        found = None
+
+        def as_shown() -> bool:
+            nonlocal found
+            found = difference()
+            return not found
+
+        log = self._local.log
+        eventually(as_shown, lambda: f"{step}\n{found}\n{log.read_text()}", signs=lambda: log.stat().st_size)
 
     def _other_rows(self, step: Query) -> Any:
         """What it answers instead of the page's rows."""

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from tests.support.e2e.processes import Daemon
 from tests.support.e2e.world import LOADED, World
 from tests.support.rule_documents import FILE, alone
-from tests.support.waiting import eventually
+from tests.support.waiting import ended, eventually
 
 from ingestd.localcloud.faults import Fault, FaultKind, FaultPlan
 from ingestd.settings import Settings
@@ -80,7 +80,7 @@ def test_sigterm_finishes_what_is_in_flight_and_exits_0(world: World, faults: Fa
     eventually(lambda: daemon.get("/readyz").status_code == 503, "draining is not ready")
     assert daemon.get("/healthz").status_code == 200
     assert daemon.command is not None
-    assert daemon.command.wait(120) == 0
+    assert ended(daemon.command, daemon.said) == 0
     assert world.statuses() == ["done"]
     assert world.rows() == LOADED
     assert not world.exists()
@@ -107,9 +107,9 @@ def test_sigterm_hands_over_what_does_not_finish_within_the_grace_period(world: 
 
 
 def test_an_idle_daemon_stops_at_once(world: World) -> None:
-    daemon = world.start(drain="2m")
+    daemon = world.start(drain="1h")
     daemon.send(signal.SIGTERM)
-    daemon.wait(60)
+    daemon.wait()
     assert daemon.said()[-1]["message"] == "daemon.stopped"
 
 

@@ -62,7 +62,7 @@ def test_another_replica_continues_the_trace_of_a_batch(world: World, receiver: 
     first = world.start(**traced(receiver, "first"))
     world.upload()
     eventually(lambda: first.said("batch.blocked"), "nothing is blocked")
-    eventually(lambda: [one for one in receiver.named("batch") if one.failed], "no span tells that it is blocked", 60)
+    eventually(lambda: [one for one in receiver.named("batch") if one.failed], "no span tells that it is blocked")
     first.kill()
     world.table()
     second = world.start(**traced(receiver, "second"))

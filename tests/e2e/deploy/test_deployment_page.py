@@ -116,7 +116,7 @@ def test_the_commands_of_the_page_put_a_file_into_a_table(typed: Typed) -> None:
     sample = (ROOT / "config/samples/orders/2024-05-01.json").read_text().splitlines()
     orders = rows(typed, "SELECT order_id FROM shop.orders ORDER BY order_id")
     assert [one["order_id"] for one in orders] == sorted(json.loads(line)["order_id"] for line in sample)
-    eventually(lambda: len(rows(typed, "SELECT * FROM shop.customers")) == 4, typed.log, 60)
+    eventually(lambda: len(rows(typed, "SELECT * FROM shop.customers")) == 4, typed.log)
     assert "loaded" in typed.ended.stdout or "done" in typed.ended.stdout, "explain tells of the file"
 
 

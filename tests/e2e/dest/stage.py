@@ -1,7 +1,6 @@
 """Every case of one engine on one daemon, side by side: set up, files let in at once, each case watched by its test."""
 
 import json
-import time
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
@@ -19,7 +18,6 @@ TEMP = "temp"
 PATIENCE = 40.0  # since the daemon last said anything: it has nothing left to do
 _AT_ONCE = 8
 _WINDOW = 1  # seconds, of the cases that have one
-_START = 240.0  # for a JVM on a busy machine
 _SETTINGS: dict[str, Any] = {
     "windows": {"grace": "500ms", "late_patience": "2s"},
     # Nobody dies here, and a hundred batches at once take their time.
@@ -41,7 +39,7 @@ class Stage:
             engine=engine, **_SETTINGS | {"corrupted_file_url": f"gs://{world.ops}/bad"} | settings
         )
         if engine == "spark":
-            eventually(lambda: self.daemon.said("spark.ready"), "Spark is not ready", _START)
+            self.daemon.heard("spark.ready")
         for case in self.cases:
             if len(case.files) > 1:
                 early_in_a_window(_WINDOW, room=0.7)  # its files load together: what one replaces is the other's, too
@@ -75,11 +73,12 @@ class Stage:
 
     def watch(self, case: Case) -> None:
         """Wait until the case is as expected, or fail with what is there instead."""
-        pause = 0.05
-        while (difference := self.difference(case)) and time.time() - self.daemon.log.stat().st_mtime < PATIENCE:
-            time.sleep(pause)
-            pause = min(pause * 1.5, 1.0)
-        assert not difference, (difference, self._said_about(case))
+        eventually(
+            lambda: not self.difference(case),
+            lambda: (self.difference(case), self._said_about(case)),
+            signs=lambda: self.daemon.log.stat().st_size,
+            still=PATIENCE,
+        )
 
     def _said_about(self, case: Case) -> list[dict[str, Any]]:
         """The daemon's warnings about the case."""

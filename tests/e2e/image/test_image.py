@@ -19,14 +19,13 @@ import yaml
 from tests.e2e.image.node import Node, cloud, node
 from tests.e2e.image.pod import Manifests, Pod, quantity, running
 from tests.support.places import ROOT
-from tests.support.waiting import eventually
+from tests.support.waiting import STILL, eventually
 
 pytestmark = [pytest.mark.xdist_group("image"), pytest.mark.timeout(2400)]
 
 TAG = "localhost/ingestd:test"
 SAMPLES = yaml.safe_load((ROOT / "config/samples/samples.yaml").read_text())
 CONFIG = "/etc/ingestd/ingestd.yaml"
-PATIENCE = 300.0  # for a JVM on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +122,7 @@ def rows(here: Node, environ: dict[str, str]) -> dict[str, int]:
 def started(pod: Pod) -> None:
     """Live and ready by the pod's own probes, as the kubelet asks them, within what they allow."""
     probe = pod.container["startupProbe"]
-    allowed = max(PATIENCE, probe["periodSeconds"] * probe["failureThreshold"])
+    allowed = max(STILL, probe["periodSeconds"] * probe["failureThreshold"])
     for kind in ("startupProbe", "readinessProbe"):
         path = pod.container[kind]["httpGet"]["path"]
 
@@ -132,7 +131,9 @@ def started(pod: Pod) -> None:
             answer = pod.get(path)
             return answer is not None and answer.status_code == 200
 
-        eventually(passes, lambda path=path: (path, getattr(pod.get(path), "text", ""), pod.said()[-4000:]), allowed)
+        eventually(
+            passes, lambda path=path: (path, getattr(pod.get(path), "text", ""), pod.said()[-4000:]), still=allowed
+        )
 
 
 @pytest.mark.parametrize("manifests", ["dev", "prod"], indirect=True)
@@ -149,7 +150,6 @@ def test_a_pod_of_the_overlay_loads_the_samples_answers_its_commands_and_drains(
             complete = eventually(
                 lambda: sum((found := rows(here, environ)).values()) >= sum(SAMPLES["Rows"].values()) and found,
                 lambda: (rows(here, environ), pod.said()[-4000:]),
-                PATIENCE,
             )
             assert complete == SAMPLES["Rows"]
             assert '"prepare.done"' in pod.said(), "nothing was prepared on Spark"
@@ -189,13 +189,12 @@ def test_a_pod_that_waits_for_executors_says_so_and_loads_what_needs_none(
     with cloud(here, project) as environ:
         provide(here, environ, manifests)
         with running(manifests, image, here, environ) as pod:
-            eventually(lambda: pod.ended or pod.get("/healthz") is not None, lambda: pod.said()[-4000:], PATIENCE)
+            eventually(lambda: pod.ended or pod.get("/healthz") is not None, lambda: pod.said()[-4000:])
             assert not pod.ended, pod.said()[-6000:]
             upload(here, environ, "orders/2024-05-01.json", "orders/2024-05-02.json")
             eventually(
                 lambda: rows(here, environ)["shop.orders"] >= SAMPLES["Rows"]["shop.orders"],
                 lambda: pod.said()[-4000:],
-                PATIENCE,
             )
             ready = pod.get("/readyz")
             assert ready is not None and ready.status_code == 503 and "spark" in ready.text

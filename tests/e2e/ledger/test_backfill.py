@@ -53,7 +53,7 @@ def test_of_5000_objects_the_100_that_are_loaded_are_left_alone(world: World) ->
     assert "4,900  announced" in text
     assert max(map(len, text.splitlines())) <= 80
     world.start(**ON, **QUICK_WINDOWS)
-    world.until(lambda: count(world) >= 5000, 120)
+    world.until(lambda: count(world) >= 5000)
     world.settled()
     assert sorted(ids(world)) == list(range(5000)), "each once"
     after = ingestd.json("backfill", prefix, "--dry-run")

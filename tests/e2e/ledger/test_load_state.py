@@ -95,7 +95,7 @@ def test_the_end_is_told_whenever_the_daemon_dies(new_world: Callable[[], World]
             world.upload()
         else:
             batch(world, "bqtail/dummy/run1")
-        first.wait(120)
+        first.wait()
         if boundary == "finished":
             assert rows(world) == [] or not any(row["final"] for row in rows(world))
         world.start(**on)

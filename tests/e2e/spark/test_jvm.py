@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.e2e.orders import EXPECTED, SPARK, START, TABLE, calls, java, set_up, upload
+from tests.support.e2e.orders import EXPECTED, SPARK, TABLE, calls, java, set_up, upload
 from tests.support.e2e.processes import Daemon
 from tests.support.e2e.world import World
 from tests.support.waiting import eventually
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.xdist_group("e2e-spark"), pytest.mark.timeout(1800)]
 def strike(daemon: Daemon, number: signal.Signals) -> int:
     """Send the signal to the JVM while it prepares a batch; which one it was."""
     struck = java(daemon)
-    eventually(lambda: calls(daemon), "no batch on Spark", START)
+    eventually(lambda: calls(daemon), lambda: f"no batch on Spark: {daemon.said()}")
     time.sleep(0.3)
     os.kill(struck, number)
     assert [call for call in calls(daemon) if call["tag"].startswith("prepare/")], "the batch was over before"
@@ -29,8 +29,8 @@ def replaced(daemon: Daemon, struck: int, sessions: int) -> None:
     told = eventually(lambda: answer if (answer := daemon.get("/readyz")).status_code == 503 else None, "still ready")
     assert "spark: " in told.text, told.text
     assert daemon.get("/healthz").status_code == 200
-    eventually(lambda: daemon.metric("ingestd_spark_sessions_started_total") >= sessions, daemon.status, START)
-    eventually(lambda: daemon.get("/readyz").status_code == 200, "not ready again", START)
+    eventually(lambda: daemon.metric("ingestd_spark_sessions_started_total") >= sessions, daemon.said)
+    eventually(lambda: daemon.get("/readyz").status_code == 200, lambda: f"not ready again: {daemon.said()}")
     assert java(daemon) != struck
     assert daemon.metric("ingestd_spark_up") == 1
 
@@ -38,7 +38,7 @@ def replaced(daemon: Daemon, struck: int, sessions: int) -> None:
 def test_a_jvm_killed_and_another_hung_under_a_batch_are_replaced_and_its_rows_arrive_once(world: World) -> None:
     set_up(world)
     daemon = world.command(spark=SPARK)
-    eventually(lambda: daemon.said("spark.ready"), "Spark is not ready", START)
+    daemon.heard("spark.ready")
     assert daemon.get("/readyz").status_code == 200
     upload(world)
     for number, (blow, reason) in enumerate([(signal.SIGKILL, "died"), (signal.SIGSTOP, "hung")], 1):
@@ -49,7 +49,7 @@ def test_a_jvm_killed_and_another_hung_under_a_batch_are_replaced_and_its_rows_a
         assert not Path(f"/proc/{struck}").exists()
         assert world.rows(TABLE) == []
 
-    world.until(lambda: world.rows(TABLE), START)
+    world.until(lambda: world.rows(TABLE))
     world.windows_settled()
     assert world.rows(TABLE) == EXPECTED
     assert len(world.jobs("load")) == 1
@@ -59,5 +59,5 @@ def test_a_jvm_killed_and_another_hung_under_a_batch_are_replaced_and_its_rows_a
     assert len(daemon.said("spark.lost")) == 2
     last = java(daemon)
     daemon.send(signal.SIGTERM)
-    daemon.wait(60)
+    daemon.wait()
     assert not Path(f"/proc/{last}").exists(), "its JVM is still there"

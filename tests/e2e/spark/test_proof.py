@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-from tests.support.e2e.orders import SPARK, START, set_up, upload
+from tests.support.e2e.orders import SPARK, set_up, upload
 from tests.support.e2e.world import World
-from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.xdist_group("e2e-spark"), pytest.mark.timeout(1800)]
 
@@ -26,7 +25,7 @@ def test_where_no_batch_can_be_prepared_the_daemon_is_not_ready_and_says_why(
     set_up(world)
     settings = {**SPARK, "warm_up": warm_up, "restart_first": "1m"}
     daemon = world.command({"PYTHONPATH": without_pandas}, spark=settings)
-    [told, *_] = eventually(lambda: daemon.said("spark.not_started"), daemon.log.read_text, START)
+    [told, *_] = daemon.heard("spark.not_started")
     assert "no batch can be prepared" in told["error"]
     assert "pandas" in told["error"].lower()
     refused = daemon.get("/readyz")
@@ -35,5 +34,5 @@ def test_where_no_batch_can_be_prepared_the_daemon_is_not_ready_and_says_why(
     assert daemon.metric("ingestd_spark_up") == 0
     assert daemon.get("/healthz").status_code == 200
     upload(world)
-    blocked = eventually(lambda: daemon.said("batch.blocked"), daemon.log.read_text, START)
+    blocked = daemon.heard("batch.blocked")
     assert "no batch can be prepared" in blocked[0]["error"]

@@ -64,7 +64,7 @@ def test_w01_w11_w20_formats_layouts_regions_and_configuration_of_one_bucket(wor
     )
     put(world, "bqtail/levels/b1/_config/load.json", {"fieldDelimiter": "|", "skipLeadingRows": 1})
     batch(world, "bqtail/levels/b1", "id|name\n1|a\n2|b\n")
-    world.settled(60)
+    world.settled()
 
     for table in ("plain", "plain2", "avro", "json", "made", "odd", "nested", "levels"):
         assert world.rows(f"bqtail.{table}") == LOADED, table

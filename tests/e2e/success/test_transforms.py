@@ -60,7 +60,7 @@ WHEN MATCHED THEN UPDATE SET name = s.name WHEN NOT MATCHED THEN INSERT ROW"""
     for table in ("idle", "idle_ok"):
         transform(world, table, "DELETE {dest_dataset}.{dest_table} WHERE id IN (SELECT id FROM temp_ext)", EXTERNAL)
         batch(world, f"bqtail/{table}")
-    world.settled(60)
+    world.settled()
 
     for table in ("insert", "parquet", "merge"):
         assert world.rows(f"bqtail.{table}") == LOADED, table

@@ -81,7 +81,7 @@ def test_two_thousand_files_for_two_tables_load_once_although_a_daemon_is_killed
     world.until(lambda: len([name for name in world.objects("batch/") if name.count("/") == 2]) >= 2)
     first.kill()
     world.end_leases(first)
-    world.windows_settled(80)
+    world.windows_settled()
     rows = sorted(row for table in tables for row in world.rows(table))
     assert rows == expected(count)
     assert all(world.rows(table) for table in tables)

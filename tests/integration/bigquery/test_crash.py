@@ -3,7 +3,6 @@
 import random
 import subprocess
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import httpx
 import orjson
 from tests.support.google import PROJECT
 from tests.support.killable import killable
+from tests.support.waiting import eventually
 
 
 @contextmanager
@@ -35,12 +35,14 @@ def load_request(number: int) -> dict[str, Any]:
 
 
 def wait_done(client: httpx.Client, job_id: str) -> dict[str, Any]:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        job: dict[str, Any] = client.get(f"/jobs/{job_id}").json()
-        if job["status"]["state"] == "DONE":
-            return job
-    raise AssertionError(f"{job_id} is not DONE: {job}")
+    job: dict[str, Any] = {}
+
+    def done() -> bool:
+        job.update(client.get(f"/jobs/{job_id}").json())
+        return bool(job["status"]["state"] == "DONE")
+
+    eventually(done, lambda: f"{job_id} is not DONE: {job}")
+    return job
 
 
 def test_killed_at_any_moment_every_acknowledged_job_counts_once(tmp_path: Path) -> None:
@@ -84,15 +86,10 @@ def test_killed_at_any_moment_every_acknowledged_job_counts_once(tmp_path: Path)
         assert set(counts.values()) == {1}
         # A job whose answer was lost may have run; what was acknowledged must have.
         assert set(acknowledged) <= set(counts)
-        announced = _announced(tmp_path, {f"job-{number}" for number in acknowledged})
-    assert {f"job-{number}" for number in acknowledged} <= announced
+        wanted = {f"job-{number}" for number in acknowledged}
+        eventually(lambda: wanted <= _announced(tmp_path), lambda: f"not announced: {wanted - _announced(tmp_path)}")
 
 
-def _announced(root: Path, wanted: set[str]) -> set[str]:
-    deadline = time.monotonic() + 60
-    while True:
-        lines = (root / "audit.jsonl").read_bytes().splitlines()
-        names = {orjson.loads(line)["protoPayload"]["resourceName"].rpartition("/")[2] for line in lines}
-        if wanted <= names or time.monotonic() > deadline:
-            return names
-        time.sleep(0.05)
+def _announced(root: Path) -> set[str]:
+    lines = (root / "audit.jsonl").read_bytes().splitlines()
+    return {orjson.loads(line)["protoPayload"]["resourceName"].rpartition("/")[2] for line in lines}

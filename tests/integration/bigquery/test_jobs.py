@@ -11,6 +11,7 @@ from google.api_core import exceptions
 from google.cloud import bigquery
 from tests.integration.bigquery.local import LocalBigQuery
 from tests.support.google import PROJECT
+from tests.support.waiting import eventually
 
 from ingestd.localcloud.bigquery.settings import BigQuerySettings
 from ingestd.localcloud.faults import Fault, FaultKind
@@ -308,13 +309,12 @@ def test_a_completion_reaches_the_audit_feed_in_both_shapes(
     name = f"audited-{dataset}"
     start(client, local, f"{dataset}.t", job_id=name, labels={"rule": "r1"}).result()
     resource = f"projects/{PROJECT}/jobs/{name}"
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        entries = [entry for entry in local.audit if entry["protoPayload"]["resourceName"] == resource]
-        if len(entries) == 2:
-            break
-        time.sleep(0.01)
-    v2, v1 = entries
+
+    def entries() -> list[Any]:
+        return [entry for entry in local.audit if entry["protoPayload"]["resourceName"] == resource]
+
+    eventually(lambda: len(entries()) == 2, entries)
+    v2, v1 = entries()
     assert v2["logName"] == f"projects/{PROJECT}/logs/cloudaudit.googleapis.com%2Fdata_access"
     assert v2["protoPayload"]["methodName"] == "google.cloud.bigquery.v2.JobService.InsertJob"
     change = v2["protoPayload"]["metadata"]["jobChange"]

@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.waiting import eventually
 from typer.testing import CliRunner, Result
 
 from ingestd.cli.main import app
@@ -85,12 +85,17 @@ def test_a_bucket_folder_is_loaded_once_however_often_it_is_asked(
     assert storage_client.bucket(bucket).blob("in/0.json").exists(), "sources in a bucket stay"
 
 
-def eventually(done: Callable[[], bool], what: str, process: "subprocess.Popen[str]") -> None:
-    deadline = time.monotonic() + 60
-    while not done():
+def counted(client: Any, table: str, wanted: int, what: str, process: "subprocess.Popen[str]") -> None:
+    """Wait until the table has so many rows."""
+    found = 0
+
+    def there() -> bool:
+        nonlocal found
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)
+        found = count(client, table)
+        return found == wanted
+
+    eventually(there, lambda: f"{what}: {found} of {wanted} rows")
 
 
 def test_a_stream_takes_what_comes_and_tells_what_it_loaded_when_it_is_ended(
@@ -117,14 +122,14 @@ def test_a_stream_takes_what_comes_and_tells_what_it_loaded_when_it_is_ended(
         for one in sources
     ]
     try:
-        eventually(lambda: count(bigquery_client, remote) == 1, "the first file of the bucket", both[0])
-        eventually(lambda: count(bigquery_client, local) == 5, "the first files of the folder", both[1])
+        counted(bigquery_client, remote, 1, "the first file of the bucket", both[0])
+        counted(bigquery_client, local, 5, "the first files of the folder", both[1])
         blobs.blob("in/1.json").upload_from_string('{"id": 1}')
         blobs.blob("in/0.json").upload_from_string('{"id": 10}')  # another generation is another file
         (folder / "late.json").write_text('{"id": 77, "name": "late"}')
         os.utime(folder / "late.json", (long_ago, long_ago))
-        eventually(lambda: count(bigquery_client, remote) == 3, "later files of the bucket", both[0])
-        eventually(lambda: count(bigquery_client, local) == 6, "a later file of the folder", both[1])
+        counted(bigquery_client, remote, 3, "later files of the bucket", both[0])
+        counted(bigquery_client, local, 6, "a later file of the folder", both[1])
         for process in both:
             process.send_signal(signal.SIGINT)
         ends = [(process.communicate(timeout=500), process.returncode) for process in both]

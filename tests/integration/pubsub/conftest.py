@@ -23,6 +23,7 @@ from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient
 from tests.support.background import Background
 from tests.support.google import PROJECT
 from tests.support.ports import free_port
+from tests.support.waiting import Patience
 
 from ingestd.localcloud.faults import Hooks
 from ingestd.localcloud.pubsub.core import PubSubCore
@@ -131,8 +132,8 @@ class Target:
     def pull(self, subscription: str, *, at_least: int = 1, seconds: float = 10) -> list[Any]:
         """Pull until so many arrived; what came by then."""
         got: list[Any] = []
-        until = time.monotonic() + seconds
-        while len(got) < at_least and time.monotonic() < until:
+        patience = Patience(seconds)
+        while len(got) < at_least and not patience.look(len(got)):
             with warnings.catch_warnings():
                 # Deprecated for good reasons, none of which concern a test that wants to see nothing quickly.
                 warnings.filterwarnings("ignore", "The return_immediately flag", DeprecationWarning)

@@ -6,7 +6,6 @@ import json
 import random
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from urllib.parse import quote
 import pytest
 import requests
 from tests.support.killable import killable
+from tests.support.waiting import HOPELESS, eventually
 
 SCRIPT = Path(__file__).with_name("storage_process.py")
 BUCKET = "durable"
@@ -73,13 +73,14 @@ def test_every_acknowledged_write_and_its_notification_survive_sigkill(tmp_path:
         writers = [Writer(url, number) for number in range(6)]
         for writer in writers:
             writer.start()
-        deadline = time.monotonic() + 60
-        while sum(len(writer.generations) for writer in writers) < writes and time.monotonic() < deadline:
-            time.sleep(0.002)
+
+        def written() -> int:
+            return sum(len(writer.generations) for writer in writers)
+
+        eventually(lambda: written() >= writes, written)
         process.kill()
         for writer in writers:
-            writer.join(30)
-    assert sum(len(writer.generations) for writer in writers) >= writes
+            writer.join(HOPELESS)
 
     with server(root, log) as (_, url):
         listed: dict[str, dict[str, str]] = {}

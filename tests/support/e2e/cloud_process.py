@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import ended
 
 
 @dataclass
@@ -31,7 +32,7 @@ class Command:
         for line in self.process.stdout:
             if "Ctrl-C" in line:
                 return time.monotonic() - self.started
-        pytest.fail(f"the cloud ended with {self.process.wait(120)}")
+        pytest.fail(f"the cloud ended with {ended(self.process)}")
 
 
 @contextmanager

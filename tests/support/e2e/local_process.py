@@ -4,13 +4,13 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import ended, eventually
 
 BIN = Path(sys.executable).parent
 
@@ -39,15 +39,18 @@ class Local:
     def rows(self, sql: str) -> list[dict[str, object]]:
         return [json.loads(line) for line in self.ingestd("query", "--json", sql).splitlines()]
 
-    def wait_for(self, sql: str, expected: list[dict[str, object]], seconds: float = 150.0) -> None:
-        deadline = time.monotonic() + seconds
-        while (found := self.rows(sql)) != expected:
-            assert time.monotonic() < deadline, f"{sql} still gives {found}"
-            time.sleep(0.3)
+    def wait_for(self, sql: str, expected: list[dict[str, object]]) -> None:
+        found: list[dict[str, object]] = []
+
+        def there() -> bool:
+            found[:] = self.rows(sql)
+            return found == expected
+
+        eventually(there, lambda: f"{sql} still gives {found}", signs=lambda: (found, self.log.stat().st_size))
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         self.process.send_signal(number)
-        assert self.process.wait(120) == 0
+        assert ended(self.process, lambda: f"still there: {self.log.read_text()[-4000:]}") == 0
 
 
 def ingestd(*arguments: str, cwd: Path, environ: Mapping[str, str], fails: bool = False) -> str:

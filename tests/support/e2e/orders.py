@@ -7,7 +7,6 @@ from tests.support.e2e.world import World
 from tests.support.spark.processes import children
 from tests.support.waiting import early_in_a_window, eventually
 
-START = 120.0  # for a JVM on a busy machine
 SPARK = {
     "master": "local[2]",
     "heap": "1GiB",

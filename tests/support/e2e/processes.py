@@ -19,9 +19,7 @@ from typing import Any
 import httpx
 from tests.support.e2e.driver import STRUCK, Order
 from tests.support.places import ROOT
-from tests.support.waiting import eventually
-
-START_SECONDS = 150.0
+from tests.support.waiting import ended, eventually
 
 
 class ForkServer:
@@ -47,7 +45,7 @@ class ForkServer:
     def close(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(120)
+        ended(self._process)
         self._process.stdout.close()
 
 
@@ -68,8 +66,8 @@ class Daemon:
     def alive(self) -> bool:
         return not select.select([self._pidfd], [], [], 0)[0]
 
-    def wait(self, seconds: float = 150.0) -> None:
-        assert select.select([self._pidfd], [], [], seconds)[0], f"still alive after {seconds} s: {self.said()}"
+    def wait(self) -> None:
+        eventually(lambda: not self.alive, lambda: f"{self.pid} is still alive: {self.said()}")
 
     def send(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -106,7 +104,6 @@ class Daemon:
         eventually(
             lambda: self.said("daemon.started") or not self.alive,
             lambda: f"daemon not up: {self.log.read_text()}",
-            START_SECONDS,
         )
         assert self.said("daemon.started"), self.log.read_text()
 
@@ -186,6 +183,10 @@ class Nursery:
                 stderr=output,
             )
         return self._add(Daemon(process.pid, log, command=process))
+
+    def told(self) -> list[list[str]]:
+        """Which events the daemons have logged so far; how often does not matter."""
+        return [sorted({one["message"] for one in daemon.said()}) for daemon in self._all]
 
     def _add(self, daemon: Daemon) -> Daemon:
         self._all.append(daemon)

@@ -186,7 +186,7 @@ class World:
     def statuses(self) -> list[str]:
         return sorted(record["Status"] for record in self.records())
 
-    def pulled(self, subscription: str, count: int = 1, seconds: float = 150.0) -> list[Any]:
+    def pulled(self, subscription: str, count: int = 1) -> list[Any]:
         """At least so many messages of a subscription of the test's own."""
         messages: list[Any] = []
 
@@ -201,7 +201,7 @@ class World:
                 self.subscriber.acknowledge(subscription=subscription, ack_ids=ids)
             return len(messages) >= count
 
-        eventually(enough, lambda: f"{len(messages)} messages on {subscription}", seconds)
+        eventually(enough, lambda: f"{len(messages)} messages on {subscription}")
         return messages
 
     def listening(self, topic: str = "listened") -> tuple[str, str]:
@@ -219,24 +219,24 @@ class World:
 
     # Waiting
 
-    def until(self, done: Callable[[], Any], seconds: float = 150.0) -> Any:
-        return eventually(done, self.describe, seconds)
+    def until(self, done: Callable[[], Any]) -> Any:
+        return eventually(done, self.describe, signs=self.signs)
 
     def loaded(self, rows: list[tuple[Any, ...]] = LOADED, table: str = "bqtail.dummy") -> None:
         self.until(lambda: self.rows(table) == rows)
 
-    def settled(self, seconds: float = 150.0) -> None:
+    def settled(self) -> None:
         """Wait until nothing is pending anywhere: no record, no task, no message."""
-        self.until(self.quiet, seconds)
+        self.until(self.quiet)
 
     def ended(self, *statuses: str) -> None:
         """Wait until the batches have ended so, and nothing is pending."""
         self.until(lambda: self.statuses() == [*statuses])
         self.settled()
 
-    def windows_settled(self, seconds: float = 150.0) -> None:
+    def windows_settled(self) -> None:
         """The same, and that no window is open."""
-        self.until(lambda: not self.objects("batch/") and self.quiet(), seconds)
+        self.until(lambda: not self.objects("batch/") and self.quiet())
 
     def quiet(self) -> bool:
         pending = self.objects("journal/Running/") or self.objects("tasks/")
@@ -250,6 +250,12 @@ class World:
     def delivered(self, subscription: str) -> int:
         stats = self.cloud.pubsub.stats().subscriptions
         return next(one.delivered for one in stats if one.name == subscription)
+
+    def signs(self) -> list[Any]:
+        """What changes when anything gets on. Not in which generation: leases are renewed while nothing happens."""
+        names = [self.objects("", bucket) for bucket in (self.ops, self.trigger)]
+        backlogs = [self.backlog(self.notifications), self.backlog(self.completions)]
+        return [names, backlogs, self._daemons.told()]
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from tests.support.jvm import quick
 from tests.support.ports import free_port
+from tests.support.waiting import ended, eventually
 
 from ingestd.spark.session.gateway import spark_home
 from ingestd.spark.session.java import find_java, runnable_home
@@ -56,7 +56,7 @@ def kill_group(process: "subprocess.Popen[bytes]") -> None:
     """The process and all it started, at once."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait(10)
+    ended(process)
 
 
 def children(pid: int, word: str) -> list[int]:
@@ -69,13 +69,15 @@ def children(pid: int, word: str) -> list[int]:
 
 
 def await_port(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    deadline = time.monotonic() + 120  # only for what never happens
-    while time.monotonic() < deadline and process.poll() is None:
+    def said() -> str:
+        return f"{process.args} does not answer: {log.read_text()[-3000:]}"
+
+    def answers() -> bool:
+        assert process.poll() is None, said()
         with closing(socket.socket()) as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise AssertionError(f"{process.args} did not answer: {log.read_text()[-3000:]}")
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    eventually(answers, said)
 
 
 @dataclass(frozen=True, slots=True)
