@@ -80,22 +80,21 @@ async def test_cancelling_stops_the_jobs_also_those_that_start_later(spark: Spar
 
     def two_jobs(session: SparkSession) -> None:
         started.set()
-        try:
-            slow_rows(session, 30)
-        except Exception:  # noqa: BLE001 - of whatever kind
-            ended.append("first")
-        slow_rows(session, 30)
+        for job in ("first", "second"):
+            try:
+                slow_rows(session, 30)
+                ended.append(f"{job} done")
+            except Exception:  # noqa: BLE001 - of whatever kind
+                ended.append(f"{job} stopped")
 
     task = asyncio.create_task(spark.run(two_jobs, tag="cancel-me"))
     bystander = asyncio.create_task(spark.run(lambda session: session.range(100).count(), tag="cancel-me"))
-    await asyncio.to_thread(started.wait, 10)
+    await asyncio.to_thread(started.wait)
     await asyncio.sleep(0.5)
-    began = time.monotonic()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert time.monotonic() - began < 20  # far less than its jobs would have taken
-    assert ended == ["first"]
+    assert ended == ["first stopped", "second stopped"]
     assert await bystander == 100
     assert engine.work().jobs == 0
 

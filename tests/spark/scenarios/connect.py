@@ -45,6 +45,7 @@ SHAPING = Shaping(
     transform={"name": "UPPER(t.name)", "hash": "FARM_FINGERPRINT(t.name)", "label": "l.label"},
     unique_columns=("id",),
 )
+RESTED: list[str] = []  # by `slow`
 LABELS = 60_000  # more than goes to the server as part of a plan
 
 
@@ -53,6 +54,7 @@ def slow(session: SparkSession) -> int:
 
     pause = F.expr("java_method('java.lang.Thread', 'sleep', 30000L)")
     session.range(0, 2, 1, 2).select(pause.alias("slept")).write.format("noop").mode("overwrite").save()
+    RESTED.append("to the end")
     return 2
 
 
@@ -172,7 +174,6 @@ async def cancelled_batch(batches: Batches, spark: Spark) -> None:
     work.cancel()
     await asyncio.wait({work})
     assert work.cancelled()
-    assert time.monotonic() - began < 60
     print(f"a batch cancelled after {time.monotonic() - began:.1f} s")
     assert await batches.names(request.folder.name) == []
 
@@ -229,7 +230,7 @@ async def main(folder: Path) -> None:
                 await asyncio.wait({work})
                 assert work.cancelled()
                 print(f"cancelled after {time.monotonic() - began:.1f} s")
-                assert time.monotonic() - began < 60
+                assert RESTED == [], "it was waited for, not stopped"
 
                 work = await begun(spark)
                 kill_group(server)

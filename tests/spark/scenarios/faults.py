@@ -144,16 +144,14 @@ async def while_it_writes(folder: Path) -> None:
 
         work = asyncio.create_task(preparer.prepare(attempt(request, 1)))
         waited = await hit(spark, work, signal.SIGKILL)
-        assert waited < 30, waited
-        assert lost("died") >= 1
+        assert (lost("died"), lost("hung")) == (1, 0), "it is seen to be dead, not found to be silent"
         print(f"killed while writing: noticed after {waited:.1f} s")
 
         work = asyncio.create_task(preparer.prepare(attempt(request, 2)))
         while not spark.ready:
             await asyncio.sleep(0.05)
         waited = await hit(spark, work, signal.SIGSTOP)
-        assert waited < 60, waited
-        assert lost("hung") >= 1
+        assert lost("hung") == 1
         assert spark.missing().startswith("spark: "), spark.missing()
         print(f"stopped while writing: noticed after {waited:.1f} s")
         assert [name for name in await store.names("staging/") if "manifest" in name] == []
