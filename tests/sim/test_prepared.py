@@ -8,7 +8,7 @@ import structlog
 from tests.support.rule_documents import modes, together
 from tests.support.sim.journal import replay
 from tests.support.sim.names import OPS
-from tests.support.sim.stories import Simulate, die_everywhere, expected, standing_still, upload_all
+from tests.support.sim.stories import Simulate, die_everywhere, expected, name, standing_still, upload_all
 from tests.support.sim.ways import everything, prepare
 from tests.support.sim.world import Fate, World
 
@@ -16,6 +16,7 @@ from ingestd.ledger.replay import Selection
 from ingestd.localcloud.faults import Fault, FaultKind
 
 JOBS = {"poll_every": "30s", "max_files": 100, "retry_pause": "1s"}
+STAGED = f"store.create gs://{OPS}/staging/"
 GONE = "Not found: URI gs://ops/staging/1.json"
 
 
@@ -191,3 +192,36 @@ def test_who_stood_still_while_another_loaded_its_batch_does_not_end_it_as_if_no
         assert [record["Status"] for record in world.record()] == ["done"]
 
     assert die_everywhere(simulate, story, plain=True) > 10
+
+
+def test_nothing_that_a_dead_attempt_wrote_is_taken_for_that_of_whoever_goes_on(simulate: Simulate) -> None:
+    """It dies after each of its prepared files, and after its manifest, which was not pinned. Then a file changes."""
+
+    def run(fate: Fate, *, survives: bool = False) -> None:
+        async def story(world: World) -> None:
+            prepare(world, "prepared, split", False)
+            with world.daemon(fate, jobs=JOBS) as first:
+                upload_all(world, 6)
+                await world.until(lambda: not first.alive or world.quiet())
+            if survives:
+                return
+            world.upload(name(4), {"id": 11, "name": "x"})  # the row of the old content is in what was written before
+            with world.daemon(heir := Fate(), jobs=JOBS):
+                await world.settled(3600)
+            assert everything(world) == expected(0, 1, 2, 3, 5, 11)
+            assert staged(fate) != set()
+            assert staged(fate).isdisjoint(staged(heir)), "two attempts wrote to the same folder"
+
+        simulate(story, plain=True)
+
+    run(whole := Fate(), survives=True)
+    writes = [number for number, what in enumerate(whole.log, 1) if what.startswith(STAGED)]
+    assert len(writes) == 4, "of three tables, and the manifest"
+    for effects in writes:
+        run(Fate(dies_after=effects))
+
+
+def staged(fate: Fate) -> set[str]:
+    """The folders of the staging area that it wrote to."""
+    writes = [what for what in fate.log if what.startswith(STAGED)]
+    return {what.rpartition("/")[0] for what in writes}

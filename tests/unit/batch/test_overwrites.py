@@ -288,6 +288,25 @@ async def test_notes_are_kept_as_first_written_and_added_to_by_several() -> None
     assert [one.read for one in trail.readings] == [3]
 
 
+async def test_of_two_that_note_something_on_a_name_at_the_same_time_neither_is_forgotten() -> None:
+    around = Surroundings()
+    read = around.store.read
+
+    async def read_and_pause(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return await read(*args, **kwargs)
+        finally:
+            await asyncio.sleep(0)
+
+    around.store.read = read_and_pause  # type: ignore[method-assign]
+    for known in ((), ("j1", "j2")):  # the first notes on the name, and further ones
+        jobs = [f"j{len(known) + number}" for number in (1, 2)]
+        notes = [Trail(readings=(reading(1, 5, 3, job_id=one),)) for one in jobs]
+        await asyncio.gather(*(around.trails.note(batch_of(1), {NAME: one}) for one in notes))
+        (trail,) = (await around.trails.of(batch_of(1), [NAME])).values()
+        assert sorted(one.job_id for one in trail.readings) == [*known, *jobs]
+
+
 async def test_a_note_that_cannot_be_read_holds_up_its_own_name_and_says_where_it_is() -> None:
     around = Surroundings()
     await around.trails.note(batch_of(1), {NAME: Trail(readings=(reading(1, 5, 3),))})
