@@ -104,13 +104,14 @@ def lost(reason: str) -> float:
     return LOST.labels(reason)._value.get()
 
 
-async def hit(spark: Spark, work: "asyncio.Task[Any]", number: signal.Signals) -> float:
-    """Send the signal to the JVM while it works; how long the caller waited to learn of it."""
+async def hit(spark: Spark, work: "asyncio.Task[Any]", number: signal.Signals, reason: str) -> float:
+    """Send the signal to the JVM while it works, which is lost for that reason; how long the caller waited for it."""
     pid = jvm(spark)
     while not spark.status()["calls"]:
         await asyncio.sleep(0.005)
     await asyncio.sleep(0.3)
     assert not work.done()
+    before = lost(reason)
     os.kill(pid, number)
     began = time.monotonic()
     try:
@@ -120,6 +121,7 @@ async def hit(spark: Spark, work: "asyncio.Task[Any]", number: signal.Signals) -
     else:
         raise AssertionError("it ended although its JVM is gone")
     assert gone(pid), "the old JVM is still there"
+    assert lost(reason) == before + 1, f"it was not lost because it {reason}"
     return time.monotonic() - began
 
 
@@ -143,15 +145,13 @@ async def while_it_writes(folder: Path) -> None:
         print(f"up after {time.monotonic() - began:.1f} s")
 
         work = asyncio.create_task(preparer.prepare(attempt(request, 1)))
-        waited = await hit(spark, work, signal.SIGKILL)
-        assert (lost("died"), lost("hung")) == (1, 0), "it is seen to be dead, not found to be silent"
+        waited = await hit(spark, work, signal.SIGKILL, "died")  # seen to be dead, not found to be silent
         print(f"killed while writing: noticed after {waited:.1f} s")
 
         work = asyncio.create_task(preparer.prepare(attempt(request, 2)))
         while not spark.ready:
             await asyncio.sleep(0.05)
-        waited = await hit(spark, work, signal.SIGSTOP)
-        assert lost("hung") == 1
+        waited = await hit(spark, work, signal.SIGSTOP, "hung")
         assert spark.missing().startswith("spark: "), spark.missing()
         print(f"stopped while writing: noticed after {waited:.1f} s")
         assert [name for name in await store.names("staging/") if "manifest" in name] == []
