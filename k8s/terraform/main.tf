@@ -31,17 +31,18 @@ resource "google_storage_bucket" "ops" {
     }
     condition {
       age            = var.journal_days
-      matches_prefix = ["journal/Done/", "journal/Names/", "journal/Trail/"]
+      matches_prefix = ["journal/Done/", "journal/Names/"]
     }
   }
-  # What was loaded is known for so long: no rule that deletes more of the journal may be added.
+  # What was loaded, and what an earlier load has read of a file, is known for so long: no rule that deletes more of the
+  # journal may be added.
   lifecycle_rule {
     action {
       type = "Delete"
     }
     condition {
       age            = var.register_days
-      matches_prefix = ["journal/register/"]
+      matches_prefix = ["journal/register/", "journal/Trail/"]
     }
   }
   # Prepared files go when their batch ends; this is for what a crash leaves behind.

@@ -58,7 +58,7 @@ variable "routes" {
 }
 
 variable "journal_days" {
-  description = "Days for which finished batches stay in the journal, for `explain` and `replay`."
+  description = "Days for which finished batches stay in the journal, for `explain` and `replay`. With success files and without the load state: no less than recovery.horizon."
   type        = number
   default     = 60
   validation {

@@ -149,19 +149,40 @@ def kept(settings: "Settings") -> Iterator[tuple[str, Kept]]:
     """What the daemon needs of its own folders, and for how long."""
     recovery = settings.recovery
     under_way = (recovery.give_up_after + timedelta(days=31)).days
+    horizon = recovery.horizon.days
     known = "a file that is announced again later is loaded again"
+    read = "what an earlier load has read of an overwritten file is loaded again"
     lost = "a batch that waits for longer is lost"
+    order = "which batches of an ordered table were committed is forgotten, and late ones come out of order"
     for ref, days, what in (
-        (settings.register, recovery.horizon.days, known),
+        (settings.register, horizon, known),
+        (settings.journal / "Trail", horizon, read),
         (settings.journal / "Running", under_way, lost),
         (settings.journal / "Files", under_way, lost),
-        (settings.journal / "ordered", under_way, lost),
+        (settings.journal / "ordered", horizon, order),
         (settings.batches, under_way, lost),
         (settings.tasks, under_way, lost),
     ):
         yield ref.bucket, Kept(f"{ref.name}/".lstrip("/"), days, what)
-    done = settings.journal / "Done"
-    yield done.bucket, Kept(f"{done.name}/", under_way, "`explain` and `replay` know no batch for longer", vital=False)
+    yield settings.journal.bucket, _done(settings, horizon, under_way)
+    for ref, days, what in (
+        (settings.journal / "LoadState", under_way, "rows that wait for the load-state table are lost"),
+        (settings.journal / "Replays", under_way, "nobody knows who replayed what"),
+    ):
+        yield ref.bucket, Kept(f"{ref.name}/", days, what, vital=False)
+
+
+def _done(settings: "Settings", horizon: int, under_way: int) -> Kept:
+    """Finished records. A success file is in no register: its record knows it, and (to those who look for lost files)
+    the load state.
+    """
+    folder = f"{(settings.journal / 'Done').name}/"
+    if not settings.success.conventions:
+        return Kept(folder, under_way, "`explain` and `replay` know no batch for longer", vital=False)
+    again = "a success file that is announced again later loads its directory again"
+    if settings.load_state.enabled:
+        return Kept(folder, under_way, again)
+    return Kept(folder, horizon, f"{again} (with `load_state` on, {under_way} days are enough)")
 
 
 _VIEW_SUBSCRIPTION = "gcloud pubsub subscriptions add-iam-policy-binding {} --member=… --role=roles/pubsub.viewer"

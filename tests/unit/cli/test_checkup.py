@@ -1,11 +1,15 @@
 """What the doctor makes of what it finds."""
 
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date, timedelta
+from pathlib import Path
 
 import pytest
 from google.cloud.storage.bucket import LifecycleRuleDelete, LifecycleRuleSetStorageClass
 
+from ingestd.batch import trails
 from ingestd.cli.checkup import (
     CONSUME,
     FILL,
@@ -34,6 +38,7 @@ from ingestd.gcp.inspection import (
     SubscriptionFacts,
     deletions_of,
 )
+from ingestd.ledger.history import PUT_AWAY
 from ingestd.settings import Settings
 
 TOPIC = "projects/p/topics/t"
@@ -190,3 +195,48 @@ def test_the_doctor_asks_for_the_horizon_of_the_settings() -> None:
     days = {one.folder: one.days for _, one in kept(settings)}
     assert days["journal/register/"] == 90
     assert days["journal/Running/"] == 38
+    assert days[f"journal/{trails.FOLDER}/"] == 90  # what an earlier load has read of a file hangs on it
+    assert days["journal/ordered/"] == 90
+    assert days[f"journal/{PUT_AWAY}/"] == 38
+
+
+@pytest.mark.parametrize(
+    ("more", "days", "vital"),
+    [
+        ({}, 38, False),
+        ({"success": {"conventions": [{"bucket": "b"}]}}, 38, True),
+        ({"success": {"conventions": [{"bucket": "b"}]}, "load_state": {"enabled": False}}, 400, True),
+    ],
+)
+def test_success_files_are_known_by_their_records_and_the_load_state(
+    more: dict[str, object], days: int, vital: bool
+) -> None:
+    """They are in no register: what knows them must last for as long as they may be announced again."""
+    settings = Settings.model_validate({"project": "p", **more})
+    (done,) = (one for _, one in kept(settings) if one.folder == "journal/Done/")
+    assert (done.days, done.vital) == (days, vital)
+
+
+@pytest.mark.parametrize("least", [False, True])
+def test_the_terraform_module_keeps_what_the_doctor_asks_for(least: bool) -> None:
+    settings = Settings.model_validate({"project": "p", "success": {"conventions": [{"bucket": "b"}]}})
+    check = lifecycle("p-ops", BucketFacts("p-ops", "EU", frozenset(), tuple(_terraform(least=least))), _ops(settings))
+    assert check.mark is Mark.OK, check.found
+
+
+def _ops(settings: Settings) -> list[Kept]:
+    return [one for bucket_name, one in kept(settings) if bucket_name == "p-ops"]
+
+
+def _terraform(*, least: bool) -> Iterator[DeletionFacts]:
+    """The module's rules, with the days that its variables have by default, or at least."""
+    folder = Path(__file__).parents[3] / "k8s/terraform"
+    variables = (folder / "variables.tf").read_text()
+    rules = re.findall(
+        r"age += (?:var\.)?(\w+)\s+matches_prefix = \[(.*?)\]", (folder / "main.tf").read_text(), re.DOTALL
+    )
+    assert len(rules) == 3
+    for age, prefixes in rules:
+        given = rf"var\.{age} >= (\d+)" if least else rf'variable "{age}" \{{.*?default += (\d+)'
+        days = int(age) if age.isdecimal() else int(re.findall(given, variables, re.DOTALL)[0])
+        yield DeletionFacts(days, tuple(re.findall(r'"(.*?)"', prefixes)))
