@@ -7,6 +7,7 @@ and lost answers strike here as they would a client, and are retried under the s
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -100,10 +101,10 @@ class CoreStore(OneByOne):
         self, ref: ObjectRef, *, generation: Generation | None = None, largest: int | None = None
     ) -> tuple[bytes, ObjectInfo]:
         def read() -> tuple[bytes, ObjectVersion]:
-            content = self._core.objects.open(ref.bucket, ref.name, generation)
-            if largest is not None:
-                refuse_larger(_info(content.version), largest)
-            return content.read(), content.version
+            with closing(self._core.objects.open(ref.bucket, ref.name, generation)) as content:
+                if largest is not None:
+                    refuse_larger(_info(content.version), largest)
+                return content.read(), content.version
 
         data, version = await self._call("objects.get", _name(ref), read, shown=ref.url)
         if version.metadata.content_encoding == "gzip":

@@ -11,6 +11,7 @@ import orjson
 
 from ingestd.actions.context import ActionContext, Outcome, Step, idempotency_key
 from ingestd.actions.hosts import check_host, reach
+from ingestd.actions.objects import content_of
 from ingestd.actions.push import content
 from ingestd.model.errors import BadInput, Throttled, Transient
 from ingestd.model.objects import ObjectRef
@@ -21,6 +22,7 @@ from ingestd.rules.actions import CallRequest
 from ingestd.rules.expansion import Scope
 from ingestd.rules.secrets import public_url
 
+_LARGEST_BODY = 32 << 20  # bytes of a file; Cloud Run takes no larger request
 _KEPT_BODY = 64 * 1024  # of an answer, for the next action's variables and the journal
 
 
@@ -80,7 +82,7 @@ async def _body(ctx: ActionContext, step: Step, request: CallRequest) -> bytes:
         ref = ObjectRef.parse(request.body_url)
     except ValueError as error:
         raise BadInput(f"call: BodyURL: {error}") from error
-    data, _ = await ctx.store.read(ref)
+    data = await content_of(ctx, ref, "call: BodyURL", largest=_LARGEST_BODY)
     try:
         return content(Scope(step.values).expand_text(data.decode()))
     except UnicodeDecodeError:

@@ -13,6 +13,7 @@ import orjson
 
 from ingestd.actions.call import judge
 from ingestd.actions.context import ActionContext, Outcome, Step, idempotency_key
+from ingestd.actions.objects import content_of
 from ingestd.actions.push import content
 from ingestd.model.addresses import Address
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient
@@ -20,6 +21,7 @@ from ingestd.model.objects import ObjectRef
 from ingestd.ops.redaction import hide
 from ingestd.rules.actions import Credentials, NotifyRequest
 
+_LARGEST_TOKEN = 64 << 10  # bytes of the file it is kept in
 _WORTH_WAITING = frozenset({"ratelimited", "rate_limited"})
 _WORTH_RETRYING = frozenset({"internal_error", "fatal_error", "service_unavailable", "request_timeout"})
 _NEEDS_A_PERSON = frozenset(
@@ -134,9 +136,10 @@ async def _token(ctx: ActionContext, request: NotifyRequest) -> str:
 async def _token_from(ctx: ActionContext, credentials: Credentials) -> str:
     """A token kept in an object: JSON with `Token` (or the given parameter), or the bare text."""
     try:
-        data, _ = await ctx.store.read(ObjectRef.parse(credentials.url))
+        ref = ObjectRef.parse(credentials.url)
     except ValueError as error:
         raise BadInput(f"notify: Credentials.URL: {error}") from error
+    data = await content_of(ctx, ref, "notify: Credentials.URL", largest=_LARGEST_TOKEN)
     try:
         document = orjson.loads(data)
     except orjson.JSONDecodeError:

@@ -1,4 +1,6 @@
-"""What `delete` and `move` share: what becomes of many objects, and the marks that keep moved files from looping."""
+"""What actions share that handle objects: what becomes of many of them, the marks that keep moved files from looping,
+and files that a rule names, which are read only up to a size: anyone may have put them there.
+"""
 
 from collections import Counter as Counted
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +11,7 @@ import structlog
 from prometheus_client import Counter
 
 from ingestd.actions.context import ActionContext, Step
-from ingestd.model.errors import BadInput, IngestError
+from ingestd.model.errors import BadInput, IngestError, UnreadableObject
 from ingestd.model.objects import ObjectRef
 
 log = structlog.get_logger(__name__)
@@ -49,6 +51,15 @@ def refs(urls: Iterable[str]) -> list[ObjectRef]:
             raise BadInput(f"{url!r} names a bucket, not an object")
         found[ref] = None
     return list(found)
+
+
+async def content_of(ctx: ActionContext, ref: ObjectRef, what: str, *, largest: int) -> bytes:
+    """The object's bytes, unless it has more than `largest`: then the action fails, and says so."""
+    try:
+        data, _ = await ctx.store.read(ref, largest=largest)
+    except UnreadableObject as error:
+        raise BadInput(f"{what}: {error}") from error
+    return data
 
 
 def counted(

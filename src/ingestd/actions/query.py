@@ -4,6 +4,7 @@ from typing import Any
 
 from ingestd.actions.context import ActionContext, Outcome, Step
 from ingestd.actions.jobs import create_from_template, location_of, run_job, write_disposition
+from ingestd.actions.objects import content_of
 from ingestd.actions.values import job_response
 from ingestd.googlesql.words import returns_rows
 from ingestd.model.errors import BadInput
@@ -12,6 +13,8 @@ from ingestd.model.objects import ObjectRef
 from ingestd.model.tables import TableName
 from ingestd.rules.actions import InsertRequest, QueryRequest, SparkRequest
 from ingestd.rules.sql import expand_sql
+
+_LARGEST_SQL = 4 << 20  # bytes of a file; BigQuery takes a statement of 1 MB
 
 
 async def run(ctx: ActionContext, step: Step, request: QueryRequest) -> Outcome:
@@ -55,7 +58,7 @@ async def statement(ctx: ActionContext, step: Step, request: QueryRequest | Inse
         ref = ObjectRef.parse(request.sql_url)
     except ValueError as error:
         raise BadInput(f"{step.action}: SQLURL: {error}") from error
-    data, _ = await ctx.store.read(ref)
+    data = await content_of(ctx, ref, f"{step.action}: SQLURL", largest=_LARGEST_SQL)
     try:
         return expand_sql(data.decode(), step.values, legacy=request.use_legacy)
     except ValueError as error:

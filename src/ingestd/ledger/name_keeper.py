@@ -38,7 +38,7 @@ from ingestd.model.bounded import bounded
 from ingestd.model.clock import Clock
 from ingestd.model.errors import NotFound, PreconditionFailed, UnreadableObject
 from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef
-from ingestd.model.stored import document, instant, reading
+from ingestd.model.stored import LARGEST, document, instant, reading
 from ingestd.ops.survival import surviving
 from ingestd.ports import FileStore
 
@@ -228,16 +228,17 @@ class NameKeeper:
 
     async def _until(self) -> tuple[datetime | None, Generation]:
         """Until when nobody needs to look; a note that cannot be read says nothing."""
+        info: ObjectInfo | None = None
         try:
-            data, info = await self._store.read(self._note)
-        except NotFound:
-            return None, ABSENT
-        try:
+            data, info = await self._store.read(self._note, largest=LARGEST)
             with reading(self._note):
                 return instant(document(data).get("Until")), info.generation
+        except NotFound:
+            return None, ABSENT
         except UnreadableObject as error:
             self._journal.strangers.met("names", self._note, error)
-            return None, info.generation
+            info = info or await self._store.stat(self._note)
+            return None, info.generation if info else ABSENT
 
     async def _tell(self, until: datetime, generation: Generation) -> Generation | None:
         """Write the note; None when somebody else did."""

@@ -30,6 +30,7 @@ ENTRY = 18  # bytes: 8 of the name's hash, 8 of the batch's id, 2 of the day (co
 _HASH = 8
 _DIGEST = 16
 _COUNT = 2
+LARGEST = 256 << 20  # bytes of a segment: a million names take 30 MB, and 150 where all of them are frequent
 _FILL = 64  # entries per bucket, about
 _FREQUENT = 64  # batches; all buckets are as large as the largest
 _MANY = (1 << 64) - 1  # stands for the batches of a frequent name: no batch has this id
@@ -72,6 +73,8 @@ class Segment:
             )
             if found.first > found.last or found.buckets < 1 or found.room < 0:
                 raise ValueError("labels that no segment has")
+            if info.size > LARGEST:
+                raise ValueError(f"{info.size} bytes, and at most {LARGEST} are read")
             if info.size != found.buckets * found.slot:
                 raise ValueError(f"{info.size} bytes, not {found.buckets} buckets of {found.slot}")
         return found

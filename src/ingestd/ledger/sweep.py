@@ -20,8 +20,8 @@ from ingestd.ledger.announcing import Announcer
 from ingestd.ledger.backfill import Account, Backfill, Period
 from ingestd.model.clock import Clock
 from ingestd.model.errors import NotFound, PreconditionFailed, UnreadableObject
-from ingestd.model.objects import ABSENT, Generation, ObjectRef
-from ingestd.model.stored import document, instant, reading
+from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef
+from ingestd.model.stored import LARGEST, document, instant, reading
 from ingestd.ops.strangers import Strangers
 from ingestd.ops.survival import surviving
 from ingestd.ports import ObjectStore
@@ -109,16 +109,17 @@ class LostFiles:
     async def _read(self, prefix: ObjectRef) -> tuple[dict[str, Any], Generation]:
         """What the note says; one that cannot be read says nothing, and the whole prefix is looked through anew."""
         ref = self._ref(prefix)
+        info: ObjectInfo | None = None
         try:
-            data, info = await self._store.read(ref)
-        except NotFound:
-            return {}, ABSENT
-        try:
+            data, info = await self._store.read(ref, largest=LARGEST)
             with reading(ref):
                 return document(data), info.generation
+        except NotFound:
+            return {}, ABSENT
         except UnreadableObject as error:
             self._strangers.met("notes", ref, error)
-            return {}, info.generation
+            info = info or await self._store.stat(ref)
+            return {}, info.generation if info else ABSENT
 
     async def _write(
         self, prefix: ObjectRef, looked: datetime, through: datetime | None, generation: Generation

@@ -6,6 +6,8 @@ from ingestd.model.objects import ObjectRef
 from ingestd.ports import ObjectStore
 from ingestd.rules.source import FolderSource, RuleSource, SourceEntry
 
+LARGEST = 16 << 20  # bytes of one file: tens of thousands of rules; what is larger is no rule, nor SQL beside one
+
 
 class BucketSource:
     def __init__(self, store: ObjectStore, url: str) -> None:
@@ -24,7 +26,7 @@ class BucketSource:
         ]
 
     async def read(self, url: str) -> bytes:
-        data, _ = await self._store.read(ObjectRef.parse(url))
+        data, _ = await self._store.read(ObjectRef.parse(url), largest=LARGEST)
         return data
 
 

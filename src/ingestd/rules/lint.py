@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from ingestd.documents import DocumentError, Place, Problem, Severity, dotted, locate
+from ingestd.model.errors import UnreadableObject
 from ingestd.model.unknown_keys import UnknownKeys
 from ingestd.rules.actions import Action, CallRequest, CopyRequest, NotifyRequest, QueryRequest
 from ingestd.rules.catalogue import Context, names
@@ -45,6 +46,9 @@ async def lint(
             file = await parse_file(url, await source.read(url), source.root, source.read, unknown)
         except DocumentError as error:
             problems += error.problems
+            continue
+        except UnreadableObject as error:
+            problems.append(Problem(url, 0, 0, "", f"cannot be read: {error}"))
             continue
         if not file.rules and not file.routes:
             problems.append(Problem.at(Place(url, 1, 1), "", "there is no rule in this file", Severity.WARNING))

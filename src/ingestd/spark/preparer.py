@@ -31,6 +31,7 @@ from ingestd.model.bounded import bounded
 from ingestd.model.errors import BadInput, NotFound, PreconditionFailed, Transient, raise_first
 from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
 from ingestd.model.preparation import BadFile, Output, Prepared, PrepareRequest, Shaping
+from ingestd.model.stored import LARGEST_LIST
 from ingestd.ports import Deletion, FileStore
 from ingestd.spark.files import bucket, content, inflate, kept, manifest
 from ingestd.spark.files.fetch import PARALLEL, fetch
@@ -118,7 +119,7 @@ class SparkPreparer:
 
     async def _done(self, request: PrepareRequest) -> Prepared | None:
         try:
-            data, _ = await self._store.read(request.folder / manifest.NAME)
+            data, _ = await self._store.read(request.folder / manifest.NAME, largest=LARGEST_LIST)
         except NotFound:
             return None
         return manifest.decode(data)

@@ -8,6 +8,7 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
+from ingestd.actions import call as calls
 from ingestd.actions.executor import ActionFailed
 from ingestd.actions.hosts import check_host, reach
 from ingestd.model.errors import BadInput, Fatal, Throttled, Transient
@@ -78,6 +79,21 @@ async def test_a_call_reads_its_body_from_a_file(batch):
     batch.storage.write("outbox", "body", b"\xff\x00")
     await batch.run(call(Method="PUT", BodyURL="gs://outbox/body"))
     assert batch.http.asked[0]["body"] == b"\xff\x00"
+
+
+async def test_a_body_that_is_too_large_is_neither_read_nor_sent(batch, monkeypatch):
+    monkeypatch.setattr(calls, "_LARGEST_BODY", 100)
+    batch.storage.write("outbox", "body", b"x" * 101)
+    with pytest.raises(ActionFailed, match=r"BodyURL: gs://outbox/body: 101 bytes, and at most 100 are read"):
+        await batch.run(call(Method="PUT", BodyURL="gs://outbox/body"))
+    assert not batch.http.asked
+
+
+async def test_a_token_is_not_looked_for_in_a_large_file(batch):
+    batch.storage.write("outbox", "slack.json", b"x" * (64 * 1024 + 1))
+    with pytest.raises(ActionFailed, match=r"Credentials\.URL: gs://outbox/slack\.json: 65537 bytes"):
+        await batch.run(notify(Channels="#ops", Message="x", Credentials={"URL": "gs://outbox/slack.json"}))
+    assert not batch.http.asked
 
 
 async def test_the_variables_of_a_body_in_a_bucket_are_filled_in(batch):

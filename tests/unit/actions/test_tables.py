@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pytest
 
+from ingestd.actions import query
 from ingestd.actions.executor import ActionFailed
 from ingestd.actions.insert import MAX_BYTES, MAX_ROWS, chunks
 from ingestd.googlesql.words import returns_rows
@@ -207,6 +208,18 @@ async def test_sql_is_read_from_a_file_and_filled_in(batch):
 async def test_a_missing_sql_file_is_named(batch):
     with pytest.raises(ActionFailed, match=r"gs://outbox/none\.sql"):
         await batch.run({"Action": "query", "Request": {"SQLURL": "gs://outbox/none.sql"}})
+
+
+@pytest.mark.parametrize("action", ["query", "insert"])
+async def test_a_file_that_is_too_large_for_sql_fails_its_action_unread(batch, monkeypatch, action):
+    monkeypatch.setattr(query, "_LARGEST_SQL", 100)
+    batch.storage.write("outbox", "q.sql", b"SELECT 1 -- " + b"x" * 100)
+    with pytest.raises(
+        ActionFailed, match=r"SQLURL: gs://outbox/q\.sql: 112 bytes, and at most 100 are read"
+    ) as failed:
+        await batch.run({"Action": action, "Request": {"SQLURL": "gs://outbox/q.sql", "Dest": "ds.t"}})
+    assert isinstance(failed.value.cause, BadInput)
+    assert not batch.warehouse.order
 
 
 async def test_legacy_sql_may_return_large_results(batch):

@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from tests.unit.ledger.books import Books
 
 from ingestd.batch.record import Record
-from ingestd.ledger import name_keeper
+from ingestd.ledger import name_keeper, name_segments
 from ingestd.ledger.name_index import NameIndex, gaps
 from ingestd.ledger.name_keeper import NameKeeper
 from ingestd.ledger.name_segments import Draft, Segment, hash_of, hashes_of
@@ -162,6 +162,17 @@ async def test_a_segment_that_cannot_be_read_costs_time_and_no_answer(
     more = await books.lived(60, per_day=12)
     await books.write_down()
     await books.knows(*made[::11], *more[::40])
+
+
+async def test_a_segment_that_is_too_large_is_not_read_and_its_days_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    books = Kept()
+    made = await books.lived(60, per_day=2)
+    await books.write_down()
+    monkeypatch.setattr(name_segments, "LARGEST", 500)
+    before = left_alone("unreadable")
+    await books.knows(*made[::11])
+    assert left_alone("unreadable") > before
+    assert all("at most 500" in mark.reason for mark in books.journal.strangers.recent())
 
 
 async def test_a_segment_that_is_removed_is_made_again() -> None:
@@ -335,7 +346,7 @@ async def _refused(*_: object, **__: object) -> bool:
     raise Transient("not now")
 
 
-async def test_of_several_replicas_one_writes_down_and_once_a_day() -> None:
+async def test_of_several_replicas_one_writes_down_and_once_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
     books = Kept()
     await books.lived(60, per_day=2)
     rounds = []
@@ -360,6 +371,11 @@ async def test_of_several_replicas_one_writes_down_and_once_a_day() -> None:
     books.store.put(ObjectRef("ops", "journal/Names/round.json"), b"?")
     await others[0].keeper.look()
     assert len(rounds) == 5, "a note that cannot be read says nothing"
+    monkeypatch.setattr(name_keeper, "LARGEST", 100)
+    books.store.put(ObjectRef("ops", "journal/Names/round.json"), b'{"Until": "2099-01-01", "x": "%s"}' % (b"x" * 100))
+    await others[0].keeper.look()
+    assert len(rounds) == 6, "nor does one that is too large, and it is replaced"
+    assert not await others[0].keeper.look() and len(rounds) == 6
 
 
 async def test_a_round_takes_a_part_of_an_old_journal_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,12 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
 
 from ingestd.intake.notifications import parse_notification
+from ingestd.ledger import sweep
 from ingestd.ledger.announcing import InProcess, Publishing, Told, message_of
 from ingestd.ledger.backfill import Account, Backfill, Period, by_name, by_rules
 from ingestd.ledger.known import Candidate, KnownFiles, Standing
@@ -242,3 +244,16 @@ async def test_a_replica_whose_clock_runs_ahead_hides_no_file_from_the_others() 
         setup.clock.advance(timedelta(hours=1))
         await setup.replica("right").look(PREFIX)
     assert setup.announcer.announced == ["in/before", "in/lost"]
+
+
+async def test_a_note_that_is_too_large_says_nothing_and_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "LARGEST", 1_000)
+    setup = Setup()
+    setup.put("a")
+    setup.clock.advance(timedelta(hours=1))
+    await setup.replica().look(PREFIX)
+    (note,) = setup.store.names("ops", "sweep/")
+    setup.store.put(ObjectRef("ops", note), b'{"Looked": "2099-01-01T00:00:00+00:00", "x": "%s"}' % (b"x" * 1_000))
+    account = await setup.replica().look(PREFIX)
+    assert account is not None and account.objects == 1
+    assert len(setup.store.content(ObjectRef("ops", note))) < 1_000

@@ -1,17 +1,20 @@
 """What is read back from a bucket, or comes in from outside, is bounded where it is parsed."""
 
+import ast
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore
+from tests.support.places import ROOT
 
 from ingestd.model.errors import NewerVersion, Transient, UnreadableObject, leading
 from ingestd.model.objects import ObjectRef
 from ingestd.model.stored import document, instant, number, reading
 
 REF = ObjectRef("ops", "journal/x.run")
+SOURCE = ROOT / "src/ingestd"
 
 
 @pytest.mark.parametrize(
@@ -51,3 +54,21 @@ def test_of_errors_that_came_together_the_known_kind_leads() -> None:
     inner = ExceptionGroup("", [ValueError("a bug"), Transient("503")])
     assert str(leading(ExceptionGroup("", [ExceptionGroup("", [KeyError("x")]), inner]))) == "503"
     assert isinstance(leading(ExceptionGroup("", [KeyError("x")])), KeyError)
+
+
+def test_whatever_the_daemon_reads_from_a_bucket_has_a_limit() -> None:
+    """Anyone may have put something huge there. Commands read what their user names."""
+    asked_before = {"collect/success/lookup.py"}  # by its listing, for all files together
+    found = []
+    for path in SOURCE.rglob("*.py"):
+        name = path.relative_to(SOURCE).as_posix()
+        if name.startswith(("cli/", "localcloud/")) or name in asked_before:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and ast.unparse(node.func).endswith("store.read")
+                and "largest" not in {one.arg for one in node.keywords}
+            ):
+                found.append(f"{name}:{node.lineno}")
+    assert found == []

@@ -4,13 +4,19 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 from tests.support.manual_clock import ManualClock
+from tests.support.memory_store import MemoryStore
 
+from ingestd.documents import Severity
 from ingestd.model.errors import NotFound, Transient
+from ingestd.model.objects import ObjectRef
+from ingestd.rules import bucket
+from ingestd.rules.lint import lint
 from ingestd.rules.loading import RuleLoader
 from ingestd.rules.matching import Match, NoMatch
 from ingestd.rules.source import FolderSource
@@ -41,6 +47,9 @@ class MemorySource:
 
 ONE = "When: {Prefix: /one}\nDest: {Table: d.one}\n"
 TWO = "When: {Prefix: /two}\nDest: {Table: d.two}\n"
+WITH_SQL = (
+    "When: {Prefix: /sql}\nDest: {Table: d.sql}\nOnSuccess: [{Action: query, Request: {SQLURL: q.sql, Dest: d.q}}]\n"
+)
 
 
 def counted(outcome: str) -> float:
@@ -297,3 +306,31 @@ async def test_a_daemon_does_not_begin_without_a_rule_that_cannot_be_fetched_for
     with pytest.raises(Transient):
         await loader.refresh()
     assert len((await loader.refresh()).rules) == 2
+
+
+async def test_a_file_in_a_bucket_that_is_too_large_is_told_and_the_others_stay_in_force(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bucket, "LARGEST", 1_000)
+    store = MemoryStore(ManualClock())
+    source = bucket.BucketSource(cast("Any", store), "gs://config/rules")
+    for name, text in (("one.yaml", ONE), ("two.yaml", TWO), ("sql.yaml", WITH_SQL)):
+        store.put(ObjectRef("config", f"rules/{name}"), text.encode())
+    store.put(ObjectRef("config", "rules/q.sql"), b"SELECT 1")
+    loader = RuleLoader(source)
+    assert len((await loader.refresh()).rules) == 3
+    for name in ("two.yaml", "three.yaml"):
+        store.put(ObjectRef("config", f"rules/{name}"), TWO.encode() + b"#" * 1_000)
+    book = await loader.refresh()
+    assert len(book.rules) == 3, "the last good version stays"
+    told = {problem.file: problem.message for problem in book.problems}
+    assert set(told) == {"gs://config/rules/two.yaml", "gs://config/rules/three.yaml"}
+    assert all("at most 1000 are read" in message for message in told.values())
+    store.put(ObjectRef("config", "rules/q.sql"), b"-" * 2_000)
+    book = await loader.refresh()
+    assert len(book.rules) == 3
+    assert any("rules/q.sql: 2000 bytes" in problem.message for problem in book.problems)
+    problems = await lint(source)
+    assert {one.file for one in problems if one.severity is Severity.ERROR} == {
+        f"gs://config/rules/{name}.yaml" for name in ("two", "three", "sql")
+    }
