@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ingestd.actions.context import ActionContext, Outcome, Step
-from ingestd.actions.objects import EVENT_MARK, SOURCE_MARK, Fate, counted, marks, refs
+from ingestd.actions.objects import EVENT_MARK, MANY_OBJECTS, SOURCE_MARK, Fate, counted, marks, refs
+from ingestd.model.aside import aside
 from ingestd.model.bounded import bounded
 from ingestd.model.errors import BadInput, IngestError, NotFound, PreconditionFailed
 from ingestd.model.objects import ABSENT, FileVersion, Generation, ObjectInfo, ObjectRef
@@ -40,6 +41,12 @@ class _Moving:
 
 
 async def run(ctx: ActionContext, step: Step, request: MoveRequest) -> Outcome:
+    moving = await aside(len(request.source_urls) > MANY_OBJECTS, _planned, ctx, request)
+    await _move(ctx, moving)
+    return await aside(_many(moving), _outcome, ctx, step, moving)
+
+
+def _planned(ctx: ActionContext, request: MoveRequest) -> list[_Moving]:
     sources = refs([*request.source_urls, *([request.source_url] if request.source_url else [])])
     if request.is_dest_absolute_url and len(sources) > 1:
         raise BadInput(f"{len(sources)} objects cannot all become {request.dest_url}; drop IsDestAbsoluteURL")
@@ -48,26 +55,61 @@ async def run(ctx: ActionContext, step: Step, request: MoveRequest) -> Outcome:
         _Moving(source, base if request.is_dest_absolute_url else base / source.name, ctx.file_at(source))
         for source in sources
     ]
-    return Outcome(details={"objects": counted(ctx, step, sources, await _move(ctx, moving))})
+    for one in moving:
+        if one.source == one.target:
+            one.fate = BadInput(f"cannot move {one.source} onto itself")
+    return moving
+
+
+def _outcome(ctx: ActionContext, step: Step, moving: Sequence[_Moving]) -> Outcome:
+    objects = [one.source for one in moving]
+    return Outcome(
+        details={"objects": counted(ctx, step, objects, [one.fate for one in moving if one.fate is not None])}
+    )
+
+
+def _many(moving: Sequence[_Moving]) -> bool:
+    """Whether they are gone through beside the event loop; meanwhile nobody else looks at them."""
+    return len(moving) > MANY_OBJECTS
 
 
 async def move_file(ctx: ActionContext, file: FileVersion, target: ObjectRef) -> Fate:
     """Move one pinned file; a newer upload under its name stays where it is."""
-    (fate,) = await _move(ctx, [_Moving(file.ref, target, file)])
-    if isinstance(fate, IngestError):
-        raise fate
-    return fate
+    one = _Moving(file.ref, target, file)
+    if one.source == one.target:
+        raise BadInput(f"cannot move {one.source} onto itself")
+    await _move(ctx, [one])
+    if isinstance(one.fate, IngestError):
+        raise one.fate
+    assert one.fate is not None
+    return one.fate
 
 
-async def _move(ctx: ActionContext, moving: Sequence[_Moving]) -> list[Fate | IngestError]:
-    """What became of each, in order."""
-    for one in moving:
-        if one.source == one.target:
-            one.fate = BadInput(f"cannot move {one.source} onto itself")
-    await _look(ctx, _left(moving))
-    await _copy_once(ctx, _left(moving))
-    copied = _left(moving)
-    outcomes = await ctx.store.delete_all([Deletion(one.source, one.generation) for one in copied])
+async def _move(ctx: ActionContext, moving: Sequence[_Moving]) -> None:
+    """Bring each to its fate."""
+    many = _many(moving)
+    looked = await aside(many, _left, moving)
+    found = await ctx.store.stat_all(await aside(many, _sources, looked))
+    await aside(many, _look, ctx, looked, found)
+    await _copy_once(ctx, await aside(many, _left, looked))
+    copied = await aside(many, _left, looked)
+    outcomes = await ctx.store.delete_all(await aside(many, _deletions, copied))
+    await aside(many, _end, copied, outcomes)
+
+
+def _left(moving: Sequence[_Moving]) -> list[_Moving]:
+    return [one for one in moving if one.fate is None]
+
+
+def _sources(moving: Sequence[_Moving]) -> list[ObjectRef]:
+    return [one.source for one in moving]
+
+
+def _deletions(copied: Sequence[_Moving]) -> list[Deletion]:
+    return [Deletion(one.source, one.generation) for one in copied]
+
+
+def _end(copied: Sequence[_Moving], outcomes: Sequence[bool | IngestError]) -> None:
     for one, deleted in zip(copied, outcomes, strict=True):
         if isinstance(deleted, PreconditionFailed):
             one.fate = Fate.SUPERSEDED
@@ -75,15 +117,10 @@ async def _move(ctx: ActionContext, moving: Sequence[_Moving]) -> list[Fate | In
             one.fate = deleted
         else:
             one.fate = Fate.MOVED if deleted else Fate.GONE
-    return [one.fate for one in moving if one.fate is not None]
 
 
-def _left(moving: Sequence[_Moving]) -> list[_Moving]:
-    return [one for one in moving if one.fate is None]
-
-
-async def _look(ctx: ActionContext, moving: Sequence[_Moving]) -> None:
-    for one, live in zip(moving, await ctx.store.stat_all([one.source for one in moving]), strict=True):
+def _look(ctx: ActionContext, moving: Sequence[_Moving], found: Sequence[ObjectInfo | IngestError | None]) -> None:
+    for one, live in zip(moving, found, strict=True):
         if live is None:
             one.fate = Fate.GONE
         elif isinstance(live, IngestError):
@@ -96,7 +133,8 @@ async def _look(ctx: ActionContext, moving: Sequence[_Moving]) -> None:
 
 
 async def _copy_once(ctx: ActionContext, moving: Sequence[_Moving]) -> None:
-    outcomes = await ctx.store.copy_all([one.copy() for one in moving])
+    many = _many(moving)
+    outcomes = await ctx.store.copy_all(await aside(many, _copies, moving))
 
     async def look_closer(item: tuple[_Moving, IngestError]) -> None:
         one, error = item
@@ -105,10 +143,18 @@ async def _copy_once(ctx: ActionContext, moving: Sequence[_Moving]) -> None:
         except IngestError as failure:
             one.fate = failure
 
-    difficult = [
-        (one, outcome) for one, outcome in zip(moving, outcomes, strict=True) if isinstance(outcome, IngestError)
-    ]
+    difficult = await aside(many, _difficult, moving, outcomes)
     await bounded(difficult, look_closer, ctx.settings.max_concurrency)
+
+
+def _copies(moving: Sequence[_Moving]) -> list[Copy]:
+    return [one.copy() for one in moving]
+
+
+def _difficult(
+    moving: Sequence[_Moving], outcomes: Sequence[Generation | IngestError]
+) -> list[tuple[_Moving, IngestError]]:
+    return [(one, outcome) for one, outcome in zip(moving, outcomes, strict=True) if isinstance(outcome, IngestError)]
 
 
 async def _mend(ctx: ActionContext, one: _Moving, error: IngestError) -> None:

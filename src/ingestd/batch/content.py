@@ -176,10 +176,6 @@ class Progress:
         aside = self.aside.get(index)
         return str(aside.fate) if aside else ("loaded" if index in self.loaded else "pending")
 
-    def job_of(self, index: int) -> int | None:
-        """The number of the job that loaded the file."""
-        return next((load.job for load in self.loads if index in load.files), None)
-
     def give_out(self, parts: Iterable[tuple[int, int]]) -> "Progress":
         """With the next job numbers given to these parts (which, of how many); no name is given twice."""
         named, number = dict(self.parts), self.jobs
@@ -263,7 +259,12 @@ class Progress:
 
 def spans(indexes: Iterable[int]) -> str:
     """`0-5,7`: a hundred thousand files in a few characters."""
-    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in _runs(sorted(indexes)))
+    ordered = sorted(indexes)
+    if ordered and ordered == list(range(ordered[0], ordered[-1] + 1)):
+        runs: Iterable[tuple[int, int]] = ((ordered[0], ordered[-1]),)  # mostly, and known at once
+    else:
+        runs = _runs(ordered)
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)
 
 
 def members(text: str) -> Members:

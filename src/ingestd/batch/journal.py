@@ -374,7 +374,8 @@ class Journal:
         return replace(record, stamp=stamp)
 
     async def _write(self, ref: ObjectRef, record: Record, if_generation: Generation | None) -> Generation:
-        return await self._store.create(ref, record.to_json(), if_generation=if_generation, metadata=_metadata(record))
+        data = await aside(len(record.files) > _MANY_FILES, record.to_json)
+        return await self._store.create(ref, data, if_generation=if_generation, metadata=_metadata(record))
 
 
 def _folder(record: Record) -> str:

@@ -44,7 +44,7 @@ own it gave up. Rows that are prepared are read from the pinned generation or no
 | waited, nothing saved       | record              | asks again: notes stay                                       |
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -52,9 +52,10 @@ from ingestd.batch.content import Fate, SetAside
 from ingestd.batch.journal import Journal
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Record
-from ingestd.batch.sources import Looked
+from ingestd.batch.sources import MANY_FILES, Looked
 from ingestd.batch.trails import Reading, Trail, Trails, Version, versions_trail
 from ingestd.batch.underway import UnderWay
+from ingestd.model.aside import aside
 from ingestd.model.clock import Clock
 from ingestd.model.errors import Transient
 from ingestd.model.jobs import JobState
@@ -86,10 +87,9 @@ class Overwrites:
 
         `give_up` says durably which files of the batch are not loaded, before it waits for others.
         """
-        mine = {record.files[index].ref: index for index in looked.present}
-        if not mine:
+        if not looked.present:
             return {}
-        names = {ref: record.files[index].generation for ref, index in mine.items()}
+        mine, names = await aside(len(looked.present) > MANY_FILES, _mine, record.files, looked.present)
         under_way = await self.underway.earlier(record, names)
         if under_way:
             await give_up()
@@ -102,13 +102,7 @@ class Overwrites:
         if not asked:
             return {}
         again = await look_again(asked)
-        found = dict(again.aside)
-        for index, info in again.present.items():
-            file = record.files[index]
-            verdict = _verdict(record, file, info, trails[file.ref])
-            if verdict is not None:
-                found[index] = verdict
-        return found
+        return await aside(len(record.files) > MANY_FILES, _verdicts, record, again, trails)
 
     async def note_gone(self, record: Record, gone: Sequence[FileVersion]) -> None:
         """Note generations that went before they were loaded, where somebody may have read them or ask for them.
@@ -116,27 +110,23 @@ class Overwrites:
         That takes a load of an earlier generation, which was looked at before this one came: its batch is under way
         still, or has left its own note before it went. Where there is neither, there never will be.
         """
-        names: dict[ObjectRef, Generation] = {}
-        for file in gone:
-            names[file.ref] = max(file.generation, names.get(file.ref, file.generation))
-        if not names:
+        if not gone:
             return
+        heavy = len(gone) > MANY_FILES
+        names = await aside(heavy, _latest, gone)
         under_way = await self.underway.earlier(record, names)
         loading = {ref for some in under_way.values() for ref in some}
-        trails = await self.trails.of(record, names.keys() - loading)
+        trails = await self.trails.of(record, await aside(heavy, _without, names, loading) if loading else names)
         loaded = {ref for ref, trail in trails.items() if any(one.generation < names[ref] for one in trail.readings)}
-        await self.trails.note(record, versions_trail(file for file in gone if file.ref in loading | loaded))
+        if asked := loading | loaded:
+            await self.trails.note(record, await aside(heavy, _noted, gone, asked))
 
     async def _decided(self, place: ObjectRef, names: Mapping[ObjectRef, Generation]) -> None:
         """Wait until the batch has decided what becomes of its earlier generations of these names."""
         waited = timedelta()
         while True:
             other = await self.journal.whereabouts(place)
-            if other is None or all(
-                decided(other, index)
-                for index, file in enumerate(other.files)
-                if file.ref in names and file.generation < names[file.ref]
-            ):
+            if other is None or await aside(len(other.files) > MANY_FILES, decided, other, names):
                 return
             if waited >= _WAIT_FOR_EARLIER:
                 raise Transient(f"batch {other.event_id} is still loading an earlier generation of a file of this one")
@@ -144,17 +134,65 @@ class Overwrites:
             waited += _LOOK_EVERY
 
 
-def decided(batch: Record, place: int) -> bool:
-    """Whether it is known what becomes of the file in its batch, though the batch may go on."""
+def decided(batch: Record, names: Mapping[ObjectRef, Generation]) -> bool:
+    """Whether it is known what becomes of the batch's earlier generations of these names, though it may go on."""
     progress = batch.progress
-    if batch.phase is not Phase.ACCEPTED or progress.preparing or place in progress.aside:
+    if batch.phase is not Phase.ACCEPTED or progress.preparing:
         return True
-    return not batch.lands_apart and progress.job_of(place) is not None
+    known = set(progress.aside)
+    if not batch.lands_apart:
+        known.update(index for load in progress.loads for index in load.files)
+    return all(
+        index in known
+        for index, file in enumerate(batch.files)
+        if file.ref in names and file.generation < names[file.ref]
+    )
 
 
-def _verdict(record: Record, file: FileVersion, info: ObjectInfo, trail: Trail) -> SetAside | None:
+def _mine(
+    files: Sequence[FileVersion], present: Iterable[int]
+) -> tuple[dict[ObjectRef, int], dict[ObjectRef, Generation]]:
+    """The names that are there, by their place in the batch and with their generations."""
+    mine = {files[index].ref: index for index in present}
+    return mine, {ref: files[index].generation for ref, index in mine.items()}
+
+
+def _latest(files: Iterable[FileVersion]) -> dict[ObjectRef, Generation]:
+    names: dict[ObjectRef, Generation] = {}
+    for file in files:
+        names[file.ref] = max(file.generation, names.get(file.ref, file.generation))
+    return names
+
+
+def _without(names: Iterable[ObjectRef], some: Collection[ObjectRef]) -> list[ObjectRef]:
+    return [ref for ref in names if ref not in some]
+
+
+def _noted(gone: Iterable[FileVersion], asked: Collection[ObjectRef]) -> dict[ObjectRef, Trail]:
+    return versions_trail(file for file in gone if file.ref in asked)
+
+
+def _verdicts(record: Record, looked: Looked, trails: Mapping[ObjectRef, Trail]) -> dict[int, SetAside]:
+    """What becomes of files that an earlier load may have read, as they were found just now."""
+    files, found = record.files, dict(looked.aside)
+    own: dict[ObjectRef, list[FileVersion]] = {files[index].ref: [] for index in looked.present}
+    for file in files:
+        if file.ref in own:
+            own[file.ref].append(file)
+    for index, info in looked.present.items():
+        ref = files[index].ref
+        verdict = _verdict(record, files[index], info, trails[ref], own[ref])
+        if verdict is not None:
+            found[index] = verdict
+    return found
+
+
+def _verdict(
+    record: Record, file: FileVersion, info: ObjectInfo, trail: Trail, own: Iterable[FileVersion]
+) -> SetAside | None:
+    """`own`: the generations of that name that the batch itself has."""
     versions = {one.generation: one for one in trail.versions}
-    versions |= {one.generation: Version.of(one) for one in record.files if one.ref == file.ref}
+    versions |= {one.generation: Version.of(one) for one in own}
     unsure: Reading | None = None
     for one in trail.readings:
         if one.generation >= file.generation:

@@ -13,7 +13,7 @@ from ingestd.batch.content import Fate, SetAside
 from ingestd.batch.record import Record
 from ingestd.model.aside import aside
 from ingestd.model.bounded import bounded
-from ingestd.model.errors import raise_first
+from ingestd.model.errors import IngestError, raise_first
 from ingestd.model.objects import FileVersion, ObjectInfo, ObjectRef
 from ingestd.ports import ObjectStore
 
@@ -103,26 +103,37 @@ def _verdict(file: FileVersion, info: ObjectInfo | None) -> SetAside | None:
 
 async def describe(store: ObjectStore, refs: Iterable[ObjectRef]) -> dict[ObjectRef, ObjectInfo]:
     """The live objects of these names: folders with many of them are listed, others are asked for by name."""
-    folders: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for ref in refs:
-        folder, slash, _ = ref.name.rpartition("/")
-        folders[ref.bucket, folder + slash].append(ref.name)
+    wanted = list(refs)
+    heavy = len(wanted) > MANY_FILES
+    folders, single = await aside(heavy, _by_folder, wanted)
     found: dict[ObjectRef, ObjectInfo] = {}
-    single: list[ObjectRef] = []
 
     async def listed(item: tuple[tuple[str, str], list[str]]) -> None:
         (bucket, folder), names = item
         left = await _list(store, ObjectRef(bucket, folder), names, found)
         single.extend(ObjectRef(bucket, name) for name in left)
 
-    await bounded([item for item in folders.items() if len(item[1]) > _FEW], listed, _AT_ONCE)
-    single += [
-        ObjectRef(bucket, name) for (bucket, _), names in folders.items() if len(names) <= _FEW for name in names
-    ]
-
+    await bounded(folders, listed, _AT_ONCE)
     infos = await store.stat_all(single) if len(single) > 1 else [await store.stat(ref) for ref in single]
+    return await aside(heavy, _joined, found, infos)
+
+
+def _by_folder(refs: Iterable[ObjectRef]) -> tuple[list[tuple[tuple[str, str], list[str]]], list[ObjectRef]]:
+    """Folders (with their buckets) that are worth listing, with the names wanted there; and the names elsewhere."""
+    folders: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for ref in refs:
+        folder, slash, _ = ref.name.rpartition("/")
+        folders[ref.bucket, folder + slash].append(ref.name)
+    few = (item for item in folders.items() if len(item[1]) <= _FEW)
+    single = [ObjectRef(bucket, name) for (bucket, _), names in few for name in names]
+    return [item for item in folders.items() if len(item[1]) > _FEW], single
+
+
+def _joined(
+    found: Mapping[ObjectRef, ObjectInfo], infos: Sequence[ObjectInfo | IngestError | None]
+) -> dict[ObjectRef, ObjectInfo]:
     raise_first(infos)
-    return found | {info.ref: info for info in infos if isinstance(info, ObjectInfo)}
+    return {**found, **{info.ref: info for info in infos if isinstance(info, ObjectInfo)}}
 
 
 async def _list(

@@ -8,7 +8,7 @@ A trail is written before the record that says the same thing, so whoever finds 
 Notes are facts about what happened, kept by generation and job: writing one twice changes nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
@@ -20,6 +20,8 @@ import orjson
 from ingestd.batch.journal import Journal
 from ingestd.batch.landing import destination
 from ingestd.batch.record import Record
+from ingestd.batch.sources import MANY_FILES
+from ingestd.model.aside import aside
 from ingestd.model.bounded import bounded
 from ingestd.model.errors import NotFound, PreconditionFailed, Transient
 from ingestd.model.objects import ABSENT, FileVersion, Generation, ObjectRef
@@ -150,7 +152,7 @@ class Trails:
             there = await self._listed.now(folder)
             if not there:
                 return {}  # nearly always, and what a name's place would be is not worked out
-        places = {_place(folder, ref): ref for ref in names}
+        places = await aside(len(names) > MANY_FILES, _places, folder, names, there)
         found: dict[ObjectRef, Trail] = {}
 
         async def read(place: ObjectRef) -> None:
@@ -158,7 +160,7 @@ class Trails:
             if generation != ABSENT:
                 found[places[place]] = trail
 
-        await bounded([place for place in places if there is None or place in there], read, _AT_ONCE)
+        await bounded(places, read, _AT_ONCE)
         return found
 
     async def _list(self, folder: ObjectRef) -> frozenset[ObjectRef]:
@@ -197,6 +199,14 @@ class Trails:
     def _folder(self, record: Record) -> ObjectRef:
         """That of the table as BigQuery names it, whatever the rule calls it."""
         return self._journal.folder(f"{FOLDER}/{quote(str(destination(record).partition(None)), safe='.:-_')}")
+
+
+def _places(
+    folder: ObjectRef, names: Iterable[ObjectRef], there: Collection[ObjectRef] | None
+) -> dict[ObjectRef, ObjectRef]:
+    """Where the trails of these names are, or would be; given those that are `there`, only those."""
+    places = ((_place(folder, ref), ref) for ref in names)
+    return {place: ref for place, ref in places if there is None or place in there}
 
 
 def _place(folder: ObjectRef, ref: ObjectRef) -> ObjectRef:

@@ -6,11 +6,14 @@ asks knows its own generation exists, and a batch that could still read it looke
 
 Records lie under the table as their rule spells it, and rules are edited: a look is a listing per spelling (two, if the
 table is in our own project, which need not be named).
+
+Names are compared by going through the fewer, theirs or ours, so that it costs as little to be a large batch among many
+small ones as the other way round; and the event loop has its turn after every so many of them.
 """
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from urllib.parse import unquote
@@ -18,14 +21,17 @@ from urllib.parse import unquote
 from ingestd.batch.journal import Entry, Journal
 from ingestd.batch.landing import destination
 from ingestd.batch.record import Record
+from ingestd.batch.sources import MANY_FILES
+from ingestd.model.aside import aside
 from ingestd.model.clock import Clock
 from ingestd.model.errors import UnreadableObject
-from ingestd.model.objects import Generation, ObjectRef
+from ingestd.model.objects import FileVersion, Generation, ObjectRef
 from ingestd.model.stored import number
 
 _NOT_BEFORE = 0.5  # seconds between two listings of one table
 _SHARE = 0.1  # of the time may be spent on listing, at most
 _REMEMBERED = 2500  # files of a record whose names are kept for the next question
+_AT_A_STRETCH = 2000  # names that are compared between two turns of the event loop
 _TABLES = 1000  # that are remembered; tables named after a day come and go
 
 Names = Mapping[ObjectRef, Generation]
@@ -53,17 +59,20 @@ class UnderWay:
     async def earlier(self, batch: Record, names: Names) -> dict[ObjectRef, set[ObjectRef]]:
         """The running records of other batches, and of which of these names they have an earlier generation."""
         seen = await self._now(self._spellings(batch))
-        found: defaultdict[ObjectRef, set[ObjectRef]] = defaultdict(set)
-        for ref, generation in names.items():
-            for other, entry in seen.alone.get(ref, ()):
-                if other < generation and entry.event_id != batch.event_id:
-                    found[entry.ref].add(ref)
-        for entry in seen.several:
+        alone, several = seen.alone, seen.several  # another look makes them anew
+        compared = _fewer(names, alone)
+        found = await aside(compared > MANY_FILES, _earlier_alone, names, alone, batch.event_id)
+        for entry in several:
             if entry.event_id == batch.event_id:
                 continue
             theirs = await self._names_of(entry)
-            if both := {ref for ref, generation in names.items() if ref in theirs and theirs[ref] < generation}:
+            fewer = _fewer(names, theirs)
+            if both := await aside(fewer > MANY_FILES, _earlier, names, theirs):
                 found[entry.ref] = both
+            compared += fewer
+            if compared > _AT_A_STRETCH:
+                compared = 0
+                await asyncio.sleep(0)
         return found
 
     def _spellings(self, batch: Record) -> tuple[str, ...]:
@@ -117,12 +126,45 @@ class UnderWay:
             return {}  # the sweep says so, and leaves it alone
         if held is None:
             return {}  # it has ended since: what it had to say is in the trail of the name
-        names: dict[ObjectRef, Generation] = {}
-        for file in held.record.files:
-            names[file.ref] = min(file.generation, names.get(file.ref, file.generation))
+        names = await aside(len(held.record.files) > MANY_FILES, _earliest, held.record.files)
         if len(names) <= _REMEMBERED:
             self._names[entry.ref] = names
         return names
+
+
+def _fewer(one: Sized, other: Sized) -> int:
+    return min(len(one), len(other))
+
+
+def _common(one: Collection[ObjectRef], other: Collection[ObjectRef]) -> Iterator[ObjectRef]:
+    """The names that are in both."""
+    fewer, more = (one, other) if len(one) <= len(other) else (other, one)
+    return (ref for ref in fewer if ref in more)
+
+
+def _earlier(names: Names, theirs: Names) -> set[ObjectRef]:
+    """The names of which they have an earlier generation."""
+    return {ref for ref in _common(names.keys(), theirs.keys()) if theirs[ref] < names[ref]}
+
+
+def _earlier_alone(
+    names: Names, alone: Mapping[ObjectRef, list[tuple[Generation, Entry]]], event_id: str
+) -> dict[ObjectRef, set[ObjectRef]]:
+    """The same of records with one file each."""
+    found: defaultdict[ObjectRef, set[ObjectRef]] = defaultdict(set)
+    for ref in _common(names.keys(), alone.keys()):
+        for other, entry in alone[ref]:
+            if other < names[ref] and entry.event_id != event_id:
+                found[entry.ref].add(ref)
+    return dict(found)
+
+
+def _earliest(files: Iterable[FileVersion]) -> Names:
+    """The names of a record's files, each with the earliest of its generations."""
+    names: dict[ObjectRef, Generation] = {}
+    for file in files:
+        names[file.ref] = min(file.generation, names.get(file.ref, file.generation))
+    return names
 
 
 def _only_file(entry: Entry) -> tuple[ObjectRef, Generation] | None:

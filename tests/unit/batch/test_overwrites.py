@@ -133,14 +133,15 @@ def test_two_files_that_changed_while_they_were_read_cannot_be_told_apart_by_byt
 
 
 def test_a_batch_has_decided_when_its_job_is_proven_or_the_file_is_out() -> None:
+    asked = {ObjectRef("b", "a.json"): Generation(9), ObjectRef("b", "y.json"): Generation(5)}
     loading = replace(batch(("a.json", 5), ("y.json", 5)), progress=Progress(jobs=1))
-    assert not decided(loading, 0)
+    assert not decided(loading, asked)
     proven = Progress(loads=(Load(1, (0, 1), 2, 43),), jobs=1)
-    assert decided(replace(loading, progress=proven), 0)
-    assert not decided(replace(loading, progress=replace(proven, staged=True)), 0), "it is not published yet"
-    assert decided(replace(loading, phase=Phase.FAILING), 0)
-    assert decided(replace(loading, progress=Progress(aside={0: SetAside(Fate.MISSING, "gone")})), 0)
-    assert decided(replace(loading, progress=Progress(preparing=1)), 0), "it reads what was pinned, or nothing"
+    assert decided(replace(loading, progress=proven), asked)
+    assert not decided(replace(loading, progress=replace(proven, staged=True)), asked), "it is not published yet"
+    assert decided(replace(loading, phase=Phase.FAILING), asked)
+    assert decided(replace(loading, progress=Progress(aside={0: SetAside(Fate.MISSING, "gone")})), asked)
+    assert decided(replace(loading, progress=Progress(preparing=1)), asked), "it reads what was pinned, or nothing"
 
 
 class Clock(ManualClock):

@@ -26,10 +26,11 @@ from ingestd.batch.drive import Drive, stopped
 from ingestd.batch.landing import landing_load, landing_table, truncates
 from ingestd.batch.overwrites import Changed, changed
 from ingestd.batch.record import Record
-from ingestd.batch.sources import describe
+from ingestd.batch.sources import MANY_FILES, describe
 from ingestd.batch.stages import directory
 from ingestd.batch.stages.fence import reads_nothing, use_up
 from ingestd.batch.stages.look import Look
+from ingestd.model.aside import aside as beside
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobState
 from ingestd.model.preparation import BadData
@@ -178,7 +179,8 @@ async def changed_since(drive: Drive, indexes: Sequence[int], job: JobState) -> 
     if drive.record.success is not None:
         return Changed()
     files = {index: drive.record.files[index] for index in indexes}
-    return changed(job, files, await describe(drive.parts.store, [file.ref for file in files.values()]))
+    live = await describe(drive.parts.store, [file.ref for file in files.values()])
+    return await beside(len(files) > MANY_FILES, changed, job, files, live)
 
 
 def _refused(drive: Drive, chunk: Chunk, job: JobState, why: SetAside) -> None:

@@ -24,13 +24,15 @@ from ingestd.batch.sources import MANY_FILES, Looked, look
 from ingestd.batch.stages.fence import reads_nothing, unsure, use_up
 from ingestd.model.aside import aside
 from ingestd.model.errors import BadInput
+from ingestd.model.objects import FileVersion
 
 
 async def adopt(drive: Drive) -> bool:
     """One job for all of the files. One that exists although nothing was saved is just that."""
     count = len(drive.record.files)
     everything = recovery.JobLimits(files=count + 1, size=2**62)
-    drive.change(progress=recovery.begin(drive.progress, [0] * count, everything))
+    progress = await aside(count > MANY_FILES, recovery.begin, drive.progress, [0] * count, everything)
+    drive.change(progress=progress)
     return True
 
 
@@ -49,7 +51,8 @@ class Look:
             await self.at(drive, left(drive.record), drive.set_aside)
         record, limits = drive.record, self._parts.settings.jobs
         most = recovery.JobLimits(limits.max_files, limits.max_bytes)
-        progress = recovery.begin(record.progress, [file.size for file in record.files], most)
+        sizes = [file.size for file in record.files]
+        progress = await aside(len(sizes) > MANY_FILES, recovery.begin, record.progress, sizes, most)
         drive.looked = {chunk.job: self._parts.clock.monotonic() for chunk in progress.chunks}
         drive.change(progress=replace(progress, staged=progress.staged or len(progress.chunks) > 1))
         return True
@@ -61,15 +64,16 @@ class Look:
         often as its producer says so.
         """
         record, parts = drive.record, self._parts
-        one_format(record)
+        heavy = len(record.files) > MANY_FILES
+        await aside(heavy, one_format, record)
         if record.success is not None:
             return
         indexes = left(record)
         files = [record.files[index] for index in indexes]
         name = batch_name(parts.journal.place(record), record.stamp.born)
         others = await parts.register.enter(destination(record), name, files)
-        known = {index: others[file.key] for index, file in zip(indexes, files, strict=True) if file.key in others}
-        drive.set_aside({i: SetAside(Fate.IGNORED, f"in batch {place} already") for i, place in known.items()})
+        if others:
+            drive.set_aside(await aside(heavy, _held_by, others, indexes, files))
 
     async def at(
         self, drive: Drive, indexes: Sequence[int], drop: Callable[[Mapping[int, SetAside]], None], job: int = 0
@@ -112,6 +116,15 @@ class Look:
 def left(record: Record) -> list[int]:
     """The files that are not set aside."""
     return [index for index in range(len(record.files)) if index not in record.progress.aside]
+
+
+def _held_by(others: Mapping[str, str], indexes: Sequence[int], files: Sequence[FileVersion]) -> dict[int, SetAside]:
+    """The files that other batches have entered, by their keys."""
+    return {
+        index: SetAside(Fate.IGNORED, f"in batch {others[file.key]} already")
+        for index, file in zip(indexes, files, strict=True)
+        if file.key in others
+    }
 
 
 def one_format(record: Record) -> None:
