@@ -12,6 +12,7 @@ from ingestd.rules.catalogue import Context, names
 from ingestd.rules.expansion import unknown_variables
 from ingestd.rules.functions import parse_expression, references_of
 from ingestd.rules.lint_dest import ExpressionChecks, dest_errors, dest_warnings
+from ingestd.rules.lint_types import expression_types, request_types
 from ingestd.rules.load_options import LoadOptions, SourceFormat
 from ingestd.rules.parsing import ParsedRule, is_rule_file, parse_file
 from ingestd.rules.rule import Rule, plain
@@ -96,6 +97,7 @@ def _warnings(parsed: ParsedRule, checks: ExpressionChecks | None) -> Iterator[P
         *_variable_warnings(rule),
         *_action_warnings(rule),
         *dest_warnings(rule.spec, checks),
+        *expression_types(rule),
     )
     # The daemon takes such a rule, since BigQuery's own words about it are not known here; its batches would fail.
     errors = dest_errors(rule.spec, checks) if checks is not None else ()
@@ -203,6 +205,7 @@ def _list_warnings(
         for variable in unknown_variables(plain(request), known):
             yield (*here, "Request"), f"{variable} is no variable known here; it would be left as it is"
         yield from ((((*here, "Request"), message)) for message in _request_warnings(request))
+        yield from (((*here, "Request", *key), message) for key, message in request_types(rule, request))
         yield from _list_warnings(action.on_success, (*here, "OnSuccess"), rule, failed=failed, chained=True)
         yield from _list_warnings(action.on_failure, (*here, "OnFailure"), rule, failed=True, chained=True)
 

@@ -169,7 +169,7 @@ class _Writer:
         first = parts[0]
         if len(parts) > 1 or table_position or in_path or isinstance(first, str):
             return self._name(parts, whole=len(parts) == 1 and not in_path)
-        if first.owned and isinstance(first.value, (str, TableName)) and not _is_number(str(first.value)):
+        if first.owned and isinstance(first.value, (str, TableName)) and not is_number(str(first.value)):
             return self._name(parts, whole=True)
         text = literal(first.value) if self._parameters is None else self._parameter(first)
         return f"{' ' if before in _BEFORE else ''}{text}{' ' if after in _AFTER else ''}"
@@ -243,7 +243,7 @@ def literal(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"'{escape(json.dumps(value, default=render, ensure_ascii=False))}'"
     text = render(value)
-    return text if _is_number(text) else f"'{escape(text)}'"
+    return text if is_number(text) else f"'{escape(text)}'"
 
 
 def parameter_value(value: Any) -> Any:
@@ -257,10 +257,10 @@ def parameter_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return json.dumps(value, default=render, ensure_ascii=False)
     text = render(value)
-    return int(text) if _is_number(text) else text
+    return int(text) if is_number(text) else text
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
     """Whether a text is a number that INT64 holds, as an event id is; `00012`, which would lose its zeros, is text."""
     return _DIGITS.fullmatch(text) is not None and int(text) <= _MOST_INT64 and (text == "0" or text[0] != "0")
 

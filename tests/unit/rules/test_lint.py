@@ -317,3 +317,68 @@ def test_a_file_without_a_rule_is_named(folder: Path) -> None:
 
 def test_what_only_spark_lacks_is_fine_on_bigquery(folder: Path) -> None:
     assert shaped(folder, "Transform: {a: 'SOUNDEX(t.b)'}", "Engine: bigquery\n") == []
+
+
+def bare(folder: Path, pattern: str, expression: str, sql: str, *, key: str = "SQL") -> list[str]:
+    """The warnings about types of a rule with the parameter `Id`, which an action's SQL uses."""
+    action = {"Action": "query", "Request": {key: sql, "Dest": "d.x", "Append": True}}
+    rule = {
+        "When": {"Prefix": "/in/"},
+        "Dest": {"Table": "d.t", "Pattern": pattern, "Parameters": [{"Name": "Id", "Expression": expression}]},
+        "OnSuccess": [action],
+        "OnFailure": [{"Action": "notify", "Request": {"Channels": "c", "Title": "$Error"}}],
+    }
+    (folder / "r.yaml").write_text(json.dumps(rule, indent=1))
+    found = [str(problem).replace(f"{folder}/", "") for problem in lint_path(folder)]
+    return [one for one in found if "never used" not in one]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expression", "sql"),
+    [
+        (r"/in/(\d{5})\.json", "$1", "SELECT $Id AS id"),
+        (r"/in/(?:x|y)_(?P<id>\d+)[()\]]", "$1", "SELECT * FROM d.t WHERE id = $Id"),
+        (r"/in/(\d+)/(\d+)", "$Concat($1,$2)", "SELECT ${Id}"),
+        (r"/in/([^/]+)/", "$ToLower($1)", "SELECT f(x, $Params.Id)"),
+        (r"/in/(\d+)", "$1", "SELECT CAST($Id AS STRING), $Id"),
+        (r"/in/(\w+)", "$FormatTime('now','MM')", "SELECT $Id"),
+    ],
+)
+def test_a_bare_capture_whose_type_changes_from_file_to_file_is_named(
+    folder: Path, pattern: str, expression: str, sql: str
+) -> None:
+    (found,) = bare(folder, pattern, expression, sql)
+    assert re.match(r"r\.yaml:\d+:\d+: warning: OnSuccess\[0\]\.Request\.SQL: \$Id stands bare", found)
+    assert found.endswith("write '$Id' for text, or CAST($Id AS INT64)")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expression", "sql"),
+    [
+        (r"/in/(\d{5})\.json", "$1", "SELECT '$Id', \"x_$Id\""),  # quoted: text
+        (r"/in/(\d{5})\.json", "$1", "SELECT CAST($Id AS INT64), safe_cast( ${Id} AS STRING)"),
+        (r"/in/(\d{5})\.json", "$1", "SELECT 1 FROM d.t_$Id -- $Id"),  # part of a name, or of a comment
+        (r"/in/(\d{5})\.json", "$AsInt($1)", "SELECT $Id"),  # always a number
+        (r"/in/(20\d\d)/", "$1", "SELECT $Id"),
+        (r"/in/([a-z]+)/", "$1", "SELECT $Id"),  # always text
+        (r"/in/(\d+)/(\d+)", "$1-$2", "SELECT $Id"),
+        (r"/in/(\d+)", "$Date", "SELECT $Id, $Date, $EventID"),
+    ],
+)
+def test_what_is_of_one_type_for_every_file_may_stand_bare(
+    folder: Path, pattern: str, expression: str, sql: str
+) -> None:
+    assert bare(folder, pattern, expression, sql) == []
+
+
+def test_bare_captures_are_named_in_files_of_sql_in_transforms_and_for_the_hour(folder: Path) -> None:
+    (folder / "q.sql").write_text("SELECT $Id\n")
+    (found,) = bare(folder, r"/in/(\d+)", "$1", "q.sql", key="SQLURL")
+    assert "OnSuccess[0].Request.SQLURL: q.sql: $Id stands bare" in found
+    transform = """
+        When: {Prefix: /in/}
+        Dest: {Table: d.t, Transform: {hour: $Hour, name: "'$Hour'"}}
+        """
+    (found,) = linted(folder, transform)
+    assert "Dest.Transform.hour: $Hour stands bare" in found
+    assert "12 is a number, '05' is text" in found
