@@ -302,8 +302,8 @@ GUARDS = (
     Guard(
         "a failed job is a failure",
         "batch/stages/land.py",
-        "        problem = job_failure(job)\n        if problem is None:",
-        "        problem = None\n        if problem is None:",
+        "            problem = job_failure(job)\n            if problem is None:",
+        "            problem = None\n            if problem is None:",
         "sim/test_trouble.py::test_a_job_that_fails_for_a_moment_is_tried_again_under_a_new_id",
     ),
     Guard(

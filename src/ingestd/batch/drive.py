@@ -41,7 +41,8 @@ class Drive:
         self.held = held
         self.fresh = fresh  # the record was created a moment ago, so no job of it exists yet
         self.resumed = not fresh
-        self.pinned = held.record.success is None  # it is known which files and which configuration it is about
+        mark = held.record.success
+        self.pinned = mark is None or (fresh and mark.resolved)  # it is known which files it is about, and how
         self.ready = False  # it is known where its jobs run, and who prepares its rows
         self.checked = False  # what was landed was looked at: it may be published
         self.heard = False  # no job runs that the record does not know of

@@ -218,10 +218,18 @@ class BatchRunner:
             log.info("batch.lease_lost", event_id=held.record.event_id)
 
     async def _advance(self, held: Held, *, fresh: bool) -> None:
+        """Command by command, to the batch's end; whatever is raised becomes a wait, an end, or a giving up."""
         drive = Drive(self._parts, held, fresh=fresh)
         try:
-            if not await self._carry_out(drive):
-                return
+            if not drive.is_loaded() and drive.record.kind is Kind.LOAD:
+                with tracing.span("load"):
+                    while not drive.is_loaded():
+                        if not await self._stages[decide(drive.record, await drive.observe())](drive):
+                            return  # its jobs run on without us
+                count_loaded(drive.record)
+            while (command := decide(drive.record, await drive.observe())) is not Command.END:
+                await self._stages[command](drive)
+            await drive.follow()
         except BadInput as error:
             if held.record.phase is Phase.ACCEPTED:
                 await self._give_up(drive, error)
@@ -239,19 +247,6 @@ class BatchRunner:
             await self._block(drive, Fatal(f"{type(error).__name__}: {error}"))
             return
         await self._end(held, drive.job)
-
-    async def _carry_out(self, drive: Drive) -> bool:
-        """Command by command, until the batch's end; False when its jobs run on without us."""
-        if not drive.is_loaded() and drive.record.kind is Kind.LOAD:
-            with tracing.span("load"):
-                while not drive.is_loaded():
-                    if not await self._stages[decide(drive.record, await drive.observe())](drive):
-                        return False
-            count_loaded(drive.record)
-        while (command := decide(drive.record, await drive.observe())) is not Command.END:
-            await self._stages[command](drive)
-        await drive.follow()
-        return True
 
     async def _block(self, drive: Drive, error: IngestError) -> None:
         """Keep the batch and try again later; after `give_up_after` its failure becomes final."""

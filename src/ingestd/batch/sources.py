@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ingestd.batch.content import Fate, SetAside
-from ingestd.batch.record import Record
 from ingestd.model.aside import aside
 from ingestd.model.bounded import bounded
 from ingestd.model.errors import IngestError, raise_first
@@ -38,20 +37,8 @@ class Looked:
         return tuple(known)
 
 
-async def look(
-    store: ObjectStore, record: Record, indexes: Iterable[int], guarded: Callable[[Mapping[str, str]], bool]
-) -> Looked:
-    """Look at these files of the batch."""
-    files = record.files
-    heavy = len(files) > MANY_FILES
-    looked, wanted = await aside(heavy, _chosen, files, list(indexes))
-    found = await describe(store, [files[index].ref for index in wanted])
-    await aside(heavy, _judge, looked, wanted, files, found, guarded)
-    return looked
-
-
-def _chosen(files: Sequence[FileVersion], indexes: Sequence[int]) -> tuple[Looked, list[int]]:
-    """Those that are worth looking at; the others drop out."""
+def choose(files: Sequence[FileVersion], indexes: Sequence[int]) -> tuple[Looked, list[int]]:
+    """Those of a batch's files that are worth looking at; the others drop out."""
     newest: dict[ObjectRef, int] = {}
     for index, file in enumerate(files):
         known = newest.get(file.ref)
@@ -72,13 +59,14 @@ def _chosen(files: Sequence[FileVersion], indexes: Sequence[int]) -> tuple[Looke
     return looked, wanted
 
 
-def _judge(
+def judge(
     looked: Looked,
     wanted: Sequence[int],
     files: Sequence[FileVersion],
     found: Mapping[ObjectRef, ObjectInfo],
     guarded: Callable[[Mapping[str, str]], bool],
 ) -> None:
+    """Take in what was found of these files; one that is `guarded` was put there by the batch's own rule."""
     for index in wanted:
         info = found.get(files[index].ref)
         verdict = _verdict(files[index], info)

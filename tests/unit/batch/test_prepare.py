@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from ingestd.batch.stages.prepare import _made
+from ingestd.batch.stages.prepare import _queried
 from ingestd.model.errors import BadInput
 from ingestd.model.objects import FileVersion, Generation, ObjectRef
 from ingestd.model.preparation import BadFile, Prepared, PrepareRequest
@@ -21,4 +21,4 @@ async def test_a_file_that_is_gone_is_named_and_not_said_to_be_there() -> None:
     file = FileVersion(ObjectRef("b", "d/t/x.csv"), Generation(1))
     request = PrepareRequest("e", 1, ObjectRef("b", "s"), (file,), {}, ())
     with pytest.raises(BadInput, match=r"are gone or were overwritten, e\.g\. gs://b/d/t/x\.csv"):
-        await _made(drive, request)
+        await _queried(drive, request)

@@ -2,13 +2,16 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from tests.support.one_by_one import OneByOne
 from tests.support.records import batch, info
 
 from ingestd.batch.content import Fate
-from ingestd.batch.sources import describe, look
+from ingestd.batch.record import Record
+from ingestd.batch.sources import Looked, describe
+from ingestd.batch.stages.look import Look
 from ingestd.model.objects import ObjectInfo, ObjectRef
 
 
@@ -38,6 +41,27 @@ class Store(OneByOne):
             on_page += 1
             self.listed += 1
             yield self.objects[name]
+
+
+class Nobody:
+    """No other batch has to do with the files."""
+
+    async def earlier(self, *_: Any) -> dict[Any, Any]:
+        return {}
+
+    async def of(self, *_: Any) -> dict[Any, Any]:
+        return {}
+
+    async def note(self, record: Record, notes: Any) -> None:
+        assert not notes
+
+
+async def look(store: Store, record: Record) -> Looked:
+    """At all files of the batch; objects that are marked as `ours` were put there by its rule."""
+    actions = SimpleNamespace(guarded=lambda _, marks: "ours" in marks)
+    parts = SimpleNamespace(store=store, actions=actions, underway=Nobody(), trails=Nobody(), journal=None, clock=None)
+    drive = cast("Any", SimpleNamespace(record=record))
+    return await Look(cast("Any", parts)).seen(drive, range(len(record.files)))
 
 
 def stored(*names: str) -> Store:
@@ -74,10 +98,8 @@ async def test_each_file_gets_its_own_verdict() -> None:
     store.objects["older.json"] = info("older.json", 5)
     store.objects["moved.json"] = info("moved.json", 7, ours="yes")
     looked = await look(
-        store,  # type: ignore[arg-type]
+        store,
         batch(("a.json", 7), ("gone.json", 7), ("newer.json", 7), ("older.json", 7), ("moved.json", 7), ("w*.json", 7)),
-        range(6),
-        lambda marks: "ours" in marks,
     )
     assert set(looked.present) == {0}
     assert {index: one.fate for index, one in looked.aside.items()} == {
@@ -92,6 +114,6 @@ async def test_each_file_gets_its_own_verdict() -> None:
 async def test_of_two_generations_in_one_batch_the_newest_is_loaded() -> None:
     store = stored("a.json")
     store.objects["a.json"] = info("a.json", 9)
-    looked = await look(store, batch(("a.json", 7), ("a.json", 9)), range(2), lambda _: False)  # type: ignore[arg-type]
+    looked = await look(store, batch(("a.json", 7), ("a.json", 9)))
     assert set(looked.present) == {1}
     assert looked.aside[0].fate is Fate.SUPERSEDED

@@ -32,12 +32,15 @@ log = structlog.get_logger(__name__)
 
 
 async def pin(drive: Drive) -> bool:
-    """Know what to load. Where there is nothing (any more), or it cannot be told, the record's phase says so."""
+    """Know what to load, unless that was resolved a moment ago (see `Drive.pinned`).
+
+    Where there is nothing (any more), or it cannot be told, the record's phase says so.
+    """
     drive.pinned = True
     mark, begun = drive.record.success, drive.record.progress.begun
     assert mark is not None
     try:
-        if not begun and not (mark.resolved and (drive.fresh or await _submitted(drive))):
+        if not begun and not (mark.resolved and await _submitted(drive)):
             await _resolve(drive)
     except BadInput as error:
         drive.become(drive.record.enter(Phase.FAILING, error=str(error)))

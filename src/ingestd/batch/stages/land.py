@@ -63,9 +63,11 @@ class Land:
         problems: list[tuple[IngestError, int]] = []
         for number, job in done.items():
             chunk = next(one for one in drive.progress.chunks if one.job == number)
-            problem = await self._judge(drive, chunk, job)
-            if problem is not None:
-                problems.append((problem, max(1, chunk.failures + 1)))
+            problem = job_failure(job)
+            if problem is None:
+                await _proven(drive, chunk, job)
+            elif (again := await self._failed(drive, chunk, job, problem)) is not None:
+                problems.append((again, max(1, chunk.failures + 1)))
         if problems:
             await _rest(drive, problems)
         return True
@@ -77,7 +79,8 @@ class Land:
         while (chunk := _chunk(drive, number)) is not None:
             ref = drive.record.load_job(number)
             await parts.governor.admit(target, partitioned=parts.destinations.partitioned(drive.record), key=ref.job_id)
-            if parts.clock.monotonic() - drive.looked.get(number, -_JUST_NOW) < _JUST_NOW:
+            just_now = parts.clock.monotonic() - drive.looked.get(number, -_JUST_NOW) < _JUST_NOW
+            if just_now or drive.record.success is not None:  # a directory is loaded as it was pinned
                 break
             if await self._look.at(drive, chunk.files, partial(_leave_out, drive, number), number):
                 break
@@ -99,12 +102,8 @@ class Land:
         load = {**landing_load(record), "sourceUris": [record.files[index].ref.url for index in current.files]}
         return {number: await drive.submit(ref, JobKind.LOAD, load, target, "load")}
 
-    async def _judge(self, drive: Drive, chunk: Chunk, job: JobState) -> IngestError | None:
-        """Take a finished job's outcome into the record; the problem, when the same files need another attempt."""
-        problem = job_failure(job)
-        if problem is None:
-            await _proven(drive, chunk, job)
-            return None
+    async def _failed(self, drive: Drive, chunk: Chunk, job: JobState, problem: IngestError) -> IngestError | None:
+        """Take a job's failure into the record; the problem, when the same files need another attempt."""
         if reads_nothing(drive, job):
             drive.change(progress=recovery.repeated(drive.progress, chunk, failures=chunk.failures))
             return None
@@ -150,13 +149,15 @@ def _leave_out(drive: Drive, job: int, found: Mapping[int, SetAside]) -> None:
 
 
 async def _proven(drive: Drive, chunk: Chunk, job: JobState) -> None:
+    """Take into the record what a job without an error has loaded, as soon as it is proven that it did."""
     if drive.record.success is not None:
         chunk = directory.as_read(drive, chunk, job)
     chunk = _as_submitted(drive.record, chunk, job)
     record = drive.record
     prove(job, [record.files[index] for index in chunk.files])
-    # What lands apart is not committed yet, and looked at when all of it has landed.
-    moved = Changed() if record.lands_apart else await changed_since(drive, chunk.files, job)
+    # What lands apart is not committed yet, and looked at when all of it has landed; a directory is loaded as it is.
+    as_it_is = record.lands_apart or record.success is not None
+    moved = Changed() if as_it_is else await changed_since(drive, chunk.files, job)
     await drive.parts.trails.note(record, moved.notes)
     aside = {index: one for index, one in record.progress.aside.items() if index not in chunk.files}
     aside |= {index: SetAside(Fate.SUPERSEDED, why, job.ref.job_id) for index, why in moved.unread.items()}
@@ -175,9 +176,7 @@ async def _proven(drive: Drive, chunk: Chunk, job: JobState) -> None:
 
 
 async def changed_since(drive: Drive, indexes: Sequence[int], job: JobState) -> Changed:
-    """What the job may have read instead of what it was given; nothing if all is as it was, or it is a directory."""
-    if drive.record.success is not None:
-        return Changed()
+    """What the job may have read instead of what it was given; nothing if all is as it was."""
     files = {index: drive.record.files[index] for index in indexes}
     live = await describe(drive.parts.store, [file.ref for file in files.values()])
     return await beside(len(files) > MANY_FILES, changed, job, files, live)

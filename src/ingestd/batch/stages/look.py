@@ -10,6 +10,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ingestd.batch import recovery
 from ingestd.batch.content import Fate, SetAside
@@ -20,7 +21,7 @@ from ingestd.batch.overwrites import Overwrites
 from ingestd.batch.parts import Parts
 from ingestd.batch.record import Record
 from ingestd.batch.register import batch_name
-from ingestd.batch.sources import MANY_FILES, Looked, look
+from ingestd.batch.sources import MANY_FILES, Looked, choose, describe, judge
 from ingestd.batch.stages.fence import reads_nothing, unsure, use_up
 from ingestd.model.aside import aside
 from ingestd.model.errors import BadInput
@@ -42,13 +43,19 @@ class Look:
         self._overwrites = Overwrites(parts.underway, parts.trails, parts.journal, parts.clock)
 
     async def __call__(self, drive: Drive) -> bool:
-        await self.enter(drive)
+        """Look at a rule's files, and give those that are left to jobs.
+
+        A directory was looked at when it was pinned: it is loaded as it is, and as often as its producer says so.
+        """
         number = drive.progress.jobs + 1
-        if not await self.at(drive, left(drive.record), drive.set_aside, number):
-            if not reads_nothing(drive, await use_up(drive, number)):
-                return True  # it is adopted
-            drive.advance(jobs=number)
-            await self.at(drive, left(drive.record), drive.set_aside)
+        await one_format(drive.record)
+        if drive.record.success is None:
+            await self.enter(drive)
+            if not await self.at(drive, left(drive.record), drive.set_aside, number):
+                if not reads_nothing(drive, await use_up(drive, number)):
+                    return True  # it is adopted
+                drive.advance(jobs=number)
+                await self.at(drive, left(drive.record), drive.set_aside)
         record, limits = drive.record, self._parts.settings.jobs
         most = recovery.JobLimits(limits.max_files, limits.max_bytes)
         sizes = [file.size for file in record.files]
@@ -60,14 +67,10 @@ class Look:
     async def enter(self, drive: Drive) -> None:
         """Enter the files into the register; those that another batch has are its to load.
 
-        Before the first look at them, and so before any job: see `register`. A success file's directory is loaded as
-        often as its producer says so.
+        Before the first look at them, and so before any job: see `register`.
         """
         record, parts = drive.record, self._parts
         heavy = len(record.files) > MANY_FILES
-        await aside(heavy, one_format, record)
-        if record.success is not None:
-            return
         indexes = left(record)
         files = [record.files[index] for index in indexes]
         name = batch_name(parts.journal.place(record), record.stamp.born)
@@ -82,34 +85,28 @@ class Look:
 
         False, and nothing is dropped, where somebody else may submit the `job` that loads all of them (see `fence`).
         """
-
-        async def again(some: list[int]) -> Looked:
-            return await self.seen(drive, some)
-
-        looked = await again(list(indexes))
+        looked = await self.seen(drive, indexes)
         files = drive.record.files
         drive.change(files=await aside(len(files) > MANY_FILES, looked.described, files))
         if looked.aside and unsure(drive, job):
             return False
         drop(looked.aside)
         # Saved before it waits: others may wait to learn that these are not loaded, while we wait for theirs.
-        found = await self._overwrites.check(drive.record, looked, drive.pin, again)
+        found = await self._overwrites.check(drive.record, looked, drive.pin, partial(self.seen, drive))
         if found and unsure(drive, job):
             return False
         drop(found)
         return True
 
     async def seen(self, drive: Drive, indexes: Sequence[int]) -> Looked:
-        """What is there of these sources; generations that are not leave a note on their name where it may matter.
-
-        A directory was looked at when it was pinned. What is overwritten since is loaded as it is.
-        """
-        parts, record = self._parts, drive.record
-        if record.success is not None:
-            return Looked()
-        looked = await look(parts.store, record, indexes, lambda marks: parts.actions.guarded(record, marks))
+        """What is there of these sources; generations that are not leave a note on their name where it may matter."""
+        parts, record, files = self._parts, drive.record, drive.record.files
+        heavy = len(files) > MANY_FILES
+        looked, wanted = await aside(heavy, choose, files, list(indexes))
+        found = await describe(parts.store, [files[index].ref for index in wanted])
+        await aside(heavy, judge, looked, wanted, files, found, partial(parts.actions.guarded, record))
         gone = [index for index, one in looked.aside.items() if one.fate in (Fate.SUPERSEDED, Fate.MISSING)]
-        await self._overwrites.note_gone(record, [record.files[index] for index in gone])
+        await self._overwrites.note_gone(record, [files[index] for index in gone])
         return looked
 
 
@@ -127,9 +124,13 @@ def _held_by(others: Mapping[str, str], indexes: Sequence[int], files: Sequence[
     }
 
 
-def one_format(record: Record) -> None:
+async def one_format(record: Record) -> None:
     """Files of several formats cannot share a job: BigQuery would read them all as the first one's."""
     dest = record.rule.document.get("Dest") or {}
-    formats = {source_format(file.ref.name) for file in record.files} - {None}
+    formats = await aside(len(record.files) > MANY_FILES, _formats, record)
     if len(formats) > 1 and not (dest.get("SourceFormat") or dest.get("sourceFormat")):
         raise BadInput(f"the batch mixes {', '.join(sorted(str(one) for one in formats))}: one format per batch")
+
+
+def _formats(record: Record) -> set[str | None]:
+    return {source_format(file.ref.name) for file in record.files} - {None}

@@ -60,13 +60,15 @@ async def pour_all(drive: Drive) -> bool:
         if missing_source(job):
             gone = f"prepared files are gone: {job_failure(job)}"
             continue
+        pour, problem = pours[number], job_failure(job)
         try:
-            problem = _judge(drive, pours[number], job)
+            if problem is None:
+                drive.become(poured(drive.record, pour, job))
+            else:
+                _failed(drive, pour, job, problem)
+                problems.append((drive.parts.pause(problem, pour.failures + 1), problem))
         except IngestError as error:
             over = error
-            continue
-        if problem is not None:
-            problems.append((drive.parts.pause(problem, pours[number].failures + 1), problem))
     if (over or gone) and len(done) < len(jobs):
         await drive.let_go()
         return False
@@ -124,29 +126,20 @@ def _load(record: Record, pour: Pour, target: TableName) -> dict[str, Any]:
     return load | ({"schemaUpdateOptions": options} if options else {})
 
 
-def _judge(drive: Drive, pour: Pour, job: JobState) -> Throttled | Transient | Fatal | None:
-    """Take a finished job's outcome into the record; the problem, when the same files need another attempt.
-
-    Raises when another attempt is pointless, or the job did not do what it was asked for.
-    """
-    problem = job_failure(job)
-    if problem is None:
-        drive.become(poured(drive.record, pour, job))
-        return None
+def _failed(drive: Drive, pour: Pour, job: JobState, problem: IngestError) -> None:
+    """Take a job's failure into the record, for another attempt at the same files; raises when that is pointless."""
     record, parts = drive.record, drive.parts
     failures = pour.failures + (1 if isinstance(problem, Transient) else 0)
     if isinstance(problem, BadInput) or stopped(job):
         raise BadInput(f"loading prepared rows into {record.dest}: {problem}")
     if failures >= parts.settings.jobs.max_attempts or parts.given_up(record):
         raise BadInput(f"loading prepared rows into {record.dest} failed {failures} times: {problem}")
-    assert isinstance(problem, Throttled | Transient | Fatal)
     pinned = pinned_of(record)
     if isinstance(problem, Throttled):
         drive.feed_back(problem, _target(record, pinned.branch(pour)))
     given = record.progress.give_out_again(pour.job)
     again = replace(pour, job=given.jobs, failures=failures)
     drive.change(progress=replace(given, pinned=pinned.with_pour(again)), error=str(problem))
-    return problem
 
 
 def pinned_of(record: Record) -> Pinned:

@@ -21,7 +21,7 @@ from ingestd.batch.drive import Drive
 from ingestd.batch.landing import destination, truncates
 from ingestd.batch.pinned import HOME, Pinned, Pour
 from ingestd.batch.record import Record
-from ingestd.batch.stages.look import Look, left
+from ingestd.batch.stages.look import Look, left, one_format
 from ingestd.batch.stages.query import TEMP_EXT
 from ingestd.batch.variables import batch_variables
 from ingestd.model.errors import BadInput, Fatal, Transient
@@ -38,13 +38,16 @@ class Prepare:
         self._look = look
 
     async def __call__(self, drive: Drive) -> bool:
-        """Prepare until a manifest is pinned, or no file is left."""
+        """Prepare until a manifest is pinned, or no file is left. A directory was looked at when it was pinned."""
+        parts, by_rule = drive.parts, drive.record.success is None
         _able(drive)
-        await self._look.enter(drive)
+        await one_format(drive.record)
+        if by_rule:
+            await self._look.enter(drive)
         failures = 0
         while True:
-            # Those that are there, of the announced generation, and not set aside.
-            await self._look.at(drive, left(drive.record), drive.set_aside)
+            if by_rule:  # those that are there, of the announced generation, and not set aside
+                await self._look.at(drive, left(drive.record), drive.set_aside)
             wanted = left(drive.record)
             if not wanted:
                 return True
@@ -52,13 +55,19 @@ class Prepare:
             drive.advance(preparing=number)
             await drive.save()
             try:
-                made = await _made(drive, await _asked(drive, number, wanted))
+                request = await _asked(drive, number, wanted)
+                if by_rule:
+                    assert parts.preparer is not None
+                    with tracing.span("prepare"):
+                        made = await parts.preparer.prepare(request)
+                else:
+                    made = await _queried(drive, request)
                 await self._pin_manifest(drive, made, wanted)
             except Transient as problem:
                 failures += 1
-                if failures >= drive.parts.settings.jobs.max_attempts:
+                if failures >= parts.settings.jobs.max_attempts:
                     raise
-                await drive.rest("batch.prepared_again", problem, drive.parts.pause(problem, failures))
+                await drive.rest("batch.prepared_again", problem, parts.pause(problem, failures))
             else:
                 return True
 
@@ -96,14 +105,12 @@ def _able(drive: Drive) -> None:
         raise Fatal(f"rule {record.rule.name} needs its rows prepared by Spark, which this daemon runs without")
 
 
-async def _made(drive: Drive, request: PrepareRequest) -> Prepared:
-    parts, mark = drive.parts, drive.record.success
-    if mark is None:
-        assert parts.preparer is not None
-        with tracing.span("prepare"):
-            return await parts.preparer.prepare(request)
-    assert parts.spark_sql is not None
-    made = await parts.spark_sql.query(over_temp_ext(mark.sql), request)
+async def _queried(drive: Drive, request: PrepareRequest) -> Prepared:
+    """What a directory's own statement selects."""
+    statements, mark = drive.parts.spark_sql, drive.record.success
+    assert statements is not None
+    assert mark is not None
+    made = await statements.query(over_temp_ext(mark.sql), request)
     if gone := [request.files[bad.index].ref.url for bad in made.bad if bad.missing]:
         raise BadInput(f"{len(gone)} file(s) of the directory are gone or were overwritten, e.g. {gone[0]}")
     return made

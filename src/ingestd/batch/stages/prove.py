@@ -75,7 +75,7 @@ async def check(drive: Drive) -> bool:
         incomplete = SetAside(Fate.FAILED, record.error or "the batch was not complete")
         progress = unloaded(progress, incomplete if record.success is None else progress.aside[failed[0]])
     drive.change(progress=progress)
-    if progress.loads and not progress.published:
+    if progress.loads and not progress.published and record.success is None:
         await _landed_as_pinned(drive)
     return True
 

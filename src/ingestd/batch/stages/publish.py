@@ -15,6 +15,7 @@ replay leaves those alone.
 """
 
 from dataclasses import replace
+from typing import NoReturn
 
 import structlog
 
@@ -22,8 +23,8 @@ from ingestd.batch.drive import Drive, stopped
 from ingestd.batch.pinned import Published
 from ingestd.batch.steps import Step, next_step, steps_of
 from ingestd.batch.targets import Targets
-from ingestd.model.errors import BadInput, NotFound, Throttled
-from ingestd.model.jobs import JobKind, JobRef, JobState
+from ingestd.model.errors import BadInput, IngestError, NotFound, Throttled
+from ingestd.model.jobs import JobKind, JobState
 from ingestd.model.preparation import Unmatched
 from ingestd.ops import tracing
 from ingestd.warehouse.errors import job_failure
@@ -34,44 +35,37 @@ log = structlog.get_logger(__name__)
 
 async def publish(drive: Drive) -> bool:
     """Take the next step; False when its job runs on without us."""
-    step = next_step(drive.record)
+    parts, step = drive.parts, next_step(drive.record)
     assert step is not None
     ref = drive.record.publish_job(step.branch)
     with tracing.span("publish", job=ref.job_id, target=str(step.target)):
-        if not await _take(drive, step, ref):
+        job = await drive.job_of(ref)
+        if job is None:
+            if not await _complete(drive, step):
+                await drive.land_again("the batch's own table does not hold what was loaded into it")
+            if not step.counts:
+                partitioned = step.target.decorator is not None or parts.destinations.partitioned(drive.record)
+                await parts.governor.admit(step.target, partitioned=partitioned, key=ref.job_id)
+            # After what has to be true of its target is.
+            statement = await Targets(parts).statement(drive.record, step)
+            what = "unmatched" if step.counts else "publish"
+            job = await drive.submit(ref, statement.kind, dict(statement.configuration), step.target, what)
+        done = await drive.ends({step.branch: job})
+        if done is None:
             return False
+        job = done[step.branch]
+        if (problem := job_failure(job)) is not None:
+            await _fail(drive, step, job, problem)
+        rows = await _counted(drive, job) if step.counts else _proven_rows(drive, step, job)
+        published = Published(step.branch, str(step.target), rows, job.ref.job_id)
+        drive.advance(published=(*drive.progress.published, published))
     if step != steps_of(drive.record)[-1]:
         await drive.save()
     return True
 
 
-async def _take(drive: Drive, step: Step, ref: JobRef) -> bool:
-    parts = drive.parts
-    job = await drive.job_of(ref)
-    if job is None:
-        if not await _complete(drive, step):
-            await drive.land_again("the batch's own table does not hold what was loaded into it")
-        if not step.counts:
-            partitioned = step.target.decorator is not None or parts.destinations.partitioned(drive.record)
-            await parts.governor.admit(step.target, partitioned=partitioned, key=ref.job_id)
-        # After what has to be true of its target is.
-        statement = await Targets(parts).statement(drive.record, step)
-        what = "unmatched" if step.counts else "publish"
-        job = await drive.submit(ref, statement.kind, dict(statement.configuration), step.target, what)
-    done = await drive.ends({step.branch: job})
-    if done is None:
-        return False
-    await _judge(drive, step, done[step.branch])
-    return True
-
-
-async def _judge(drive: Drive, step: Step, job: JobState) -> None:
-    problem = job_failure(job)
-    if problem is None:
-        rows = await _counted(drive, job) if step.counts else _proven_rows(drive, step, job)
-        done = Published(step.branch, str(step.target), rows, job.ref.job_id)
-        drive.advance(published=(*drive.progress.published, done))
-        return
+async def _fail(drive: Drive, step: Step, job: JobState, problem: IngestError) -> NoReturn:
+    """The next attempt has another id; landed rows stay, unless they are gone."""
     progress = replace(drive.progress, publishing=drive.progress.publishing + 1)
     drive.change(progress=progress, error=str(problem))
     if isinstance(problem, NotFound) and not await _complete(drive, step):
