@@ -13,6 +13,7 @@ from email.utils import parsedate_to_datetime
 import aiohttp
 import grpc
 import httpx
+import orjson
 import requests
 import urllib3
 from google.api_core import exceptions as api
@@ -69,7 +70,7 @@ def translate(error: Exception, doing: str, resource: str) -> IngestError:
     if isinstance(error, api.GoogleAPICallError):
         return _from_service(error, where)
     if isinstance(error, auth.GoogleAuthError):
-        if isinstance(error, auth.TransportError) or getattr(error, "retryable", False):
+        if _away(error):
             return Transient(f"{where}: could not authenticate: {error}")
         return Fatal(f"{where}: could not authenticate: {error}; check the application default credentials")
     # requests' invalid-URL errors are OSErrors too, and no retry makes a URL valid.
@@ -78,6 +79,40 @@ def translate(error: Exception, doing: str, resource: str) -> IngestError:
     if isinstance(error, _NETWORK_ERRORS):
         return Transient(f"{where}: {type(error).__name__}: {error}")
     return Fatal(f"{where}: {type(error).__name__}: {error}")
+
+
+def _away(error: auth.GoogleAuthError) -> bool:
+    """Whether what issues tokens could not be asked, or was not well: not whether it refuses the daemon's account.
+
+    Google's credentials wrap the one as they do the other. A metadata server that is away, say, is the cause of a
+    `RefreshError` that does not call itself retryable.
+    """
+    wrapped = error.__cause__ or (error.args[0] if error.args else None)
+    for one in (error, wrapped):
+        if not isinstance(one, auth.GoogleAuthError):
+            continue
+        status = _status_told(one)
+        unwell = status >= 500 or status in (408, 429)
+        if one.retryable or unwell or (isinstance(one, auth.TransportError) and not status):
+            return True
+    return False
+
+
+def _status_told(error: auth.GoogleAuthError) -> int:
+    """The status that the issuer of tokens answered with; 0 when the error does not have it.
+
+    Besides its message, an error has the metadata server's answer, or the document that another issuer gave.
+    """
+    for told in error.args[1:]:
+        status = getattr(told, "status", None)
+        if isinstance(status, int):
+            return status
+        try:
+            document = orjson.loads(told) if isinstance(told, str | bytes) else told
+            return int(document["error"]["code"])
+        except (ValueError, LookupError, TypeError):
+            continue
+    return 0
 
 
 def _from_service(error: api.GoogleAPICallError, where: str) -> IngestError:

@@ -20,6 +20,7 @@ from urllib.request import getproxies
 import google.auth
 import httpx
 import orjson
+from google.auth.exceptions import DefaultCredentialsError
 from google.auth.transport.requests import Request
 from google.oauth2 import id_token
 
@@ -27,7 +28,7 @@ from ingestd.gcp.errors import translated
 from ingestd.gcp.threads import Threads
 from ingestd.model.addresses import Address, public
 from ingestd.model.clock import Clock, SystemClock
-from ingestd.model.errors import BadInput
+from ingestd.model.errors import BadInput, Transient
 from ingestd.ports import HttpAnswer
 from ingestd.retry import Retrier
 
@@ -56,6 +57,7 @@ class HttpxClient:
         self._fetch_identity = fetch_identity or _google_identity_token
         self._fetch_access = fetch_access or _google_access_token
         self._tokens: OrderedDict[tuple[str, ...], tuple[str, float]] = OrderedDict()
+        self._authenticated = False
         self._proxied = not _PROXIES.isdisjoint(getproxies()) if proxied is None else proxied
 
     async def request(
@@ -133,9 +135,17 @@ class HttpxClient:
 
         def translating() -> tuple[str, float]:
             with translated("token", " ".join(key)):
-                return fetch()
+                try:
+                    return fetch()
+                except DefaultCredentialsError as error:
+                    # Each time anew it is found out what there is to authenticate with: a metadata server that does
+                    # not answer counts as none.
+                    if self._authenticated:
+                        raise Transient(f"token {' '.join(key)}: {error}") from error
+                    raise
 
         token = await self._retrier.call(lambda: self._threads.run(translating), "auth.token", resource=key[-1])
+        self._authenticated = True
         self._keep(key, token)
         return token[0]
 

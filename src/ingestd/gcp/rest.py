@@ -22,7 +22,7 @@ import google_crc32c
 import orjson
 import requests
 from google.api_core import exceptions as api
-from google.auth.credentials import Credentials
+from google.auth.credentials import Credentials, TokenState
 from google.auth.transport.requests import Request
 from yarl import URL
 
@@ -36,32 +36,48 @@ _UNAUTHORIZED = 401
 
 
 class Tokens:
-    """The headers that authorize a call; a new token is asked for in a thread, and by one call for all."""
+    """The headers that authorize a call; a new token is asked for in a thread, and by one call for all.
+
+    All that wait for it fail with it: one after the other, each would wait for the failures of all before it. Renewal
+    begins minutes before the token ends, and until then nobody waits for it: who issues tokens may be away meanwhile.
+    """
 
     def __init__(self, credentials: Credentials, threads: Threads) -> None:
         self._credentials = credentials
         self._threads = threads
-        self._lock = asyncio.Lock()
+        self._renewal: asyncio.Future[None] | None = None
 
     async def headers(self) -> dict[str, str]:
         if not self._credentials.valid:
-            async with self._lock:
-                if not self._credentials.valid:
-                    await self._threads.run(self._refresh)
+            renewal = self._renewing()
+            if self._credentials.token_state is not TokenState.STALE:
+                await asyncio.shield(renewal)  # who gives up waiting does so for itself
+        return self._current()
+
+    async def renew(self, refused: Mapping[str, str]) -> None:
+        """The service refused these headers."""
+        if self._current() == dict(refused):
+            await asyncio.shield(self._renewing())
+
+    def _current(self) -> dict[str, str]:
         found: dict[str, str] = {}
         self._credentials.apply(found)  # type: ignore[no-untyped-call]
         return found
 
-    async def renew(self, refused: Mapping[str, str]) -> None:
-        """The service refused these headers."""
-        async with self._lock:
-            current: dict[str, str] = {}
-            self._credentials.apply(current)  # type: ignore[no-untyped-call]
-            if current == dict(refused):
-                await self._threads.run(self._refresh)
+    def _renewing(self) -> asyncio.Future[None]:
+        if self._renewal is None or self._renewal.done():
+            self._renewal = asyncio.ensure_future(self._threads.run(self._refresh))
+            self._renewal.add_done_callback(_seen)
+        return self._renewal
 
     def _refresh(self) -> None:
         self._credentials.refresh(Request())  # type: ignore[no-untyped-call]
+
+
+def _seen(renewal: asyncio.Future[None]) -> None:
+    """Its failure is told to whoever waits, and is none of the event loop's when nobody does any more."""
+    if not renewal.cancelled():
+        renewal.exception()
 
 
 @asynccontextmanager

@@ -33,6 +33,13 @@ def refused(status: int, reason: str = "", headers: dict[str, str] | None = None
     return api.from_http_status(status, "what the service said", errors=errors, response=response)
 
 
+def wrapped(cause: auth.GoogleAuthError) -> auth.RefreshError:
+    """As `compute_engine.Credentials` does it."""
+    error = auth.RefreshError("what it says of the cause")
+    error.__cause__ = cause
+    return error
+
+
 CASES = [
     (refused(400, "invalid"), BadInput),
     (refused(401), Fatal),
@@ -72,6 +79,15 @@ CASES = [
     (auth.TransportError("metadata server"), Transient),
     (auth.RefreshError("expired", retryable=True), Transient),
     (auth.RefreshError("revoked"), Fatal),
+    (auth.RefreshError("invalid_grant: no", {"error": "invalid_grant"}), Fatal),
+    (wrapped(auth.TransportError("metadata server: refused")), Transient),
+    (auth.RefreshError(auth.TransportError("metadata server: refused")), Transient),
+    (wrapped(auth.TransportError("metadata server: 502", SimpleNamespace(status=502))), Transient),
+    (wrapped(auth.TransportError("metadata server: 403", SimpleNamespace(status=403))), Fatal),
+    (auth.RefreshError("impersonation", '{"error": {"code": 503}}'), Transient),
+    (auth.RefreshError("impersonation", '{"error": {"code": 403}}'), Fatal),
+    (auth.OAuthError("exchange", '{"error": {"code": 500}}'), Transient),
+    (auth.OAuthError("exchange", "Service Unavailable"), Fatal),
     (auth.DefaultCredentialsError("none"), Fatal),
     (KeyError("bug"), Fatal),
 ]

@@ -214,3 +214,13 @@ async def test_missing_credentials_are_fatal(client, google):
     google.fails = DefaultCredentialsError("none here")
     with pytest.raises(Fatal, match="credentials"):
         await client.identity_token("a")
+
+
+async def test_credentials_that_were_there_before_are_away_for_a_moment(client, google):
+    """Google's library looks for them each time anew, and takes a metadata server that does not answer for none."""
+    from google.auth.exceptions import DefaultCredentialsError
+
+    await client.identity_token("a")
+    google.fails = DefaultCredentialsError("Neither metadata server or valid service account credentials are found.")
+    with pytest.raises(Transient, match="metadata server"):
+        await client.identity_token("b")

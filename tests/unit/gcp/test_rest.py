@@ -6,19 +6,23 @@ import gzip
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
 import google_crc32c
+import orjson
 import pytest
 import requests
 from google.api_core import exceptions as api
+from google.auth import _helpers, compute_engine
+from google.auth import exceptions as auth
 from google.auth.credentials import AnonymousCredentials, Credentials
 
 from ingestd.gcp.errors import translated
 from ingestd.gcp.rest import Rest, Tokens, connections, download
 from ingestd.gcp.threads import Threads
-from ingestd.model.errors import Throttled, Transient
+from ingestd.model.errors import Fatal, Throttled, Transient
 
 DATA = gzip.compress(b"rows")
 
@@ -209,6 +213,104 @@ async def test_a_token_that_is_refused_is_replaced_once(service: Service) -> Non
         with pytest.raises(api.Unauthorized):
             await made.get(f"{service.url}/o")
     assert credentials.times == 2
+
+
+class MetadataServer:
+    """Issues tokens for a service account, unless it is away: it answers as it is told then, or not at all."""
+
+    def __init__(self) -> None:
+        self.away = 0  # the status it answers with instead; -1: it cuts the connection
+        self.asked = 0
+        self.host = ""
+
+
+@pytest.fixture
+def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetadataServer]:
+    one = MetadataServer()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            one.asked += 1
+            if one.away < 0:
+                return
+            token = {"access_token": "t1", "expires_in": 3600}
+            said = token if "/token" in self.path else {"email": "a@b", "scopes": [], "aliases": []}
+            self.send_response(one.away or 200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Metadata-Flavor", "Google")
+            self.end_headers()
+            self.wfile.write(orjson.dumps(said))
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever)
+        thread.start()
+        one.host = f"127.0.0.1:{httpd.server_port}"
+        monkeypatch.setattr("google.auth.compute_engine._metadata._GCE_METADATA_HOST", one.host)
+        monkeypatch.setattr("google.auth._exponential_backoff.time.sleep", lambda _seconds: None)
+        yield one
+        httpd.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("away", [-1, 503])
+async def test_a_metadata_server_may_be_back_in_a_moment(service: Service, metadata: MetadataServer, away: int) -> None:
+    credentials = compute_engine.Credentials()  # type: ignore[no-untyped-call]
+    metadata.away = away
+    async with rest(credentials) as made:
+        with pytest.raises(Transient, match="could not authenticate"), translated("stat", "gs://b/o"):
+            await made.get(f"{service.url}/o")
+        metadata.away = 0
+        assert await made.get(f"{service.url}/o") == {}
+    assert service.asked[-1][2]["Authorization"] == "Bearer t1"
+
+
+async def test_an_account_that_the_metadata_server_refuses_takes_a_person(
+    service: Service, metadata: MetadataServer
+) -> None:
+    metadata.away = 403
+    async with rest(compute_engine.Credentials()) as made:  # type: ignore[no-untyped-call]
+        with pytest.raises(Fatal, match="credentials"), translated("stat", "gs://b/o"):
+            await made.get(f"{service.url}/o")
+
+
+async def test_a_token_that_is_due_serves_until_it_ends(service: Service, metadata: MetadataServer) -> None:
+    credentials = compute_engine.Credentials()  # type: ignore[no-untyped-call]
+    credentials.token, credentials.expiry = "t0", _helpers.utcnow() + timedelta(minutes=2)
+    metadata.away = -1
+    async with rest(credentials) as made:
+        assert not credentials.valid
+        assert await made.get(f"{service.url}/o") == {}
+        credentials.expiry = _helpers.utcnow() - timedelta(seconds=1)
+        with pytest.raises(Transient), translated("stat", "gs://b/o"):
+            await made.get(f"{service.url}/o")
+    assert [headers["Authorization"] for _, _, headers, _ in service.asked] == ["Bearer t0"]
+
+
+class Unwell(Renewed):
+    """Its tokens cannot be had until `enough` calls wait for one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enough = threading.Event()
+
+    def refresh(self, request: Any) -> None:
+        self.times += 1
+        self.enough.wait(30)
+        raise auth.TransportError("away")
+
+
+async def test_all_calls_that_wait_for_a_token_fail_together(service: Service) -> None:
+    credentials = Unwell()
+    async with rest(credentials) as made:
+        waiting = [asyncio.create_task(made.get(f"{service.url}/o")) for _ in range(5)]
+        await asyncio.sleep(0)  # all of them are waiting
+        waiting.pop().cancel()
+        credentials.enough.set()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(one) for one in outcomes] == [auth.TransportError] * 4
+    assert credentials.times == 1
 
 
 async def test_with_a_proxy_in_the_environment_calls_go_through_it(
