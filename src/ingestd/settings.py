@@ -237,7 +237,9 @@ class Actions(_Section):
         description="Hosts `call` may reach, by the scheme's own port unless `:8443` or `:*` follows; empty: none. "
         "`*.example.com` leads to public addresses only; `api.corp` to private ones too; `127.0.0.1` has to be listed.",
     )
-    timeout: Duration = Field(timedelta(seconds=60), description="Per HTTP call, unless the action says otherwise.")
+    timeout: Duration = Field(
+        timedelta(seconds=60), description="Per HTTP call, to the end of its answer, unless the action says otherwise."
+    )
     slack_token: SecretStr | None = Field(None, description="Token for `notify`; better from a file.")
     slack_token_file: Path | None = Field(None, description="File that holds the Slack token (a mounted secret).")
     slack_url: str = Field("https://slack.com/api", description="Slack's API; another address for rehearsals.")

@@ -70,23 +70,41 @@ class HttpxClient:
         limit: timedelta,
         reach: Callable[[Address], bool] = public,
     ) -> HttpAnswer:
-        """One attempt: whether a request may be repeated is for the action to say."""
+        """One attempt: whether a request may be repeated is for the action to say.
+
+        `limit` is for all of it: names, connections and the whole answer, however slowly it drips.
+        """
         shown = url.partition("?")[0]  # a query may hold secrets, and messages are logged
         with translated(method, shown):
             try:
-                target = httpx.URL(url)
-                sent = partial(self._send, method, headers=headers, body=body, seconds=limit.total_seconds())
-                if self._proxied or target.scheme not in ("http", "https"):
-                    return await sent(target)
-                async with asyncio.timeout(limit.total_seconds()):
-                    addresses = await _resolved(target)
-                *others, last = _open(target, addresses, reach)
-                for address in others:
-                    with suppress(httpx.ConnectError, httpx.ConnectTimeout):
-                        return await sent(target, address)
-                return await sent(target, last)
+                async with asyncio.timeout(limit.total_seconds()) as whole:
+                    return await self._answered(method, httpx.URL(url), headers, body, limit.total_seconds(), reach)
+            except TimeoutError as error:
+                if whole.expired():
+                    raise Transient(f"{method} {shown}: not answered in full within {limit}") from error
+                raise
             except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
                 raise BadInput(f"{method} {shown}: {error}") from error
+
+    async def _answered(
+        self,
+        method: str,
+        url: httpx.URL,
+        headers: Mapping[str, str],
+        body: bytes,
+        seconds: float,
+        reach: Callable[[Address], bool],
+    ) -> HttpAnswer:
+        if self._proxied or url.scheme not in ("http", "https"):
+            return await self._send(method, url, headers=headers, body=body, connect=seconds)
+        addresses = _open(url, await _resolved(url), reach)
+        # One that takes no connection must leave time for the next.
+        sent = partial(self._send, method, url, headers=headers, body=body, connect=seconds / len(addresses))
+        *others, last = addresses
+        for address in others:
+            with suppress(httpx.ConnectError, httpx.ConnectTimeout):
+                return await sent(address)
+        return await sent(last)
 
     async def _send(
         self,
@@ -96,7 +114,7 @@ class HttpxClient:
         *,
         headers: Mapping[str, str],
         body: bytes,
-        seconds: float,
+        connect: float,
     ) -> HttpAnswer:
         """To that address, in the host's name: for the server, and for its certificate."""
         extensions: dict[str, str] = {}
@@ -106,7 +124,12 @@ class HttpxClient:
             extensions = {"sni_hostname": url.raw_host.decode("ascii")}
             url = url.copy_with(host=str(address).partition("%")[0])
         async with self._client.stream(
-            method, url, headers=dict(headers), content=body, timeout=seconds, extensions=extensions
+            method,
+            url,
+            headers=dict(headers),
+            content=body,
+            timeout=httpx.Timeout(None, connect=connect),  # for the whole of it, the caller has a limit
+            extensions=extensions,
         ) as answer:
             chunks, size = [], 0
             async for chunk in answer.aiter_bytes():
