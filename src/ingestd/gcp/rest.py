@@ -32,6 +32,8 @@ from ingestd.model.errors import Transient
 _JSON = "application/json"
 _CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _LARGE = 2**20  # bytes of a body from which on it is sent in pieces
+_SLOWEST = 2**16  # bytes a second
+_UNTOLD = 2**24  # the most bytes of an answer that does not say how long it is
 _UNAUTHORIZED = 401
 
 
@@ -80,9 +82,30 @@ def _seen(renewal: asyncio.Future[None]) -> None:
         renewal.exception()
 
 
+class Connections:
+    """Connections that are kept, and how long a call over one of them may take.
+
+    `silence` bounds the seconds in which a service takes no connection, or says nothing after the request. That alone
+    would let a request that nobody takes, or an answer that drips, go on for ever: so bytes have to move at `_SLOWEST`,
+    in either direction. The wait for a free connection does not count: it is ours.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, at_once: int, silence: float) -> None:
+        self.session = session
+        self.free = asyncio.Semaphore(at_once)
+        self._silence = silence
+
+    def until_answered(self, sent: int) -> float:
+        """Seconds from the beginning of a call to its answer's."""
+        return 2 * self._silence + sent / _SLOWEST
+
+    def until_read(self, length: int | None) -> float:
+        """Seconds from there to the end of the answer."""
+        return self._silence + (_UNTOLD if length is None else length) / _SLOWEST
+
+
 @asynccontextmanager
-async def connections(at_once: int, *, silence: float) -> AsyncIterator[aiohttp.ClientSession]:
-    """Connections that are kept; `silence` bounds the seconds in which a service says nothing, not a whole call."""
+async def connections(at_once: int, *, silence: float) -> AsyncIterator[Connections]:
     connector = aiohttp.TCPConnector(limit=at_once, keepalive_timeout=60, ssl=_trusted())
     async with aiohttp.ClientSession(
         connector=connector,
@@ -91,7 +114,7 @@ async def connections(at_once: int, *, silence: float) -> AsyncIterator[aiohttp.
         auto_decompress=False,
         trust_env=bool(getproxies()),  # which is asked anew for every call, `.netrc` included
     ) as session:
-        yield session
+        yield Connections(session, at_once, silence)
 
 
 def _trusted() -> ssl.SSLContext:
@@ -120,8 +143,8 @@ class _Answer:
 
 
 class Rest:
-    def __init__(self, session: aiohttp.ClientSession, tokens: Tokens) -> None:
-        self._session = session
+    def __init__(self, connections: Connections, tokens: Tokens) -> None:
+        self._connections = connections
         self._tokens = tokens
 
     async def get(self, url: str) -> dict[str, Any]:
@@ -145,17 +168,33 @@ class Rest:
         for again in (False, True):
             authority = await self._tokens.headers()
             headers = {"Accept-Encoding": "identity", **(given or {}), **authority}
-            data = io.BytesIO(body) if body is not None and len(body) > _LARGE else body
-            sent = self._session.request(method, URL(url, encoded=True), data=data, headers=headers)
-            async with sent as response:
-                content = await response.read()
-                if 200 <= response.status < 300:
-                    return content, response.headers
-                if response.status != _UNAUTHORIZED or again:
-                    answer = _Answer(method, url, response.status, response.headers, content)
-                    raise api.from_http_response(answer)  # type: ignore[no-untyped-call]
+            status, content, answered = await self._exchange(method, url, body, headers)
+            if 200 <= status < 300:
+                return content, answered
+            if status != _UNAUTHORIZED or again:
+                answer = _Answer(method, url, status, answered, content)
+                raise api.from_http_response(answer)  # type: ignore[no-untyped-call]
             await self._tokens.renew(authority)
         raise AssertionError("the second answer is the last")
+
+    async def _exchange(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, bytes, Mapping[str, str]]:
+        data = io.BytesIO(body) if body is not None and len(body) > _LARGE else body
+        limits = self._connections
+        async with limits.free:
+            try:
+                async with (
+                    asyncio.timeout(limits.until_answered(len(body or b""))) as whole,
+                    limits.session.request(method, URL(url, encoded=True), data=data, headers=headers) as response,
+                ):
+                    now = asyncio.get_running_loop().time()
+                    whole.reschedule(now + limits.until_read(response.content_length))
+                    return response.status, await response.read(), response.headers
+            except TimeoutError as error:
+                if whole.expired():
+                    raise Transient(f"{method} {url.partition('?')[0]}: not sent and answered in time") from error
+                raise
 
 
 # Who does not say that gzip will do gets `Content-Encoding: gzip` objects unpacked by the service.

@@ -5,12 +5,13 @@ import base64
 import json
 import socket
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
+from tests.support.listening import deaf, dripping, listening
 from tests.support.manual_clock import ManualClock
 
 from ingestd.gcp.http import HttpxClient
@@ -171,49 +172,19 @@ async def test_a_slow_or_cut_answer_is_transient_and_hides_the_query(client, ser
         await get(client, "http://127.0.0.1:1/")
 
 
-@asynccontextmanager
-async def listening(serve: Any) -> AsyncIterator[str]:
-    """A server that does what it likes with its connections, until it is cancelled."""
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-
 async def test_an_answer_that_drips_is_given_up_at_the_limit(client):
-    """Each of its bytes comes in time, and the last one never."""
-    gone = asyncio.Event()
-
-    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        with suppress(OSError):
-            while not reader.at_eof():
-                writer.write(b"1\r\n.\r\n")
-                await writer.drain()
-                await asyncio.sleep(0.02)
-        gone.set()
-        writer.close()
-
-    async with listening(drip) as url, asyncio.timeout(30):
+    endless = dripping(b"Transfer-Encoding: chunked", b"1\r\n.\r\n")
+    async with listening(endless) as port, asyncio.timeout(30):
         with pytest.raises(Transient, match="not answered in full within") as given_up:
-            await get(client, f"{url}/?token=secret", timedelta(seconds=0.3))
-        await gone.wait()
+            await get(client, f"http://127.0.0.1:{port}/?token=secret", timedelta(seconds=0.3))
     assert "secret" not in str(given_up.value)
 
 
 async def test_a_body_that_nobody_takes_is_given_up_at_the_limit(client):
-    done = asyncio.Event()
-
-    async def deaf(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        _reader._transport.pause_reading()  # type: ignore[attr-defined]
-        await done.wait()
-        writer.close()
-
-    async with listening(deaf) as url, asyncio.timeout(30):
-        with pytest.raises(Transient, match="not answered in full within"):
-            limit = timedelta(seconds=0.3)
+    async with listening(deaf) as port, asyncio.timeout(30):
+        url, limit = f"http://127.0.0.1:{port}/", timedelta(seconds=0.3)
+        with pytest.raises(Transient):
             await client.request("POST", url, headers={}, body=bytes(20_000_000), limit=limit, reach=anywhere)
-        done.set()
 
 
 async def test_an_address_that_takes_no_connection_leaves_time_for_the_next(client, server, monkeypatch):

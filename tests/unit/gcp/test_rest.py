@@ -5,7 +5,7 @@ import base64
 import gzip
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
@@ -18,6 +18,7 @@ from google.api_core import exceptions as api
 from google.auth import _helpers, compute_engine
 from google.auth import exceptions as auth
 from google.auth.credentials import AnonymousCredentials, Credentials
+from tests.support.listening import deaf, dripping, listening
 
 from ingestd.gcp.errors import translated
 from ingestd.gcp.rest import Rest, Tokens, connections, download
@@ -80,10 +81,10 @@ def service() -> Iterator[Service]:
 
 
 @asynccontextmanager
-async def rest(credentials: Credentials | None = None) -> AsyncIterator[Rest]:
+async def rest(credentials: Credentials | None = None, *, silence: float = 10, at_once: int = 4) -> AsyncIterator[Rest]:
     threads = Threads("auth", 2)
     try:
-        async with connections(4, silence=10) as session:
+        async with connections(at_once, silence=silence) as session:
             yield Rest(session, Tokens(credentials or AnonymousCredentials(), threads))  # type: ignore[no-untyped-call]
     finally:
         await threads.close()
@@ -180,6 +181,37 @@ async def test_a_service_that_is_not_there_may_be_there_in_a_moment() -> None:
     async with rest() as made:
         with pytest.raises(Transient), translated("stat", "gs://b/o"):
             await made.get("http://127.0.0.1:9/o")
+
+
+@pytest.mark.parametrize("size", [900_000, 8_000_000])
+async def test_a_body_that_nobody_takes_is_given_up(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr("ingestd.gcp.rest._SLOWEST", 2**26, raising=False)
+    async with listening(deaf) as port, rest(silence=0.2) as made, asyncio.timeout(30):
+        with pytest.raises(Transient), translated("write", "gs://b/o"):
+            await made.post(f"http://127.0.0.1:{port}/o", bytes(size), "text/plain")
+
+
+async def test_an_answer_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingestd.gcp.rest._SLOWEST", 2**26, raising=False)
+    endless = dripping(b"Content-Length: 1000000", b".")
+    async with listening(endless) as port, rest(silence=0.4) as made, asyncio.timeout(30):
+        with pytest.raises(Transient, match="not sent and answered in time"), translated("read", "gs://b/o"):
+            await made.media(f"http://127.0.0.1:{port}/o")
+
+
+async def test_the_wait_for_a_free_connection_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call takes a part of what it may; many of them, one after the other, take several times that."""
+    monkeypatch.setattr("ingestd.gcp.rest._SLOWEST", 2**26, raising=False)
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                await asyncio.sleep(0.3)
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    async with listening(slow) as port, rest(silence=1, at_once=1) as made, asyncio.timeout(60):
+        asked = (made.get(f"http://127.0.0.1:{port}/o") for _ in range(10))
+        assert await asyncio.gather(*asked) == [{}] * 10
 
 
 class Renewed(Credentials):
