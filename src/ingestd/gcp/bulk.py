@@ -117,9 +117,10 @@ class Bulk:
                 return ALONE  # perhaps by our own copy, whose answer was lost
             _raise_failed("copy", one, answer)
             document = answer.document
-            if not document.get("done"):
+            made = document.get("resource")
+            if not document.get("done") or not isinstance(made, dict) or "generation" not in made:
                 return ALONE  # a large one, which takes several calls
-            return Generation(int(document["resource"]["generation"]))
+            return Generation(int(made["generation"]))
 
         return await self._each("copy", rewrites, call, outcome, single)
 

@@ -29,6 +29,7 @@ _NETWORK_ERRORS: tuple[type[BaseException], ...] = (
     requests.Timeout,
     requests.exceptions.ChunkedEncodingError,
     requests.exceptions.ContentDecodingError,
+    requests.exceptions.JSONDecodeError,  # an answer that is none of Google's
     urllib3.exceptions.HTTPError,
     http.client.HTTPException,
     httpx.TimeoutException,
@@ -45,7 +46,12 @@ _NETWORK_ERRORS: tuple[type[BaseException], ...] = (
 )
 
 
+# The statuses that google.rpc.Code gives them, and the client does not.
+_UNMAPPED = {grpc.StatusCode.UNKNOWN: 500, grpc.StatusCode.DATA_LOSS: 500}
+
 _PARAMETERS = re.compile(r"(https?://[^\s?]+)\?\S*?: ")
+_LISTS = ("errors", "details")
+_SHOWN = 1_000  # bytes of a document that says nothing we know
 _MESSAGE = re.compile(r'"message":\s*"((?:[^"\\]|\\.)*)"')
 
 
@@ -74,7 +80,7 @@ def translate(error: Exception, doing: str, resource: str) -> IngestError:
             return Transient(f"{where}: could not authenticate: {error}")
         return Fatal(f"{where}: could not authenticate: {error}; check the application default credentials")
     # requests' invalid-URL errors are OSErrors too, and no retry makes a URL valid.
-    if isinstance(error, requests.RequestException) and not isinstance(error, _NETWORK_ERRORS[:4]):
+    if isinstance(error, requests.RequestException) and not isinstance(error, _NETWORK_ERRORS[:5]):
         return Fatal(f"{where}: {error}")
     if isinstance(error, _NETWORK_ERRORS):
         return Transient(f"{where}: {type(error).__name__}: {error}")
@@ -116,7 +122,7 @@ def _status_told(error: auth.GoogleAuthError) -> int:
 
 
 def _from_service(error: api.GoogleAPICallError, where: str) -> IngestError:
-    code = int(error.code or 0)
+    code = int(error.code or _UNMAPPED.get(error.grpc_status_code, 0))
     message = f"{where}: {code} {_said(str(error.message or ''))}"
     if isinstance(error, api.FailedPrecondition):
         return Fatal(message)
@@ -136,20 +142,49 @@ def _said(message: str) -> str:
 
 def reason_of(error: api.GoogleAPICallError) -> str:
     """BigQuery's and Storage's `errors[0].reason`, where the service gave one."""
-    for item in error.errors or ():
+    try:
+        items = error.errors
+    except TypeError:  # the service's document had something else in their place
+        return ""
+    for item in items:
         if isinstance(item, Mapping) and isinstance(item.get("reason"), str):
             return str(item["reason"])
     return ""
 
 
+def plain_error(content: bytes) -> bytes:
+    """The document of an answer that is an error, in the form that Google's clients take for granted.
+
+    They look for `error.message`, `error.errors` and `error.details` without asking. Proxies and front ends answer 503
+    with JSON of their own, and what came out was a bug of the client's, which nobody retries.
+    """
+    try:
+        found = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return content  # then they take it for text
+    if isinstance(found, list):
+        found = next((one for one in found if isinstance(one, dict)), {})
+    error = found.get("error", {}) if isinstance(found, dict) else None
+    if isinstance(error, dict) and all(_documents(error.get(key, [])) for key in _LISTS):
+        return content
+    if not isinstance(error, dict):
+        error = {"message": content[:_SHOWN].decode(errors="replace")}
+    kept = {key: value for key, value in error.items() if key not in _LISTS or _documents(value)}
+    return orjson.dumps({"error": kept})
+
+
+def _documents(found: object) -> bool:
+    return isinstance(found, list) and all(isinstance(one, dict) for one in found)
+
+
 def retry_after(headers: Mapping[str, str]) -> datetime | None:
     """`Retry-After`, which is seconds or an HTTP date."""
     value = headers.get("Retry-After") or headers.get("retry-after") or ""
-    if value.isdecimal():
+    if value.isdecimal() and len(value) < 10:
         return datetime.now(UTC) + timedelta(seconds=min(int(value), 86_400))
     try:
         when = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return when if when.tzinfo else when.replace(tzinfo=UTC)
 

@@ -26,6 +26,7 @@ from google.auth.credentials import Credentials, TokenState
 from google.auth.transport.requests import Request
 from yarl import URL
 
+from ingestd.gcp.errors import plain_error
 from ingestd.gcp.threads import Threads
 from ingestd.model.errors import Transient
 
@@ -132,7 +133,7 @@ class _Answer:
         self.request = requests.Request(method, url)
         self.status_code = status
         self.headers = headers
-        self.content = content
+        self.content = plain_error(content)
 
     @property
     def text(self) -> str:

@@ -17,6 +17,8 @@ from requests.cookies import RequestsCookieJar
 from requests.models import PreparedRequest, Response
 from requests.structures import CaseInsensitiveDict
 
+from ingestd.gcp.errors import plain_error
+
 _PROXIES = frozenset({"http", "https", "all"})
 _CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _KNOWN = frozenset({"data", "headers", "timeout", "stream"})
@@ -32,6 +34,12 @@ class _Direct(requests.Session):
         self._trusted = next(filter(None, map(os.environ.get, _CERTIFICATES)), True)
 
     def request(self, method: str, url: str, **given: Any) -> Response:  # type: ignore[override]
+        response = self._answered(method, url, **given)
+        if response.status_code >= 400:
+            response._content = plain_error(response.content)
+        return response
+
+    def _answered(self, method: str, url: str, **given: Any) -> Response:
         data, stream = given.get("data"), bool(given.get("stream"))
         if self._proxied or self.cert or not given.keys() <= _KNOWN or not isinstance(data, bytes | str | None):
             return super().request(method, url, **given)

@@ -36,6 +36,7 @@ _PAGE_FIELDS = "items(name,generation,size,timeCreated,crc32c,contentType,metada
 _HEADERS = ("contentEncoding", "contentDisposition", "contentLanguage", "cacheControl")
 _KEPT_ON_COPY = ("contentType", *_HEADERS)
 _MAX_READ_RACES = 5
+_GONE = 410
 
 T = TypeVar("T")
 
@@ -135,9 +136,14 @@ class GcsStore:
     async def upload(self, ref: ObjectRef, path: Path, *, content_type: str = "application/octet-stream") -> Generation:
         def send() -> Generation:
             blob = self._blob(ref)
-            blob.upload_from_filename(
-                str(path), content_type=content_type, timeout=self._timeout, checksum="crc32c", retry=None
-            )
+            try:
+                blob.upload_from_filename(
+                    str(path), content_type=content_type, timeout=self._timeout, checksum="crc32c", retry=None
+                )
+            except (api.GoogleAPICallError, ValueError) as error:
+                if not _session_lost(error):
+                    raise
+                raise Transient(f"upload {ref}: it has to begin anew: {error}") from error
             return Generation(int(blob.generation))
 
         return await self._transfer("upload", ref, send)
@@ -190,16 +196,24 @@ class GcsStore:
         def rewrite(so_far: str | None) -> tuple[str | None, Generation | None]:
             blob = self._blob(target)
             _set_resource(blob, resource)
-            more, _, _ = blob.rewrite(
-                pinned, token=so_far, if_generation_match=if_generation, timeout=self._timeout, retry=None
-            )
+            try:
+                more, _, _ = blob.rewrite(
+                    pinned, token=so_far, if_generation_match=if_generation, timeout=self._timeout, retry=None
+                )
+            except api.GoogleAPICallError as error:
+                if so_far is None or error.code != _GONE:
+                    raise
+                raise _TokenLost(f"copy to {target}: it has to begin anew: {error}") from error
             return more, None if more else Generation(int(blob.generation))
 
         async def attempt() -> tuple[str | None, Generation | None]:
-            nonlocal tries
+            nonlocal tries, token
             tries += 1
             try:
                 return await self._threads.run(_translating, "copy", target, lambda: rewrite(token))
+            except _TokenLost:
+                token = None
+                raise
             except PreconditionFailed:
                 if tries == 1:
                     raise
@@ -334,6 +348,21 @@ class GcsStore:
 def _translating(operation: str, ref: ObjectRef, fn: Callable[[], T]) -> T:
     with translated(operation, ref.url):
         return fn()
+
+
+class _TokenLost(Transient):
+    """The service does not know the copy any more that it had begun."""
+
+
+def _session_lost(error: Exception) -> bool:
+    """Whether an upload in parts cannot go on, though a new one may well pass.
+
+    The service forgot it (404, 410), or has taken less of a part than was sent: its 308 says so, which the client
+    calls an error, or stumbles over with the next part.
+    """
+    if isinstance(error, api.GoogleAPICallError):
+        return error.code in (308, 404, _GONE) and not missing_bucket(str(error.message))
+    return True
 
 
 def _refuse_missing_bucket(error: api.NotFound) -> None:

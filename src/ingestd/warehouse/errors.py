@@ -87,7 +87,7 @@ def from_status(code: int, message: str, *, reason: str = "", until: datetime | 
             return Fatal(f"{message}; check the application default credentials")
         case 501:
             return Fatal(message)
-        case 408 | 499:
+        case 408 | 410 | 499:  # 410: what was begun (an upload, a long copy) has to be begun anew
             return Transient(message)
         case _ if code >= 500:
             return Transient(message)

@@ -1,6 +1,7 @@
 """Every foreign error is one of the daemon's kinds, and its message helps."""
 
 import http.client
+import json
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ from google.cloud.storage.exceptions import DataCorruption
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestd.gcp.errors import retry_after, translate, translated
+from ingestd.gcp.errors import plain_error, retry_after, translate, translated
 from ingestd.model.errors import (
     BadInput,
     Fatal,
@@ -25,6 +26,8 @@ from ingestd.model.errors import (
     Throttled,
     Transient,
 )
+
+KEYS = st.sampled_from(["error", "message", "errors", "details", "reason", "@type", "other"])
 
 
 def refused(status: int, reason: str = "", headers: dict[str, str] | None = None) -> api.GoogleAPICallError:
@@ -49,6 +52,7 @@ CASES = [
     (refused(404, "notFound"), NotFound),
     (refused(408), Transient),
     (refused(409, "duplicate"), PreconditionFailed),
+    (refused(410), Transient),
     (refused(412, "conditionNotMet"), PreconditionFailed),
     (refused(429), Throttled),
     (refused(400, "jobRateLimitExceeded"), Throttled),
@@ -61,6 +65,13 @@ CASES = [
     (api.ServiceUnavailable("reset"), Transient),
     (api.ResourceExhausted("too fast"), Throttled),
     (api.Aborted("again"), Transient),
+    (api.from_grpc_status(grpc.StatusCode.UNKNOWN, "?"), Transient),
+    (api.from_grpc_status(grpc.StatusCode.DATA_LOSS, "?"), Transient),
+    (api.from_grpc_status(grpc.StatusCode.CANCELLED, "?"), Transient),
+    (api.from_grpc_status(grpc.StatusCode.OUT_OF_RANGE, "?"), BadInput),
+    (api.from_grpc_status(grpc.StatusCode.UNIMPLEMENTED, "?"), Fatal),
+    (api.ServiceUnavailable("no list", errors=None), Transient),
+    (requests.exceptions.JSONDecodeError("Expecting value", "<html>", 0), Transient),
     (api.FailedPrecondition("not now"), Fatal),
     (api.PermissionDenied("no"), Fatal),
     (api.RetryError("gave up", None), Transient),
@@ -133,6 +144,48 @@ def test_retry_after_is_kept():
     assert timedelta(seconds=25) < found.until - datetime.now(UTC) <= timedelta(seconds=30)
     assert retry_after({"retry-after": "Wed, 21 Oct 2065 07:28:00 GMT"}) == datetime(2065, 10, 21, 7, 28, tzinfo=UTC)
     assert retry_after({}) is None
+
+
+def test_a_date_that_no_calendar_has_is_no_time_to_wait_for():
+    assert retry_after({"Retry-After": "1 Jan 99999999999999999999 00:00:00"}) is None
+    assert retry_after({"Retry-After": "9" * 5_000}) is None
+
+
+ODD = [
+    b'{"error": "backend unavailable"}',
+    b'{"error": null}',
+    b'{"error": ["x"]}',
+    b'{"error": {"message": null, "errors": null}}',
+    b'{"error": {"message": "m", "errors": 5, "details": ["x"]}}',
+    b'{"error": {"message": "m", "details": null}}',
+    b'"Service Unavailable"',
+    b"503",
+    b"[]",
+    b"null",
+    b"",
+    b"<html>",
+]
+
+
+@pytest.mark.parametrize("content", ODD)
+def test_an_error_s_document_may_look_like_anything(content):
+    response = requests.Response()
+    response.status_code, response._content = 503, plain_error(content)
+    response.request = requests.Request("GET", "http://x/y").prepare()
+    found = translate(api.from_http_response(response), "read", "gs://b/o")
+    assert type(found) is Transient
+
+
+@given(
+    st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner))
+)
+def test_no_document_of_an_error_breaks_anything(document):
+    test_an_error_s_document_may_look_like_anything(json.dumps(document).encode())
+
+
+def test_a_document_as_google_writes_it_stays_as_it_is():
+    content = b'{"error": {"message": "m", "errors": [{"reason": "backendError"}], "details": [{"@type": "t"}]}}'
+    assert plain_error(content) is content
 
 
 @given(st.text())

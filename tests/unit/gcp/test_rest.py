@@ -169,6 +169,14 @@ async def test_what_a_service_says_about_waiting_is_heard(service: Service) -> N
     assert refused.value.until is not None
 
 
+@pytest.mark.parametrize("said", [b'{"error": "unavailable"}', b'{"error": {"errors": null}}', b'"x"'])
+async def test_a_stumble_is_one_whatever_is_said_of_it(service: Service, said: bytes) -> None:
+    service.answers(said, status=503)
+    async with rest() as made:
+        with pytest.raises(Transient), translated("stat", "gs://b/o"):
+            await made.get(f"{service.url}/o")
+
+
 @pytest.mark.parametrize("said", [b"<html>", b"[]"])
 async def test_an_answer_that_is_no_document_may_be_another_next_time(service: Service, said: bytes) -> None:
     service.answers(said)

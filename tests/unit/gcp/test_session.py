@@ -6,6 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import requests
+from google.api_core import exceptions as api
 from google.auth.credentials import AnonymousCredentials
 
 from ingestd.gcp.session import Session
@@ -21,6 +22,13 @@ class Echo(BaseHTTPRequestHandler):
             self.send_header("Location", "/there")
             self.send_header("Content-Length", "0")
             self.end_headers()
+            return
+        if self.path == "/odd":
+            said = b'{"error": "upstream unavailable"}'
+            self.send_response(503)
+            self.send_header("Content-Length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said)
             return
         said = f"{self.command} {self.path} {self.headers.get('X-Mark', '')} ".encode() + body
         self.send_response(200)
@@ -82,3 +90,10 @@ def test_with_a_proxy_in_the_environment_calls_go_through_it(server: str, monkey
 def test_a_service_that_is_not_there_is_a_connection_error(session: Session) -> None:
     with pytest.raises(requests.ConnectionError):
         session.request("GET", "http://127.0.0.1:9/o", timeout=10)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_odd_error_is_one_that_the_clients_can_read(server: str, session: Session, stream: bool) -> None:
+    answer = session.request("GET", f"{server}/odd", timeout=10, stream=stream)
+    with pytest.raises(api.ServiceUnavailable, match="upstream unavailable"):
+        raise api.from_http_response(answer)  # type: ignore[no-untyped-call]
