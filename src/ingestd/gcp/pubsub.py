@@ -8,14 +8,19 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import grpc
 from google.api_core import exceptions as api
 from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient, types
 
 from ingestd.gcp.errors import translated
+from ingestd.model.errors import Transient
 from ingestd.ports import Message
 from ingestd.retry import Retrier
 
 MAX_IDS_PER_REQUEST = 2_500  # an ack id takes some 180 bytes and a request at most 512 KiB
+
+# Not IDLE: a connection that the service takes down in good order still serves the pulls that wait on it.
+_UNCONNECTED = (grpc.ChannelConnectivity.CONNECTING, grpc.ChannelConnectivity.TRANSIENT_FAILURE)
 
 _PullRequest: Any = types.PullRequest
 _PullResponse: Any = types.PullResponse
@@ -50,11 +55,22 @@ class PubSubSubscription:
             with translated("pull", self._name):
                 try:
                     answer = await self._client.pull(request=request, retry=None, timeout=self._pull_timeout)
-                except api.DeadlineExceeded:
+                except api.DeadlineExceeded as error:
+                    if self._connecting():
+                        raise Transient(f"pull {self._name}: there is no connection: {error.message}") from error
                     return []
                 return [PulledMessage(received) for received in _PullResponse.pb(answer).received_messages]
 
         return await self._retrier.call(attempt, "pubsub.pull", resource=self._name)
+
+    def _connecting(self) -> bool:
+        """Whether the pull that ran into its deadline was waiting for a connection, not for messages.
+
+        Both end alike. A connection that goes silent is closed by gRPC's pings, 30 s after the last word and 60 s
+        without an answer: for so long a network that is dead looks like a subscription that is empty, and no longer.
+        """
+        transport: Any = self._client.transport  # annotated as what it has in common with other ways to call
+        return transport.grpc_channel.get_state() in _UNCONNECTED
 
     async def ack(self, ack_ids: Sequence[str]) -> None:
         for ids in _batches(ack_ids):
