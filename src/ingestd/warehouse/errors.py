@@ -65,7 +65,8 @@ def kind_of(reason: str, message: str) -> Kind | None:
 
 def from_status(code: int, message: str, *, reason: str = "", until: datetime | None = None) -> IngestError:
     """The kind an HTTP answer stands for: by its reason where that tells more than the status, else by the status."""
-    match kind_of(reason, message):
+    kind = kind_of(reason, message)
+    match kind:
         case Kind.RATE:
             return Throttled(message, until)
         case Kind.QUOTA:
@@ -89,6 +90,10 @@ def from_status(code: int, message: str, *, reason: str = "", until: datetime | 
             return Fatal(message)
         case 408 | 410 | 499:  # 410: what was begun (an upload, a long copy) has to be begun anew
             return Transient(message)
+        case _ if kind is Kind.FATAL:  # what a query ran into, say, for which the client chooses 400
+            return Fatal(message)
+        case _ if kind is Kind.BAD_INPUT:  # and 500 for every reason that it does not know
+            return BadInput(message)
         case _ if code >= 500:
             return Transient(message)
         case _ if 400 <= code < 500:
