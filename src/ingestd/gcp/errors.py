@@ -50,6 +50,7 @@ _NETWORK_ERRORS: tuple[type[BaseException], ...] = (
 _UNMAPPED = {grpc.StatusCode.UNKNOWN: 500, grpc.StatusCode.DATA_LOSS: 500}
 
 _PARAMETERS = re.compile(r"(https?://[^\s?]+)\?\S*?: ")
+_LONGEST = timedelta(days=1)
 _LISTS = ("errors", "details")
 _SHOWN = 1_000  # bytes of a document that says nothing we know
 _MESSAGE = re.compile(r'"message":\s*"((?:[^"\\]|\\.)*)"')
@@ -178,15 +179,15 @@ def _documents(found: object) -> bool:
 
 
 def retry_after(headers: Mapping[str, str]) -> datetime | None:
-    """`Retry-After`, which is seconds or an HTTP date."""
+    """`Retry-After`, which is seconds or an HTTP date; nobody is waited for longer than a day, which quotas take."""
     value = headers.get("Retry-After") or headers.get("retry-after") or ""
     if value.isdecimal() and len(value) < 10:
-        return datetime.now(UTC) + timedelta(seconds=min(int(value), 86_400))
+        return datetime.now(UTC) + min(timedelta(seconds=int(value)), _LONGEST)
     try:
         when = parsedate_to_datetime(value)
     except (ValueError, OverflowError):
         return None
-    return when if when.tzinfo else when.replace(tzinfo=UTC)
+    return min(when if when.tzinfo else when.replace(tzinfo=UTC), datetime.now(UTC) + _LONGEST)
 
 
 def _headers(error: api.GoogleAPICallError) -> Mapping[str, str]:

@@ -3,6 +3,7 @@
 import http.client
 import json
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from types import SimpleNamespace
 
 import grpc
@@ -146,8 +147,14 @@ def test_raw_grpc_errors_are_known_too():
 def test_retry_after_is_kept():
     found = translate(refused(429, headers={"Retry-After": "30"}), "read", "t")
     assert timedelta(seconds=25) < found.until - datetime.now(UTC) <= timedelta(seconds=30)
-    assert retry_after({"retry-after": "Wed, 21 Oct 2065 07:28:00 GMT"}) == datetime(2065, 10, 21, 7, 28, tzinfo=UTC)
+    soon = (datetime.now(UTC) + timedelta(hours=1)).replace(microsecond=0)
+    assert retry_after({"retry-after": format_datetime(soon, usegmt=True)}) == soon
     assert retry_after({}) is None
+
+
+@pytest.mark.parametrize("told", ["Wed, 21 Oct 2065 07:28:00 GMT", "999999999"])
+def test_nobody_is_waited_for_longer_than_a_day(told):
+    assert retry_after({"Retry-After": told}) <= datetime.now(UTC) + timedelta(days=1)
 
 
 def test_a_date_that_no_calendar_has_is_no_time_to_wait_for():
