@@ -203,7 +203,7 @@ async def test_an_answer_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("ingestd.gcp.rest._SLOWEST", 2**26, raising=False)
     endless = dripping(b"Content-Length: 1000000", b".")
     async with listening(endless) as port, rest(silence=0.4) as made, asyncio.timeout(30):
-        with pytest.raises(Transient, match="not sent and answered in time"), translated("read", "gs://b/o"):
+        with pytest.raises(Transient), translated("read", "gs://b/o"):
             await made.media(f"http://127.0.0.1:{port}/o")
 
 
@@ -214,12 +214,12 @@ async def test_the_wait_for_a_free_connection_is_no_silence(monkeypatch: pytest.
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError):
             while await reader.readuntil(b"\r\n\r\n"):
-                await asyncio.sleep(0.3)
+                await asyncio.sleep(0.05)
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 
     async with listening(slow) as port, rest(silence=1, at_once=1) as made, asyncio.timeout(60):
-        asked = (made.get(f"http://127.0.0.1:{port}/o") for _ in range(10))
-        assert await asyncio.gather(*asked) == [{}] * 10
+        asked = (made.get(f"http://127.0.0.1:{port}/o") for _ in range(60))
+        assert await asyncio.gather(*asked) == [{}] * 60
 
 
 class Renewed(Credentials):
