@@ -40,6 +40,10 @@ class Evidence:
     load_state: list[dict[str, Any]] | None = None  # rows of that table; None: it is not kept
     litter: set[str] = field(default_factory=set)  # what others put into our folders
     settled_after: float = 0.0
+    replaced: dict[tuple[str, int], float] = field(default_factory=dict)  # when it was overwritten or taken back
+    ends: list[tuple[float, bytes]] = field(
+        default_factory=list
+    )  # records written under `Done/`, and when
     effects: Counter[str] = field(default_factory=Counter)
     crashed_at: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
@@ -82,7 +86,7 @@ def _problems(evidence: Evidence) -> Iterator[str]:
     for given in evidence.inputs:
         several = sum(times > 1 for name, times in uploads.items() if name.startswith(f"{given.rule.prefix}/")) > 1
         if given.generation != newest[given.name]:
-            yield from _half_loaded(evidence, given)
+            yield from _overwritten(evidence, given, told_apart=not several)
         elif uploads[given.name] == 1 or not (several and _refused(evidence, given)):
             yield from _lost(evidence, given)
         sure = uploads[given.name] == 1 or not several
@@ -138,18 +142,40 @@ def _lost(evidence: Evidence, given: Input) -> Iterator[str]:
 
 def _undecided(evidence: Evidence, given: Input) -> bool:
     """Whether its batch failed, and says so, because its bad files were not found within `MaxReload`."""
-    return any(
-        aside["Fate"] == "failed" and aside["Why"].startswith("still refused after")
-        for record, place in _records(evidence, given)
-        if record["Status"] == "failed" and (aside := record["Progress"]["Aside"].get(str(place)))
-    )
+    return any(_gave_up(record, place) for record, place in _records(evidence, given))
 
 
-def _half_loaded(evidence: Evidence, given: Input) -> Iterator[str]:
-    """A file that was overwritten may never have been loaded; but not by halves."""
+def _gave_up(record: dict[str, Any], place: int) -> bool:
+    aside = record["Progress"]["Aside"].get(str(place))
+    gave_up = aside is not None and aside["Fate"] == "failed" and aside["Why"].startswith("still refused after")
+    return record["Status"] == "failed" and gave_up
+
+
+def _overwritten(evidence: Evidence, given: Input, *, told_apart: bool) -> Iterator[str]:
+    """The newer generation stands for one that was overwritten (or taken back) before anything read it.
+
+    Whatever its batch says, that is no excuse once the batch has ended: by then it was read, or a person was asked for
+    a reason that is documented. And nothing is loaded by halves.
+    """
     loaded = [number for number in given.ids if _found(evidence.rows, given, number)]
-    if 0 < len(loaded) < len(given.ids):
+    if len(loaded) == len(given.ids):
+        return
+    if loaded:
         yield f"G1: {given} was overwritten, and only its rows {loaded} are there"
+        return
+    replaced = evidence.replaced[given.name, given.generation]
+    for at, data in evidence.ends:
+        if at >= replaced or given.name.encode() not in data:
+            continue
+        for record, place in _having(data, given):
+            fate = _fate(record, place)
+            asked = _gave_up(record, place) or (fate == "refused" and not told_apart)
+            if fate != "ignored" and not asked:  # "ignored": another batch has it, and its end is the one that counts
+                yield (
+                    f"G1: {given} was there until {replaced:.2f}, its batch ended as {fate or record['Status']} "
+                    f"at {at:.2f}, and its rows are missing"
+                )
+                return
 
 
 def _claims(evidence: Evidence, given: Input, *, sure: bool) -> Iterator[str]:
@@ -158,10 +184,7 @@ def _claims(evidence: Evidence, given: Input, *, sure: bool) -> Iterator[str]:
     Where several files of a rule were overwritten, the bytes of one job do not tell which of them it read (not `sure`).
     """
     loaded = all(_found(evidence.rows, given, number) for number in given.ids)
-    fates = [
-        record["Progress"]["Aside"].get(str(place), {}).get("Fate", "loaded" if record["Status"] == "done" else "")
-        for record, place in _records(evidence, given)
-    ]
+    fates = [_fate(record, place) for record, place in _records(evidence, given)]
     claimed = any(fate in ("loaded", "read_earlier") for fate in fates)
     if not fates:
         yield f"G8: no batch knows of {given}"
@@ -263,17 +286,24 @@ def _refused(evidence: Evidence, given: Input) -> bool:
 
     That is so when several files of one load were overwritten while it ran.
     """
-    return any(
-        record["Progress"]["Aside"].get(str(place), {}).get("Fate") == "refused"
-        for record, place in _records(evidence, given)
-    )
+    return any(_fate(record, place) == "refused" for record, place in _records(evidence, given))
+
+
+def _fate(record: dict[str, Any], place: int) -> str:
+    """What a record says of one of its files; nothing where it has failed as a whole."""
+    whole = "loaded" if record["Status"] == "done" else ""
+    return str(record["Progress"]["Aside"].get(str(place), {}).get("Fate", whole))
 
 
 def _records(evidence: Evidence, given: Input) -> Iterator[tuple[dict[str, Any], int]]:
     """The finished batches that have this very generation, and its place in them."""
     for name, data in evidence.objects.items():
         if name.startswith("journal/Done/") and given.name.encode() in data:
-            record = orjson.loads(data)
-            for place, file in enumerate(record["Files"]):
-                if file["URL"].endswith(f"/{given.name}") and int(file["Generation"]) == given.generation:
-                    yield record, place
+            yield from _having(data, given)
+
+
+def _having(data: bytes, given: Input) -> Iterator[tuple[dict[str, Any], int]]:
+    record = orjson.loads(data)
+    for place, file in enumerate(record["Files"]):
+        if file["URL"].endswith(f"/{given.name}") and int(file["Generation"]) == given.generation:
+            yield record, place

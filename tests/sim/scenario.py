@@ -324,11 +324,11 @@ def _ordered(seed: int) -> tuple[Upload, ...]:
 
 
 def _written_again(chance: random.Random, first: Upload, row: int) -> list[Upload]:
-    """The name once more, or many times, in place or deleted before."""
+    """The name once more, or many times, in place or deleted before; at once, or when its batch may have ended."""
     again: list[Upload] = []
     at, size = first.at, len(first.ids)
-    pace = chance.choice((1.0, 5.0, 20.0))
-    for _ in range(chance.choice((1, 1, 1, 2, 2, 3, 8))):
+    pace = chance.choice((1.0, 5.0, 20.0, 90.0))
+    for _ in range(chance.choice((1, 1, 1, 2, 2, 3, 8) if pace < 90 else (1, 1, 2))):
         # One more row than before: contents of the same size could not be told apart afterwards.
         size += 1
         at += chance.uniform(0.05, pace)

@@ -233,6 +233,8 @@ class Universe:
         self._withheld: list[tuple[str, bytes, dict[str, str]]] = []
         self.inputs: list[Input] = []
         self._taken_back: set[tuple[str, int]] = set()  # what producers deleted themselves
+        self._replaced: dict[tuple[str, int], float] = {}  # what producers overwrote or deleted, and when
+        self._ends: list[tuple[float, str, bytes]] = []  # of batches
         self.broken: list[str] = []
         plan = Trouble(self)
         self.pubsub = PubSubCore(None, clock=self.clock, hooks=Hooks("pubsub", plan))
@@ -255,7 +257,8 @@ class Universe:
             )
             self.bigquery.names_bad_files = scenario.names_bad_files
             ensure_resources(self.names, self.storage, self.pubsub)
-        self.observers: list[Callable[[str, bytes | None], None]] = []  # of what is written; None: it is deleted
+        # Of what is written; None: it is deleted.
+        self.observers: list[Callable[[str, bytes | None], None]] = [self._see_end]
         self._groups = GroupWatch()
         if any("Group" in (rule.batch or {}) for rule in scenario.rules):
             with self.undisturbed():
@@ -292,12 +295,12 @@ class Universe:
         insert, delete, publish = objects.insert, objects.delete, pubsub.publish
 
         def inserting(bucket: str, name: str, data: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self.observers or bucket != self.ops:
+            if bucket != self.ops:
                 return insert(bucket, name, data, *args, **kwargs)
             return _noted(lambda: insert(bucket, name, data, *args, **kwargs), lambda: self._tell(name, data))
 
         def deleting(bucket: str, name: str, *args: Any, **kwargs: Any) -> Any:
-            if not self.observers or bucket != self.ops:
+            if bucket != self.ops:
                 return delete(bucket, name, *args, **kwargs)
             return _noted(lambda: delete(bucket, name, *args, **kwargs), lambda: self._tell(name, None))
 
@@ -313,6 +316,10 @@ class Universe:
     def _tell(self, name: str, data: bytes | None) -> None:
         for observer in self.observers:
             observer(name, data)
+
+    def _see_end(self, name: str, data: bytes | None) -> None:
+        if data is not None and name.startswith("journal/Done/"):
+            self._ends.append((self.loop.time(), name, data))
 
     def _queued(self, name: str, data: bytes | None) -> None:
         if name not in self._littered:
@@ -501,6 +508,7 @@ class Universe:
                     self.trace("world", f"delete {name}#{one.generation}")
                     self.faults["file taken back by its producer"] += 1
                     self._taken_back.add((name, int(one.generation)))
+                    self._replaced.setdefault((name, int(one.generation)), self.loop.time())
                     self.storage.objects.delete(self.trigger, name)
 
     def _upload(self, upload: Upload) -> None:
@@ -512,9 +520,10 @@ class Universe:
         given = Input(upload.name, int(version.generation), upload.ids, upload.rule, upload.bad)
         if upload.bad:
             self.faults["bad file"] += 1
-        if before := sum(one.name == upload.name for one in self.inputs):
+        if before := [one for one in self.inputs if one.name == upload.name]:
+            self._replaced.setdefault((upload.name, before[-1].generation), self.loop.time())
             how = "uploaded again after its deletion" if upload.absent is not None else "overwritten"
-            self.faults[f"name {how}{', not for the first time' if before > 1 else ''}"] += 1
+            self.faults[f"name {how}{', not for the first time' if len(before) > 1 else ''}"] += 1
         self.inputs.append(given)
         self.deletions.uploaded(given)
         if upload.rule.success:
@@ -796,6 +805,8 @@ class Universe:
         if self._keeps_load_state:
             evidence.load_state = cast("PlainBigQuery", self.bigquery).load_state() + self._put_away()
         evidence.litter = self._littered
+        evidence.replaced = self._replaced
+        evidence.ends = [(at, data) for at, name, data in self._ends if name not in self._littered]
         evidence.settled_after = settled_after
         evidence.effects, evidence.crashed_at, evidence.faults = self.effects, self.crashed_at, self.faults
         return evidence

@@ -4,14 +4,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
+from math import inf
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
-from tests.sim.checker import Evidence, check
+from tests.sim.checker import Evidence, Input, check
 from tests.sim.scenario import Features, draw
 from tests.sim.scheduler import simulate
-from tests.sim.seeds import quiet
+from tests.sim.seeds import FEATURES, quiet
 
 PLAIN = Features(overwrites=0, changes=False)
 SEED = 17  # some files are bad, the others are loaded
@@ -113,3 +115,73 @@ def test_a_claim_that_is_not_so_is_noticed(truth: Evidence, falsify: Callable[[E
 def test_the_judge_counts_every_row_once(truth: Evidence) -> None:
     rows = sum(truth.rows.values(), Counter())
     assert rows == Counter(number for given in truth.inputs if not given.bad for number in given.ids)
+
+
+@pytest.fixture(scope="module")
+def overwritten(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    """Many names are written again, some of them after the batch of the generation before had ended."""
+    folder: Path = tmp_path_factory.mktemp("overwritten")
+    with quiet():
+        return simulate(draw(14, replace(FEATURES, overwrites=0.8)), folder)
+
+
+def _loses(evidence: Evidence, given: Input, fate: str) -> None:
+    """Its rows are gone, and everybody says the same of it."""
+
+    def falsified(data: bytes) -> bytes:
+        if given.name.encode() not in data:
+            return data
+        record: dict[str, Any] = orjson.loads(data)
+        for place, file in enumerate(record["Files"]):
+            if file["URL"].endswith(f"/{given.name}") and int(file["Generation"]) == given.generation:
+                record["Progress"]["Aside"][str(place)] = {"Fate": fate, "Why": "falsified"}
+        return orjson.dumps(record)
+
+    for rows in evidence.rows.values():
+        for number in given.ids:
+            del rows[number]
+    for name, data in evidence.objects.items():
+        if name.startswith("journal/Done/"):
+            evidence.objects[name] = falsified(data)
+    evidence.ends = [(at, falsified(data)) for at, data in evidence.ends]
+    for one in evidence.explained[given.name]:
+        if one["generation"] == given.generation:
+            one["fate"] = fate
+
+
+def _replaced(evidence: Evidence, *, after_its_end: bool) -> Input:
+    """A generation that was loaded, and replaced after its batch had ended; or before."""
+    for given in evidence.inputs:
+        name, generation = f"/{given.name}".encode(), f"{given.generation}".encode()
+        ended = min((at for at, data in evidence.ends if name in data and generation in data), default=inf)
+        replaced = evidence.replaced.get((given.name, given.generation))
+        there = any(rows[given.ids[0]] for rows in evidence.rows.values())
+        if replaced and there and (ended < replaced) is after_its_end:
+            return given
+    raise AssertionError("there is none: choose another seed")
+
+
+@pytest.mark.parametrize("fate", ["superseded", "missing", "failed", "refused"])
+def test_what_was_replaced_after_its_batch_had_ended_has_no_excuse(overwritten: Evidence, fate: str) -> None:
+    evidence = deepcopy(overwritten)
+    check(evidence)
+    given = _replaced(evidence, after_its_end=True)
+    if fate == "refused":  # of one overwritten file among others a load's bytes tell what it read
+        evidence.inputs = tuple(one for one in evidence.inputs if one.name == given.name)
+    _loses(evidence, given, fate)
+    with pytest.raises(AssertionError, match=rf"was there until .*, its batch ended as {fate} at .* rows are missing"):
+        check(evidence)
+
+
+def test_what_was_replaced_before_its_batch_had_ended_may_be_stood_for_by_the_newer(overwritten: Evidence) -> None:
+    evidence = deepcopy(overwritten)
+    given = _replaced(evidence, after_its_end=False)
+    _loses(evidence, given, "superseded")
+    check(evidence)
+
+
+def test_the_end_of_a_batch_that_left_the_file_to_another_does_not_count(overwritten: Evidence) -> None:
+    evidence = deepcopy(overwritten)
+    given = _replaced(evidence, after_its_end=True)
+    _loses(evidence, given, "ignored")
+    check(evidence)
