@@ -41,9 +41,7 @@ class Evidence:
     litter: set[str] = field(default_factory=set)  # what others put into our folders
     settled_after: float = 0.0
     replaced: dict[tuple[str, int], float] = field(default_factory=dict)  # when it was overwritten or taken back
-    ends: list[tuple[float, bytes]] = field(
-        default_factory=list
-    )  # records written under `Done/`, and when
+    ends: list[tuple[float, bytes]] = field(default_factory=list)  # records written under `Done/`, and when
     effects: Counter[str] = field(default_factory=Counter)
     crashed_at: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)

@@ -26,11 +26,11 @@ from tests.sim.plain_database import PlainDatabase
 from tests.sim.queues import QueueWatch
 from tests.sim.real_bigquery import RealBigQuery
 from tests.sim.scenario import Crash, Delivery, Pause, Scenario, Upload
-from tests.sim.sites import READS, site_of
+from tests.sim.sites import LOOKS, READS, site_of
 from tests.sim.surroundings import draw_surroundings
 from tests.support.bindings import CorePublisher, CoreStore, CoreSubscription, CoreWarehouse
 from tests.support.one_by_one import OneByOne
-from tests.support.sim.names import DATASET, PROJECT, SCHEMA
+from tests.support.sim.names import CONFIG, DATASET, OPS, PROJECT, SCHEMA, TRIGGER
 from tests.support.sim.plain_bigquery import PlainBigQuery
 from tests.support.sim.plain_preparer import PlainPreparer
 from tests.support.sim.world import Died, NoHttp, PlainClients
@@ -101,6 +101,7 @@ class Life:
     task: asyncio.Task[None] | None = None
     dead: bool = False
     effects: int = 0
+    reads: int = 0
     open: asyncio.Event = field(default_factory=asyncio.Event)  # cleared while the replica is paused
 
     def check(self) -> None:
@@ -148,7 +149,7 @@ class Port:
 
     def _calling(self, method: str, target: Any) -> Any:
         life, universe, kind, about = self._life, self._universe, self._kind, self._about
-        reads = method in READS
+        reads, may_hang = method in READS, method in LOOKS
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             if life.dead:
@@ -159,7 +160,10 @@ class Port:
             if life.dead:
                 raise Died
             if reads:
+                hung = await universe.looking(life, f"{kind}.{method} {_short(args)}") if may_hang else 0.0
                 result = await target(*args, **kwargs)
+                if hung:
+                    await asyncio.sleep(hung)
                 if life.dead:
                     raise Died
                 return result
@@ -185,6 +189,13 @@ class Port:
             life.check()
             await universe.latency()
             await life.open.wait()
+            if hung := await universe.looking(life, f"{self._kind}.list {_short(args)}"):
+                listed = [info async for info in target(*args, **kwargs)]
+                await asyncio.sleep(hung)
+                for info in listed:
+                    life.check()
+                    yield info
+                return
             async for info in target(*args, **kwargs):
                 life.check()
                 yield info
@@ -203,7 +214,8 @@ class Universe:
     ) -> None:
         self.scenario = scenario
         sites = [crash.site for crash in scenario.crashes]
-        self.surroundings = draw_surroundings(scenario.seed, len(scenario.skews), scenario.healed_at, sites)
+        tables = [rule.prefix for rule in scenario.ordered]
+        self.surroundings = draw_surroundings(scenario.seed, len(scenario.skews), scenario.healed_at, sites, tables)
         self._littered = self.surroundings.litter
         self._pages: list[str] = []  # of the register, by a newer version
         self.mischief = scenario.mischief
@@ -216,8 +228,7 @@ class Universe:
         self._over = False
         self._away = False  # nobody comes back meanwhile
         self.trace: Trace = trace or (lambda who, what: None)
-        self.ops = f"{PROJECT}-ops"
-        self.trigger = f"{PROJECT}-trigger"
+        self.ops, self.trigger = OPS, TRIGGER
         self.names = Names(PROJECT)
         self.effects: Counter[str] = Counter()
         self.crashed_at: Counter[str] = Counter()
@@ -264,7 +275,8 @@ class Universe:
             with self.undisturbed():
                 self.pubsub.create_topic(wire.Topic(name=self.names.topic(TOPIC)))
             self.observers.append(lambda name, data: data is None or self._groups.wrote(name, self.loop.time()))
-        stops = [one.seconds for one in (*scenario.pauses, *self.surroundings.hangs)]
+        around = self.surroundings
+        stops = [one.seconds for one in (*scenario.pauses, *around.hangs, *around.hung_reads)]
         self.order = QueueWatch(max(stops, default=0.0))
         if scenario.ordered:
             self.observers.append(self._queued)
@@ -341,7 +353,7 @@ class Universe:
         with self.undisturbed():
             self.trace("world", f"junk {junk.name}")
             self.faults[f"junk in {junk.folder}"] += 1
-            junk.put(self.storage, self.ops)
+            junk.put(self.storage)
 
     def _mutter(self, data: bytes) -> None:
         """Somebody publishes what is no notification."""
@@ -433,6 +445,10 @@ class Universe:
         warehouse = CoreWarehouse(cast("Any", self.bigquery), self.clock)
         book = await RuleLoader(rule_source(self.settings.rules.url, store), self.clock).refresh()
         asked = explainer(self.settings, store, warehouse, self.clock, load_state=False)
+        reported = {problem.file for problem in book.problems}
+        for _, junk in self.surroundings.junk:
+            if junk.reported and f"gs://{junk.bucket}/{junk.name}" not in reported:
+                self.deletions.early.append(f"G8: nobody is told that {junk.name} is no rule: {reported}")
         found = {}
         for name in sorted({given.name for given in self.inputs}):
             answer = await asked.explain(ObjectRef(self.trigger, name), book.route(name))
@@ -541,7 +557,7 @@ class Universe:
             else:
                 self._documents[change.rule] = change.apply(self._documents[change.rule])
                 if change.moved:
-                    self.storage.objects.delete(f"{PROJECT}-config", self._rule_names[change.rule])
+                    self.storage.objects.delete(CONFIG, self._rule_names[change.rule])
                     self._rule_names[change.rule] = f"rules/moved{int(change.at * 1000)}/r{change.rule}.json"
                 self._write_rule(change.rule)
         self.faults[f"change under way: {change.kind}"] += 1
@@ -549,7 +565,7 @@ class Universe:
 
     def _write_rule(self, number: int) -> None:
         data = orjson.dumps(self._documents[number])
-        self.storage.write(f"{PROJECT}-config", self._rule_names[number], data, "application/json")
+        self.storage.write(CONFIG, self._rule_names[number], data, "application/json")
 
     async def _wait_long(self, seconds: float) -> None:
         """Everybody is away meanwhile, or it would take as long to simulate."""
@@ -578,6 +594,10 @@ class Universe:
         with self.undisturbed():
             for name in self._pages:
                 newer.understand_page(self.storage, self.ops, name)
+            for _, junk in self.surroundings.junk:
+                if junk.mended:
+                    self.trace("world", f"mends {junk.name}")
+                    self.storage.write(self.trigger, junk.name, b"{}", "application/json")
 
     async def _settle(self) -> float:
         ended, since = 0, 0.0
@@ -722,6 +742,22 @@ class Universe:
             await asyncio.sleep(seconds)
             life.check()
 
+    async def looking(self, life: Life, what: str) -> float:
+        """A replica is about to look at something: that may hang, or (in seconds) its answer may."""
+        life.reads += 1
+        if not self.surroundings.hung_reads or (hung := self.surroundings.hung_read(life.slot, life.reads)) is None:
+            return 0.0
+        how = "the answer HANGS" if hung.stale else "HANGS"
+        self.trace(life.name, f"{what}: {how} for {hung.seconds} s")
+        kind = "answer of a read hangs" if hung.stale else "read hangs"
+        self.faults[f"{kind}, {self._against_lease(hung.seconds)}"] += 1
+        self.last_fault = max(self.last_fault, self.loop.time() + hung.seconds)
+        if hung.stale:
+            return hung.seconds
+        await asyncio.sleep(hung.seconds)
+        life.check()
+        return 0.0
+
     def after(self, life: Life, site: str, what: str) -> None:
         """An effect took place: count it, and see whether it was the replica's last."""
         life.check()
@@ -850,7 +886,7 @@ class Universe:
         }
         return {
             "project": PROJECT,
-            "rules": {"url": f"gs://{PROJECT}-config/rules", "check_every": "10s" if self.scenario.changes else "6h"},
+            "rules": {"url": f"gs://{CONFIG}/rules", "check_every": "10s" if self._rules_change() else "6h"},
             "load_state": {"enabled": self._keeps_load_state},
             "recovery": {"lease": "30s", "sweep_every": "15s", "retry_first": "5s", "retry_longest": "60s"},
             "subscriptions": {
@@ -860,6 +896,9 @@ class Universe:
             **({"success": self._success()} if self.scenario.ordered else {}),
             **given,
         }
+
+    def _rules_change(self) -> bool:
+        return bool(self.scenario.changes) or any(junk.bucket == CONFIG for _, junk in self.surroundings.junk)
 
     def _success(self) -> dict[str, Any]:
         grace = random.Random(f"grace {self.scenario.seed}").choice(("0s", "3s"))

@@ -9,6 +9,7 @@ from typing import Any
 from ingestd.model.objects import ABSENT, ObjectRef
 
 READS = frozenset({"stat", "read", "list", "get_job", "table", "dataset_location", "rows", "pull", "request"})
+LOOKS = READS - {"pull", "request"}  # those that may hang: a pull waits anyway
 
 # Everything the daemon does in the drawn scenarios; a run of a thousand seeds must have died at each of them.
 SITES = (

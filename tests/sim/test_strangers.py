@@ -44,7 +44,7 @@ def test_junk_in_every_folder_stops_nothing(simulate: Simulate) -> None:
     async def story(world: World) -> None:
         prepared(world)
         for junk in everything():
-            junk.put(world.storage, OPS)
+            junk.put(world.storage)
         names = {junk.name for junk in everything()}
         seen = left_alone("journal", "unreadable"), left_alone("windows", "unreadable")
         with world.daemon(success=SUCCESS) as daemon:
@@ -72,7 +72,7 @@ def test_junk_where_a_lock_belongs_does_not_stop_its_window(simulate: Simulate) 
             await world.until(lambda: any(name.endswith(".win") for name in world.objects("batch/")))
             (lock,) = (name for name in world.objects("batch/") if name.endswith(".win"))
             first.kill()
-        Junk(lock, b"junk").put(world.storage, OPS)
+        Junk(lock, b"junk").put(world.storage)
         with world.daemon() as daemon:
             await loaded(world, 1, 2, 3)
             await world.settled()
@@ -162,7 +162,7 @@ def test_an_open_window_of_a_newer_version_waits_for_it(simulate: Simulate, part
         world.rule("other.json", {"When": {"Prefix": "/other/"}, "Dest": {"Table": "bqtail.other"}, "Batch": WINDOW})
         if part == "pace":
             content = {"schema_version": 99, "Table": "sim-project.bqtail.dummy"}
-            Junk("journal/pace/sim-project.bqtail.dummy.json", orjson.dumps(content)).put(world.storage, OPS)
+            Junk("journal/pace/sim-project.bqtail.dummy.json", orjson.dumps(content)).put(world.storage)
             world.upload("data/1.json", {"id": 1, "name": "x"})
         else:
             with world.daemon() as first:

@@ -3,5 +3,6 @@
 PROJECT = "sim-project"
 TRIGGER = f"{PROJECT}-trigger"
 OPS = f"{PROJECT}-ops"
+CONFIG = f"{PROJECT}-config"
 DATASET = "bqtail"
 SCHEMA = {"fields": [{"name": "id", "type": "INTEGER"}, {"name": "name", "type": "STRING"}]}
