@@ -3,26 +3,12 @@
 from typing import Any
 
 import orjson
-from tests.support.bindings import CoreStore, CoreWarehouse
-from tests.support.sim.directories import batch, convention, idle, rows
+from tests.support.sim.directories import batch, convention, explain, idle, rows
 from tests.support.sim.names import DATASET, PROJECT, TRIGGER
 from tests.support.sim.stories import Simulate
 from tests.support.sim.world import World
 
-from ingestd.ledger.explain import Explanation
-from ingestd.ledger.parts import explainer
-from ingestd.model.objects import ObjectRef
-from ingestd.rules.bucket import rule_source
-from ingestd.rules.loading import RuleLoader
-
 SUCCESS = f"{DATASET}/dummy/b/_SUCCESS"
-
-
-async def explain(world: World, name: str, **more: Any) -> Explanation:
-    settings, store = world.settings(**{**convention(), **more}), CoreStore(world.storage, world.clock)
-    book = await RuleLoader(rule_source(settings.rules.url, store, optional=True), world.clock).refresh()
-    asked = explainer(settings, store, CoreWarehouse(world.bigquery, world.clock), world.clock, load_state=False)
-    return await asked.explain(ObjectRef(TRIGGER, name), book.route(name))
 
 
 def put(world: World, name: str, content: dict[str, Any] | str = "") -> str:

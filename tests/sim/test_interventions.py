@@ -4,8 +4,9 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from tests.support.sim.directories import TABLE, batch, convention, idle, interventions, rows, state
+from tests.support.sim.directories import TABLE, batch, convention, explain, idle, interventions, rows, state
 from tests.support.sim.journal import replay
+from tests.support.sim.names import DATASET
 from tests.support.sim.stories import Simulate
 from tests.support.sim.world import Fate, World
 
@@ -13,6 +14,7 @@ from ingestd.batch.record import Record
 from ingestd.collect.success.queue import TableState
 from ingestd.ledger.replay import Selection
 from ingestd.localcloud.faults import Fault, FaultKind
+from ingestd.model.objects import EPOCH
 
 ORDERED: dict[str, Any] = convention(order_per_table=True)
 
@@ -71,6 +73,75 @@ def test_a_batch_whose_job_may_still_commit_cannot_be_left_out(simulate: Simulat
         assert [record["Status"] for record in world.record()] == ["done"]
 
     simulate(story, plain=True, job_latency=900.0)
+
+
+def test_a_batch_whose_second_job_nobody_has_written_down_cannot_be_left_out(simulate: Simulate) -> None:
+    """The first one failed for a moment, and the replica died right after it had submitted the next."""
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        world.faults.add(Fault("bigquery", "job.load", FaultKind.FAIL, reason="backendError", times=1))
+        fate = Fate()
+        batch(world, "dummy/b1", 1)
+        with world.daemon(fate, **ORDERED, recovery={"lease": "60s", "sweep_every": "5s"}) as first:
+            await world.until(lambda: sum("insert_job" in one for one in fate.log) == 2)
+            first.kill()
+        (record,) = world.record("Running")
+        assert record["Progress"]["Jobs"] < 2
+        await asyncio.sleep(120)
+        said = await interventions(world).skip(TABLE, "ann")
+        assert "is left out" not in said
+        assert "try2" in said
+        with world.daemon(**ORDERED):
+            await world.until(lambda: idle(world))
+        assert rows(world) == [1]
+        assert [record["Status"] for record in world.record()] == ["done"]
+
+    simulate(story, plain=True)
+
+
+class DiesOnceChosen(Fate):
+    """Dies when it is decided which batch is next, and before that has a record."""
+
+    def happened(self, what: str) -> None:
+        super().happened(what)
+        if "state.json" in what:
+            self.die()
+
+
+def test_what_was_left_out_is_explained_told_and_not_replayed_by_the_way(simulate: Simulate) -> None:
+    some = ORDERED | {"load_state": {"enabled": True, "flush_every": "1s"}}
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        batch(world, "dummy/b1", 1)
+        with world.daemon(DiesOnceChosen(), **some) as first:
+            await world.until(lambda: not first.alive)
+        assert "is left out" in await interventions(world).skip(TABLE, "ann")
+        with world.daemon(**some):
+            await world.until(lambda: idle(world))
+            assert [one["state"] for one in _load_state(world) if one["final"]] == ["failed"]
+            told = await explain(world, f"{DATASET}/dummy/b1/f001.json")
+            assert [(one.phase, one.error.startswith("skipped by ann")) for one in told.history] == [("failed", True)]
+
+            (seen,) = await replay(world, Selection(since=EPOCH))
+            assert seen.skipped
+            assert "left it out" in seen.what
+            await asyncio.sleep(60)
+            assert rows(world) == []
+
+            (seen,) = await replay(world, Selection(event_ids=[seen.event_id]))
+            assert not seen.skipped
+            await world.until(lambda: idle(world) and bool(rows(world)))
+        assert rows(world) == [1]
+        assert [record["Status"] for record in world.record()] == ["done"]
+
+    simulate(story, plain=True)
+
+
+def _load_state(world: World) -> list[dict[str, Any]]:
+    assert world.plain is not None
+    return world.plain.load_state()
 
 
 def test_of_retry_and_skip_at_the_same_moment_the_first_counts_alone(simulate: Simulate) -> None:

@@ -21,6 +21,7 @@ from ingestd.batch.phases import IllegalTransition, Stage
 from ingestd.batch.placement import Placement
 from ingestd.batch.record import Record
 from ingestd.batch.steps import Way, targets_of, way_of
+from ingestd.batch.unsaved_loads import unsaved_loads
 from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobRef, JobRequest, JobState
 from ingestd.model.tables import TableName
@@ -146,7 +147,7 @@ class Drive:
         if progress.pinned:
             loads += [record.load_job(pour.job) for pour in progress.pinned.pours if not pour.done]
         if not progress.begun:
-            loads.append(record.load_job(progress.jobs + 1))  # submitted, and dead before anything was saved
+            loads += [job.ref for job in await unsaved_loads(record, self.parts.warehouse)]
         apart = record.lands_apart
         targets = targets_of(record) if apart else ()
         publishing = [record.publish_job(branch) for branch in targets if not progress.has(branch)]

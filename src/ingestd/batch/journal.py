@@ -15,6 +15,7 @@ What is true at any moment, whoever dies when:
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
@@ -263,6 +264,18 @@ class Journal:
             await self.leave(held)
         else:
             await self._part_with(held, record)
+
+    async def end(self, held: Held) -> bool:
+        """`Done/` is written, and `Running/` left, free: whoever sweeps tells the end elsewhere, and removes it.
+
+        For those who are gone before they could tell it themselves. False when the batch was finished before.
+        """
+        assert held.record.phase.final
+        await self.confirm(held)
+        first = await self._conclude(self._stamp(held.record, claim=False))
+        with suppress(LeaseLost):  # somebody has found the end, and did the rest
+            await self.save(held, claim=False)
+        return first
 
     async def _conclude(self, record: Record) -> bool:
         """Write `Done/`; False when the batch was finished before."""

@@ -37,6 +37,7 @@ class SuccessMark:
     external: dict[str, Any] = field(default_factory=dict)  # how `temp_ext` reads the files
     zero_rows_fail: bool = True
     config: tuple[str, ...] = ()  # the `_config/` files (with generations) that went into it
+    left_out: bool = False  # of its ordered table, by a person
 
 
 Trigger = WindowMark | SuccessMark | JobRef
@@ -82,6 +83,7 @@ def _success_json(mark: SuccessMark) -> dict[str, Any]:
         "External": mark.external,
         "ZeroRowsFail": mark.zero_rows_fail,
         "Config": mark.config,
+        "LeftOut": mark.left_out,
     }
 
 
@@ -99,4 +101,5 @@ def _success_from_json(item: Mapping[str, Any]) -> SuccessMark:
         external=item["External"],
         zero_rows_fail=item["ZeroRowsFail"],
         config=tuple(item["Config"]),
+        left_out=item.get("LeftOut", False),
     )

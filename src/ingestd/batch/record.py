@@ -193,7 +193,8 @@ class Record:
 
     def reopened(self, now: datetime) -> Self:
         """A failed batch for another try: what did not load is loaded, or else its actions run again."""
-        fresh = replace(self, created=now, wait=Wait(until=now), error="")
+        trigger = replace(self.success, left_out=False) if self.success else self.trigger
+        fresh = replace(self, created=now, wait=Wait(until=now), error="", trigger=trigger)
         if self.kind is Kind.ROUTE:
             return replace(fresh, phase=Phase.ACCEPTED)  # its job tells which of its actions are meant
         progress = self.progress

@@ -183,6 +183,9 @@ class Explainer:
         explanation.history = await self._incidents_of(place, record, explanation.ref)
         if record.success.url == explanation.ref.url:
             explanation.history = [await self._incident(place, record, record.success.generation)]
+        elif record.unresolved and explanation.found is not None:
+            # Nobody has looked at the directory yet, or ever will: the story of its batch is that of its files.
+            explanation.history = [await self._incident(place, record, explanation.found.generation)]
         if not explanation.history and record.phase.final:
             explanation.plan.append("the directory was loaded without it: upload the success file again")
 

@@ -44,6 +44,7 @@ log = structlog.get_logger(__name__)
 REASON_SUFFIX = ".reason.json"
 REPLAYED_BY = "ingestd-replayed-by"
 _LOOK_FIRST = "is left alone: its rows may be there; compare the table with the file, then name the batch"
+_LEFT_OUT = "is left alone: somebody left it out of its ordered table; name the batch to load it all the same"
 _PUT_BACK = "PutBack"  # in a reason: when its file was about to go back
 
 
@@ -110,6 +111,13 @@ class Selection:
         return record.event_id in self.event_ids or any(ref in self.refs for ref in files)
 
 
+def _not_by_itself(record: Record) -> str:
+    """Why it is not opened again along with everything that failed, in words."""
+    if record.phase is Phase.FAILED and record.success is not None and record.success.left_out:
+        return _LEFT_OUT
+    return _LOOK_FIRST if _undecided(record) else ""
+
+
 def _undecided(record: Record) -> bool:
     """Whether a file may have been loaded already, under a name that was overwritten meanwhile: nobody can tell."""
     asides = record.progress.aside.values()
@@ -150,8 +158,8 @@ class Replayer:
                     continue
                 if held is not None and selection.wants(held.record):
                     seen.add(entry.event_id)
-                    if _undecided(held.record) and not selection.names:
-                        yield Replayed(entry.event_id, _LOOK_FIRST, entry.dest, held.record.error, skipped=True)
+                    if not selection.names and (why_not := _not_by_itself(held.record)):
+                        yield Replayed(entry.event_id, why_not, entry.dest, held.record.error, skipped=True)
                     else:
                         yield await self._again(held, asked)
 

@@ -10,6 +10,11 @@ from tests.support.sim.world import World
 from ingestd.batch.journal import Journal
 from ingestd.collect.success.interventions import Interventions
 from ingestd.collect.success.queue import OrderedTable, Queues, TableState
+from ingestd.ledger.explain import Explanation
+from ingestd.ledger.parts import explainer
+from ingestd.model.objects import ObjectRef
+from ingestd.rules.bucket import rule_source
+from ingestd.rules.loading import RuleLoader
 
 TABLE = OrderedTable(TRIGGER, f"{DATASET}/dummy")
 
@@ -53,3 +58,10 @@ def interventions(world: World) -> Interventions:
 async def state(world: World) -> TableState:
     store = CoreStore(world.storage, world.clock)
     return (await Queues(store, world.settings().journal / "ordered").state(TABLE))[0]
+
+
+async def explain(world: World, name: str, **more: Any) -> Explanation:
+    settings, store = world.settings(**{**convention(), **more}), CoreStore(world.storage, world.clock)
+    book = await RuleLoader(rule_source(settings.rules.url, store, optional=True), world.clock).refresh()
+    asked = explainer(settings, store, CoreWarehouse(world.bigquery, world.clock), world.clock, load_state=False)
+    return await asked.explain(ObjectRef(TRIGGER, name), book.route(name))

@@ -22,6 +22,7 @@ from ingestd.batch.drive import Drive
 from ingestd.batch.landing import destination
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Record
+from ingestd.batch.unsaved_loads import unsaved_loads
 from ingestd.model.errors import BadInput, Fatal
 from ingestd.model.jobs import JobState
 from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
@@ -114,11 +115,12 @@ async def committing(record: Record, warehouse: Warehouse) -> JobState | None:
     if not location:
         return None
     located, progress = record.located(location), record.progress
-    refs = [located.load_job(number) for number in range(1, progress.jobs + 2)]
+    jobs = [await warehouse.get_job(located.load_job(number)) for number in range(1, progress.jobs + 1)]
+    jobs += await unsaved_loads(located, warehouse)
     if record.lands_apart:
-        refs += [located.publish_job(attempt=attempt) for attempt in range(1, progress.publishing + 1)]
-    for ref in refs:
-        job = await warehouse.get_job(ref)
+        attempts = range(1, progress.publishing + 1)
+        jobs += [await warehouse.get_job(located.publish_job(attempt=attempt)) for attempt in attempts]
+    for job in jobs:
         if job is None or job.failed:
             continue
         target = job.configuration.get("destinationTable") or table.rest

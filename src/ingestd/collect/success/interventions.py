@@ -152,14 +152,16 @@ class Interventions:
             await self._journal.save(held, claim=False)
             rows = "has committed its rows" if job.done else "may still commit its rows: wait for its end, or cancel it"
             return f"cannot be left out: job {job.ref.job_id} {rows}"
-        await self._fail(held, f"{why}: {held.record.error or state.note}")
-        return ""
+        first = await self._fail(held, f"{why}: {held.record.error or state.note}")
+        return "" if first else "has ended by now: look again"
 
-    async def _fail(self, held: Held, error: str) -> None:
-        phase = held.record.phase
+    async def _fail(self, held: Held, error: str) -> bool:
+        """It ends as failed, and as left out: a replay of whatever failed passes it over."""
+        phase, mark = held.record.phase, held.record.success
+        assert mark is not None
         failing = held.record if phase is Phase.FAILING else held.record.enter(Phase.FAILING, error=error)
-        held.record = replace(failing.enter(Phase.FAILED), error=error)
-        await self._journal.finish(held)
+        held.record = replace(failing.enter(Phase.FAILED), error=error, trigger=replace(mark, left_out=True))
+        return await self._journal.end(held)
 
     async def _waiting(self, state: TableState) -> Held | None:
         """The record of the batch under way, if nobody is working on it."""
