@@ -42,6 +42,8 @@ class Evidence:
     settled_after: float = 0.0
     replaced: dict[tuple[str, int], float] = field(default_factory=dict)  # when it was overwritten or taken back
     ends: list[tuple[float, bytes]] = field(default_factory=list)  # records written under `Done/`, and when
+    left_out: set[tuple[str, int]] = field(default_factory=set)  # a person did, of an ordered table
+    replays: bool = False  # somebody opens again whatever failed
     effects: Counter[str] = field(default_factory=Counter)
     crashed_at: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
@@ -82,6 +84,9 @@ def _problems(evidence: Evidence) -> Iterator[str]:
     newest = {given.name: given.generation for given in evidence.inputs}
     uploads = Counter(given.name for given in evidence.inputs)
     for given in evidence.inputs:
+        if (given.name, given.generation) in evidence.left_out:
+            yield from _left_out(evidence, given)
+            continue
         several = sum(times > 1 for name, times in uploads.items() if name.startswith(f"{given.rule.prefix}/")) > 1
         if given.generation != newest[given.name]:
             yield from _overwritten(evidence, given, told_apart=not several)
@@ -136,6 +141,18 @@ def _lost(evidence: Evidence, given: Input) -> Iterator[str]:
         yield f"G5: {given} was loaded, but its source was never removed"
     if given.rule.ending is Ending.MOVE and f"archive/{given.name}" not in evidence.objects:
         yield f"G5: {given} was loaded, but never archived"
+
+
+def _left_out(evidence: Evidence, given: Input) -> Iterator[str]:
+    """A person did not want its batch: its rows are not there, it is where it was, and `explain` says so."""
+    loaded = any(_found(evidence.rows, given, number) for number in given.ids)
+    if loaded and not evidence.replays:
+        yield f"G6: {given} was left out of its table by a person, and its rows are there"
+    if (given.name, given.generation) not in evidence.sources:
+        yield f"G3: {given} was left out of its table, and is gone"
+    phases = [one["phase"] for one in evidence.explained.get(given.name, ())]
+    if not loaded and phases != ["failed"]:
+        yield f"G8: {given} was left out of its table by a person, and explain says {phases}"
 
 
 def _undecided(evidence: Evidence, given: Input) -> bool:

@@ -1,4 +1,4 @@
-"""What people do to a running deployment, drawn from a chance of its own: replay, backfill, roll out, tell to go on.
+"""What people do to a running deployment, drawn from a chance of its own: replay, backfill, roll out, skip, go on.
 
 Nothing that they may do at a bad moment loses or doubles rows; what the cloud refuses them is as if it was not done.
 """
@@ -59,6 +59,19 @@ class GoOn:
 
 
 @dataclass(frozen=True, slots=True)
+class Skip:
+    """Somebody runs `ingestd ordered skip` on every ordered table: the batch under way is left out for good.
+
+    Whoever does that looks at the tables from then on: should one be held, it is told to go on.
+    """
+
+    at: float
+
+    def __str__(self) -> str:
+        return "leaves batches of ordered tables out"
+
+
+@dataclass(frozen=True, slots=True)
 class Roll:
     """A replica gets SIGTERM, has a while to drain, and another takes its place."""
 
@@ -71,7 +84,7 @@ class Roll:
         return "rolls out a replica"
 
 
-Gesture = Replay | Announce | GoOn | Roll
+Gesture = Replay | Announce | GoOn | Skip | Roll
 
 
 def draw_gestures(seed: int, replicas: int, until: float) -> tuple[Gesture, ...]:
@@ -89,6 +102,14 @@ def draw_gestures(seed: int, replicas: int, until: float) -> tuple[Gesture, ...]
     return tuple(found)
 
 
+def draw_skips(seed: int, until: float) -> tuple[Gesture, ...]:
+    """In worlds with ordered tables."""
+    chance = random.Random(f"skips {seed}")
+    if chance.random() < 0.5:
+        return ()
+    return tuple(Skip(chance.uniform(2, until)) for _ in range(chance.choice((1, 2, 4))))
+
+
 @dataclass(slots=True)
 class Operator:
     """A person with the commands, on a machine of their own."""
@@ -99,7 +120,7 @@ class Operator:
     settings: Settings
     clock: Clock
 
-    async def make(self, gesture: Replay | Announce | GoOn, bucket: str, topic: str, tables: list[str]) -> None:
+    async def make(self, gesture: Replay | Announce | GoOn | Skip, bucket: str, topic: str, tables: list[str]) -> None:
         try:
             match gesture:
                 case Replay():
@@ -108,6 +129,8 @@ class Operator:
                     await self._announce(ObjectRef(bucket, ""), topic)
                 case GoOn():
                     await self._go_on([OrderedTable(bucket, table) for table in tables])
+                case Skip():
+                    await self._skip([OrderedTable(bucket, table) for table in tables])
         except IngestError:
             return
 
@@ -126,11 +149,17 @@ class Operator:
         await search.run(prefix, Publishing(self.publisher, topic, self.clock.now))
 
     async def _go_on(self, tables: list[OrderedTable]) -> None:
+        for table in tables:
+            await self._person().retry(table)
+
+    async def _skip(self, tables: list[OrderedTable]) -> None:
+        for table in tables:
+            await self._person().skip(table, "somebody")
+
+    def _person(self) -> Interventions:
         queues = Queues(self.store, self.settings.journal / "ordered")
         journal, project = self._journal(self.store), self.settings.project
-        person = Interventions(queues, journal, self.store, self.warehouse, self.clock, project=project)
-        for table in tables:
-            await person.retry(table)
+        return Interventions(queues, journal, self.store, self.warehouse, self.clock, project=project)
 
     def _journal(self, store: Any) -> Journal:
         settings = self.settings

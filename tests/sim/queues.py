@@ -15,6 +15,7 @@ class Queued:
 
     waiting: dict[str, float] = field(default_factory=dict)
     current: str = ""
+    held: bool = False
 
 
 class QueueWatch:
@@ -23,6 +24,7 @@ class QueueWatch:
         self._slack = _SLACK + standing_still
         self.queues: dict[str, Queued] = defaultdict(Queued)
         self.overtaken: list[str] = []
+        self.left_out: set[str] = set()  # success files below their tables, by people
 
     def saw(self, name: str, data: bytes | None, now: float) -> None:
         """An object was written, or deleted (no data)."""
@@ -36,7 +38,10 @@ class QueueWatch:
             else:
                 queue.waiting.setdefault(rest.removeprefix("queue/"), now)
         elif data is not None:
-            self._chosen(queue, orjson.loads(data)["Current"], now)
+            state = orjson.loads(data)
+            self._chosen(queue, state["Current"], now)
+            queue.held = bool(state["Hold"])
+            self.left_out |= {f"{key.rpartition('-')[0]}/{one.rpartition('@')[0]}" for one in state["Skipped"]}
 
     def _chosen(self, queue: Queued, current: str, now: float) -> None:
         if current and current != queue.current:

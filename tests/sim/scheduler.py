@@ -21,7 +21,7 @@ from tests.sim.changes import Change
 from tests.sim.checker import Deletions, Evidence, Input, check, finished
 from tests.sim.grouped import TOPIC, GroupWatch
 from tests.sim.junk import Junk
-from tests.sim.operators import Gesture, Operator, Roll
+from tests.sim.operators import Gesture, GoOn, Operator, Replay, Roll, Skip
 from tests.sim.plain_database import PlainDatabase
 from tests.sim.queues import QueueWatch
 from tests.sim.real_bigquery import RealBigQuery
@@ -383,6 +383,13 @@ class Universe:
             self._under_way -= 1
             self.last_fault = max(self.last_fault, self.loop.time())
 
+    async def _look_after_tables(self) -> None:
+        """Whoever leaves batches out sees to it that a table does not stay held over that."""
+        while not self._over:
+            await asyncio.sleep(20)
+            if self.healed and not self._over and any(queue.held for queue in self.order.queues.values()):
+                await self._operate(GoOn(self.loop.time()))
+
     async def _roll(self, roll: Roll) -> None:
         """SIGTERM, a while to drain, SIGKILL; and a new one."""
         life = next((one for one in self.lives if one.slot == roll.replica and not one.dead), None)
@@ -415,6 +422,8 @@ class Universe:
             self.loop.call_at(change.at, self._change, change)
         for slot in range(len(scenario.skews)):
             self.loop.call_at(slot * 0.7, self._start, slot)
+        if any(isinstance(gesture, Skip) for gesture in self.surroundings.gestures):
+            operators.append(self.loop.create_task(self._look_after_tables()))
         await asyncio.sleep(scenario.healed_at)
         self._heal()
         settled_after = await self._settle()
@@ -841,6 +850,9 @@ class Universe:
         if self._keeps_load_state:
             evidence.load_state = cast("PlainBigQuery", self.bigquery).load_state() + self._put_away()
         evidence.litter = self._littered
+        left_out = {_below(given): given for given in self.inputs if given.rule.success}
+        evidence.left_out = {(left_out[one].name, left_out[one].generation) for one in self.order.left_out}
+        evidence.replays = any(isinstance(gesture, Replay) for gesture in self.surroundings.gestures)
         evidence.replaced = self._replaced
         evidence.ends = [(at, data) for at, name, data in self._ends if name not in self._littered]
         evidence.settled_after = settled_after
@@ -933,6 +945,12 @@ class _Undisturbed:
 def _sign(name: str) -> str:
     """The success file of its directory."""
     return f"{name.rpartition('/')[0]}/_SUCCESS"
+
+
+def _below(given: Input) -> str:
+    """The same, as the queue of its table names it."""
+    table = given.rule.prefix
+    return f"{table.replace('/', '.')}{_sign(given.name).removeprefix(table)}"
 
 
 def _short(args: tuple[Any, ...]) -> str:

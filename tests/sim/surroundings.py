@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tests.sim.junk import Junk, drawn, drawn_elsewhere
 from tests.sim.newer import draw_newer
-from tests.sim.operators import Gesture, Replay, draw_gestures
+from tests.sim.operators import Gesture, Replay, draw_gestures, draw_skips
 from tests.support.sim.names import OPS
 
 
@@ -86,6 +86,8 @@ def draw_surroundings(
             for _ in range(chance.choice((1, 2, 3)))
         ]
     found.gestures += draw_gestures(seed, replicas, until)
+    if ordered:
+        found.gestures += draw_skips(seed, until)
     return found
 
 
