@@ -43,7 +43,6 @@ class Evidence:
     replaced: dict[tuple[str, int], float] = field(default_factory=dict)  # when it was overwritten or taken back
     ends: list[tuple[float, bytes]] = field(default_factory=list)  # records written under `Done/`, and when
     left_out: set[tuple[str, int]] = field(default_factory=set)  # a person did, of an ordered table
-    replays: bool = False  # somebody opens again whatever failed
     effects: Counter[str] = field(default_factory=Counter)
     crashed_at: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
@@ -146,12 +145,12 @@ def _lost(evidence: Evidence, given: Input) -> Iterator[str]:
 def _left_out(evidence: Evidence, given: Input) -> Iterator[str]:
     """A person did not want its batch: its rows are not there, it is where it was, and `explain` says so."""
     loaded = any(_found(evidence.rows, given, number) for number in given.ids)
-    if loaded and not evidence.replays:
+    if loaded:
         yield f"G6: {given} was left out of its table by a person, and its rows are there"
     if (given.name, given.generation) not in evidence.sources:
         yield f"G3: {given} was left out of its table, and is gone"
     phases = [one["phase"] for one in evidence.explained.get(given.name, ())]
-    if not loaded and phases != ["failed"]:
+    if phases != ["failed"]:
         yield f"G8: {given} was left out of its table by a person, and explain says {phases}"
 
 

@@ -21,7 +21,7 @@ from tests.sim.changes import Change
 from tests.sim.checker import Deletions, Evidence, Input, check, finished
 from tests.sim.grouped import TOPIC, GroupWatch
 from tests.sim.junk import Junk
-from tests.sim.operators import Gesture, GoOn, Operator, Replay, Roll, Skip
+from tests.sim.operators import Gesture, GoOn, Operator, Roll, Skip
 from tests.sim.plain_database import PlainDatabase
 from tests.sim.queues import QueueWatch
 from tests.sim.real_bigquery import RealBigQuery
@@ -851,8 +851,8 @@ class Universe:
             evidence.load_state = cast("PlainBigQuery", self.bigquery).load_state() + self._put_away()
         evidence.litter = self._littered
         left_out = {_below(given): given for given in self.inputs if given.rule.success}
+        self.faults["batch of an ordered table left out"] += len(self.order.left_out)
         evidence.left_out = {(left_out[one].name, left_out[one].generation) for one in self.order.left_out}
-        evidence.replays = any(isinstance(gesture, Replay) for gesture in self.surroundings.gestures)
         evidence.replaced = self._replaced
         evidence.ends = [(at, data) for at, name, data in self._ends if name not in self._littered]
         evidence.settled_after = settled_after

@@ -88,6 +88,11 @@ def _both_miscount(evidence: Evidence) -> None:
             evidence.objects[name] = orjson.dumps({**record, "Rows": row["rows_loaded"]})
 
 
+def _person_left_it_out(evidence: Evidence) -> None:
+    given = next(given for given in evidence.inputs if not given.bad)
+    evidence.left_out.add((given.name, given.generation))
+
+
 @pytest.mark.parametrize(
     ("falsify", "noticed"),
     [
@@ -102,6 +107,8 @@ def _both_miscount(evidence: Evidence) -> None:
         (_other_end_is_told, "the load state says that batch .* is superseded"),
         (_nobody_has_the_batch, "the load state has batch 1, the journal has not"),
         (_both_miscount, "the load state counts"),
+        (_person_left_it_out, "was left out of its table by a person, and its rows are there"),
+        (_person_left_it_out, r"was left out of its table by a person, and explain says"),
     ],
 )
 def test_a_claim_that_is_not_so_is_noticed(truth: Evidence, falsify: Callable[[Evidence], None], noticed: str) -> None:
