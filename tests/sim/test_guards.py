@@ -140,14 +140,14 @@ class Damage:
 DAMAGES = {
     "create without a generation": Damage(create_without_precondition, "G", near=8),
     "delete without a generation": Damage(
-        delete_without_precondition, "G3", features=replace(FEATURES, overwrites=0.8), near=22
+        delete_without_precondition, "G3", features=replace(FEATURES, overwrites=0.8), near=1
     ),
     "list, then close": Damage(list_then_close, "G1", net=no_rescue, near=224),
-    "add a shard, and do not look for closed": Damage(no_look_for_closed, "G1", net=no_rescue, near=7),
-    "leave stranded shards alone": Damage(no_rescue, "G1", near=33),
-    "acknowledge at delivery": Damage(ack_at_delivery, "G1", near=18),
-    "resubmit instead of adopting": Damage(resubmit_instead_of_adopting, "G2", near=30),
-    "delete without proof": Damage(delete_without_proof, "G3"),
+    "add a shard, and do not look for closed": Damage(no_look_for_closed, "G1", net=no_rescue, near=10),
+    "leave stranded shards alone": Damage(no_rescue, "G1", near=4),
+    "acknowledge at delivery": Damage(ack_at_delivery, "G1", near=25),
+    "resubmit instead of adopting": Damage(resubmit_instead_of_adopting, "G2", near=3),
+    "delete without proof": Damage(delete_without_proof, "G3", near=1),
     "forget what is done": Damage(forget_what_is_done, "G", near=129),
     "publish under ids of one's own": Damage(
         publish_under_ids_of_ones_own, "G2", features=replace(FEATURES, way=Way.COPY), near=5
