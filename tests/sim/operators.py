@@ -62,10 +62,12 @@ class GoOn:
 class Skip:
     """Somebody runs `ingestd ordered skip` on every ordered table: the batch under way is left out for good.
 
-    Whoever does that looks at the tables from then on: should one be held, it is told to go on.
+    They insist: it is refused while the batch is worked on, and a table may have none under way. Whoever does that
+    looks at the tables from then on: should one be held, it is told to go on.
     """
 
     at: float
+    tries: int = 1
 
     def __str__(self) -> str:
         return "leaves batches of ordered tables out"
@@ -107,7 +109,7 @@ def draw_skips(seed: int, until: float) -> tuple[Gesture, ...]:
     chance = random.Random(f"skips {seed}")
     if chance.random() < 0.5:
         return ()
-    return tuple(Skip(chance.uniform(2, until)) for _ in range(chance.choice((1, 2, 4))))
+    return tuple(Skip(chance.uniform(2, until), chance.choice((1, 20))) for _ in range(chance.choice((1, 2, 4))))
 
 
 @dataclass(slots=True)
@@ -130,7 +132,7 @@ class Operator:
                 case GoOn():
                     await self._go_on([OrderedTable(bucket, table) for table in tables])
                 case Skip():
-                    await self._skip([OrderedTable(bucket, table) for table in tables])
+                    await self._skip([OrderedTable(bucket, table) for table in tables], gesture.tries)
         except IngestError:
             return
 
@@ -152,14 +154,17 @@ class Operator:
         for table in tables:
             await self._person().retry(table)
 
-    async def _skip(self, tables: list[OrderedTable]) -> None:
+    async def _skip(self, tables: list[OrderedTable], tries: int) -> None:
         for table in tables:
-            await self._person().skip(table, "somebody")
+            for _ in range(tries):
+                if (await self._person().skip(table, "somebody")).endswith("is left out"):
+                    break
+                await asyncio.sleep(2)
 
     def _person(self) -> Interventions:
         queues = Queues(self.store, self.settings.journal / "ordered")
-        journal, project = self._journal(self.store), self.settings.project
-        return Interventions(queues, journal, self.store, self.warehouse, self.clock, project=project)
+        journal, project, staging = self._journal(self.store), self.settings.project, self.settings.staging
+        return Interventions(queues, journal, self.store, self.warehouse, self.clock, project=project, staging=staging)
 
     def _journal(self, store: Any) -> Journal:
         settings = self.settings

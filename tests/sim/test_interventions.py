@@ -1,6 +1,7 @@
 """People who step in: what they are told is true, and nothing they do at a bad moment loses or doubles rows."""
 
 import asyncio
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -96,6 +97,27 @@ def test_a_batch_whose_second_job_nobody_has_written_down_cannot_be_left_out(sim
             await world.until(lambda: idle(world))
         assert rows(world) == [1]
         assert [record["Status"] for record in world.record()] == ["done"]
+
+    simulate(story, plain=True)
+
+
+def test_a_replica_whose_clock_is_behind_loads_nothing_of_what_was_left_out(simulate: Simulate) -> None:
+    """By its lease, which looks over to everybody else, it is about to repeat a job that failed for a moment."""
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        world.faults.add(Fault("bigquery", "job.load", FaultKind.FAIL, reason="backendError", times=1))
+        fate, behind = Fate(), timedelta(minutes=-5)
+        batch(world, "dummy/b1", 1)
+        with world.daemon(fate, skew=behind, **ORDERED, recovery={"lease": "60s", "sweep_every": "5s"}) as daemon:
+            await world.until(lambda: any("insert_job" in one for one in fate.log))
+            await asyncio.sleep(5)
+            assert "is left out" in await interventions(world).skip(TABLE, "ann")
+            batch(world, "dummy/b2", 2)
+            await world.until(lambda: idle(world), 3_600)
+            daemon.raise_if_broken()
+        assert rows(world) == [2], "what was left out was loaded"
+        assert sorted(record["Status"] for record in world.record()) == ["done", "failed"]
 
     simulate(story, plain=True)
 

@@ -256,7 +256,9 @@ def _success(house: House, batch: BatchRoom) -> SuccessArrivals:
         lookup=house.lookup,
         resolver=house.resolver,
         ordering=ordering,
-        interventions=Interventions(queues, batch.journal, clients.store, clients.warehouse, clock, project=project),
+        interventions=Interventions(
+            queues, batch.journal, clients.store, clients.warehouse, clock, project=project, staging=settings.staging
+        ),
         background=background,
         clock=clock,
         project=project,

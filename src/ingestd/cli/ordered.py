@@ -102,7 +102,10 @@ async def _act(settings: "Settings", name: str, *, skip: bool) -> None:
     async with connect(settings.project) as clients:
         queues = Queues(clients.store, settings.journal / "ordered")
         journal = Journal(clients.store, settings.journal, clock, owner="ordered", lease=settings.recovery.lease)
-        acting = Interventions(queues, journal, clients.store, clients.warehouse, clock, project=settings.project)
+        project, staging = settings.project, settings.staging
+        acting = Interventions(
+            queues, journal, clients.store, clients.warehouse, clock, project=project, staging=staging
+        )
         table = await _find(queues, name)
         said = await (acting.skip(table, getpass.getuser()) if skip else acting.retry(table))
         output.print(f"{table.url} {said}", markup=False)

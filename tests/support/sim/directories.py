@@ -52,7 +52,8 @@ def interventions(world: World) -> Interventions:
     journal = Journal(store, settings.journal, world.clock, owner="ordered", lease=timedelta(seconds=20))
     queues = Queues(store, settings.journal / "ordered")
     warehouse = CoreWarehouse(world.bigquery, world.clock)
-    return Interventions(queues, journal, store, warehouse, world.clock, project=settings.project)
+    project, staging = settings.project, settings.staging
+    return Interventions(queues, journal, store, warehouse, world.clock, project=project, staging=staging)
 
 
 async def state(world: World) -> TableState:

@@ -18,13 +18,14 @@ from typing import NoReturn
 import structlog
 
 from ingestd.batch.content import Chunk, SetAside
-from ingestd.batch.drive import Drive
+from ingestd.batch.drive import Drive, request
 from ingestd.batch.landing import destination
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Record
+from ingestd.batch.stages.fence import nothing_of
 from ingestd.batch.unsaved_loads import unsaved_loads
 from ingestd.model.errors import BadInput, Fatal
-from ingestd.model.jobs import JobState
+from ingestd.model.jobs import JobKind, JobState
 from ingestd.model.objects import ABSENT, FileVersion, ObjectRef
 from ingestd.ports import Warehouse
 from ingestd.warehouse.blame import blames
@@ -104,6 +105,32 @@ def with_fault(record: Record, chunk: Chunk, job: JobState, why: SetAside) -> Se
     named = blames(job, [record.files[index].ref.url for index in chunk.files])
     said = "".join(f"; {url}: {blame.message}" for url, blame in list(named.items())[:3])
     return replace(why, why=f"{why.why}{said}")
+
+
+async def shut(record: Record, warehouse: Warehouse, staging: ObjectRef) -> JobState | None:
+    """See to it that no job brings rows of the batch any more; where one has, or still may, it is that one.
+
+    Whoever holds the batch by a clock that is behind may be about to submit the next job: its id is used up. Nobody
+    goes on beyond such a job without writing the record (see `stages.land`), which fails then.
+    """
+    job = await committing(record, warehouse)
+    location = await _location(record, warehouse) if record.load else None
+    if job is not None or not location:
+        return job
+    located = record.located(location)
+    following = record.progress.jobs + len(await unsaved_loads(located, warehouse)) + 1
+    refs = [located.load_job(following), *([located.publish_job()] if record.lands_apart else [])]
+    nothing = nothing_of(record, staging).url
+    load = {
+        "destinationTable": destination(record).rest,
+        "sourceUris": [nothing],
+        "createDisposition": "CREATE_NEVER",
+    }
+    for ref in refs:
+        job = await warehouse.insert_job(request(located, ref, JobKind.LOAD, load, "load"))
+        if nothing not in (job.configuration.get("sourceUris") or ()):
+            return job
+    return None
 
 
 async def committing(record: Record, warehouse: Warehouse) -> JobState | None:

@@ -12,7 +12,9 @@ already, that job has the file, and its end decides.
 
 from ingestd.batch.drive import Drive, request
 from ingestd.batch.landing import landing_load
+from ingestd.batch.record import Record
 from ingestd.model.jobs import JobKind, JobState
+from ingestd.model.objects import ObjectRef
 
 
 def unsure(drive: Drive, number: int) -> bool:
@@ -26,14 +28,16 @@ async def use_up(drive: Drive, number: int) -> JobState:
     ref = record.load_job(number)
     if record.asynchronous:
         await parts.tasks.put(record, parts.journal.running(record), ref)
-    load = {**landing_load(record), "sourceUris": [_nothing(drive)], "createDisposition": "CREATE_NEVER"}
+    nothing = nothing_of(record, parts.settings.staging).url
+    load = {**landing_load(record), "sourceUris": [nothing], "createDisposition": "CREATE_NEVER"}
     return await parts.warehouse.insert_job(request(record, ref, JobKind.LOAD, load, "load"))
 
 
 def reads_nothing(drive: Drive, job: JobState) -> bool:
     """Whether it is a job that only uses up its id."""
-    return _nothing(drive) in (job.configuration.get("sourceUris") or ())
+    return nothing_of(drive.record, drive.parts.settings.staging).url in (job.configuration.get("sourceUris") or ())
 
 
-def _nothing(drive: Drive) -> str:
-    return (drive.parts.settings.staging / f"{drive.record.event_id}/1/nothing").url
+def nothing_of(record: Record, staging: ObjectRef) -> ObjectRef:
+    """What such a job is told to read: there is no object of that name."""
+    return staging / f"{record.event_id}/1/nothing"

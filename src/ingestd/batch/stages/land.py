@@ -105,6 +105,8 @@ class Land:
     async def _failed(self, drive: Drive, chunk: Chunk, job: JobState, problem: IngestError) -> IngestError | None:
         """Take a job's failure into the record; the problem, when the same files need another attempt."""
         if reads_nothing(drive, job):
+            # Somebody else has held the batch: should it be theirs yet, or have been left out, this fails.
+            await drive.save()
             drive.change(progress=recovery.repeated(drive.progress, chunk, failures=chunk.failures))
             return None
         if missing_source(job):

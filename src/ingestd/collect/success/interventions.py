@@ -12,14 +12,14 @@ import structlog
 from ingestd.batch.journal import Held, Journal, LeaseLost
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import Record
-from ingestd.batch.stages.directory import committing
+from ingestd.batch.stages.directory import shut
 from ingestd.batch.wait import Wait
 from ingestd.collect.success.markers import BackfillFile, LockMarker
 from ingestd.collect.success.planning import unresolved
 from ingestd.collect.success.queue import Hold, OrderedTable, Queues, TableState
 from ingestd.model.clock import Clock
 from ingestd.model.errors import PreconditionFailed
-from ingestd.model.objects import Generation
+from ingestd.model.objects import Generation, ObjectRef
 from ingestd.ports import ObjectStore, Warehouse
 
 log = structlog.get_logger(__name__)
@@ -38,12 +38,14 @@ class Interventions:
         clock: Clock,
         *,
         project: str,
+        staging: ObjectRef,
     ) -> None:
         self._queues = queues
         self._journal = journal
         self._warehouse = warehouse
         self._clock = clock
         self._project = project
+        self._staging = staging
         self._marker = LockMarker(store)
         self._backfill = BackfillFile(store, queues)
 
@@ -147,7 +149,7 @@ class Interventions:
         held = await self._waiting(state) if record else await self._journal.open(self._stub(state), claim=True)
         if held is None or not await self._journal.claim(held):
             return "is being loaded right now: wait for its end"
-        job = await committing(held.record, self._warehouse)
+        job = await shut(held.record, self._warehouse, self._staging)
         if job is not None:
             await self._journal.save(held, claim=False)
             rows = "has committed its rows" if job.done else "may still commit its rows: wait for its end, or cancel it"
