@@ -83,7 +83,7 @@ def _success_json(mark: SuccessMark) -> dict[str, Any]:
         "External": mark.external,
         "ZeroRowsFail": mark.zero_rows_fail,
         "Config": mark.config,
-        "LeftOut": mark.left_out,
+        **({"LeftOut": True} if mark.left_out else {}),
     }
 
 
