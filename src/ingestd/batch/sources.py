@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ingestd.batch.content import Fate, SetAside
+from ingestd.batch.load_config import misread
 from ingestd.batch.record import Record
 from ingestd.model.aside import aside
 from ingestd.model.bounded import bounded
@@ -64,8 +65,7 @@ def _chosen(files: Sequence[FileVersion], indexes: Sequence[int]) -> tuple[Looke
         if newest[file.ref] != index:
             newer = files[newest[file.ref]].generation
             looked.aside[index] = SetAside(Fate.SUPERSEDED, f"{file.ref} is in the batch in generation {newer}")
-        elif "*" in file.ref.name:
-            why = f"{file.ref} holds a '*', which BigQuery reads as a wildcard; rename the file"
+        elif why := misread(file.ref.url):
             looked.aside[index] = SetAside(Fate.REFUSED, why)
         else:
             wanted.append(index)

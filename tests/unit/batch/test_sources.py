@@ -75,8 +75,17 @@ async def test_each_file_gets_its_own_verdict() -> None:
     store.objects["moved.json"] = info("moved.json", 7, ours="yes")
     looked = await look(
         store,  # type: ignore[arg-type]
-        batch(("a.json", 7), ("gone.json", 7), ("newer.json", 7), ("older.json", 7), ("moved.json", 7), ("w*.json", 7)),
-        range(6),
+        batch(
+            ("a.json", 7),
+            ("gone.json", 7),
+            ("newer.json", 7),
+            ("older.json", 7),
+            ("moved.json", 7),
+            ("w*.json", 7),
+            ("in//a.json", 7),
+            ("/a.json", 7),
+        ),
+        range(8),
         lambda marks: "ours" in marks,
     )
     assert set(looked.present) == {0}
@@ -86,6 +95,8 @@ async def test_each_file_gets_its_own_verdict() -> None:
         3: Fate.MISSING,
         4: Fate.IGNORED,
         5: Fate.REFUSED,
+        6: Fate.REFUSED,
+        7: Fate.REFUSED,
     }
 
 

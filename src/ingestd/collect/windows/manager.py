@@ -11,7 +11,7 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from ingestd.batch.journal import Held
-from ingestd.batch.load_config import load_configuration, refuse_wildcard
+from ingestd.batch.load_config import load_configuration, refuse_misread
 from ingestd.batch.news import News
 from ingestd.batch.record import Record
 from ingestd.batch.rule import PinnedRule
@@ -95,7 +95,7 @@ class Windows:
             receipt.retry_later(_UNTIL_FRESH)  # which window it belongs to cannot be told for sure
             return None
         try:
-            refuse_wildcard(file.ref.url)
+            refuse_misread(file.ref.url)
             values = {"EventID": file.event_id, "ProjectID": self._project}
             destination = expand_destination(rule, file, values)
             seconds = self._seconds(rule, event, destination)
