@@ -227,6 +227,13 @@ GUARDS = (
         "sim/test_odd_names.py::test_a_file_whose_name_bigquery_reads_as_another_is_refused_and_stays",
     ),
     Guard(
+        "one bucket does not decide for the files of others",
+        "batch/sources.py",
+        "        if not isinstance(error, (BadInput, NotFound) if patient else (BadInput, Fatal)):",
+        "        if True:",
+        "sim/test_odd_names.py::test_a_file_of_a_bucket_that_is_not_there_fails_alone",
+    ),
+    Guard(
         "published rows are proven",
         "warehouse/proof.py",
         "    if rows is not None and int(moved) != rows:",

@@ -1,14 +1,25 @@
 """Files that are called what nobody expected, and what others have to do with it: nothing."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import orjson
 import pytest
-from tests.support.rule_documents import ROWS, alone, together
+from tests.support.bindings import CoreStore, CoreWarehouse
+from tests.support.rule_documents import FOLDER, ROWS, alone, modes, together
+from tests.support.sim.journal import replay
 from tests.support.sim.names import OPS, TRIGGER
-from tests.support.sim.stories import LOADED, Simulate
+from tests.support.sim.stories import LOADED, Simulate, expected, upload
 from tests.support.sim.world import World
+
+from ingestd.ledger.explain import Explanation
+from ingestd.ledger.parts import explainer
+from ingestd.ledger.replay import Selection
+from ingestd.localcloud.faults import Fault, FaultKind
+from ingestd.model.objects import ObjectRef
+from ingestd.rules.bucket import rule_source
+from ingestd.rules.loading import RuleLoader
 
 
 @pytest.mark.parametrize("rule", [alone, together], ids=["alone", "window"])
@@ -37,3 +48,84 @@ def test_a_file_whose_name_bigquery_reads_as_another_is_refused_and_stays(
         assert world.exists("/data/a.json")
 
     simulate(story)
+
+
+def announce_elsewhere(world: World, bucket: str, name: str) -> None:
+    """A notification about a file that nobody can read."""
+    attributes = {"eventType": "OBJECT_FINALIZE", "payloadFormat": "NONE", "bucketId": bucket, "objectId": name}
+    attributes["objectGeneration"] = str(int(world.clock.now().timestamp() * 1_000_000))
+    world.pubsub.publish(world.names.topic(world.names.notifications_topic), [(b"", attributes, "")])
+
+
+async def explain(world: World, ref: ObjectRef) -> Explanation:
+    settings, store = world.settings(), CoreStore(world.storage, world.clock)
+    book = await RuleLoader(rule_source(settings.rules.url, store), world.clock).refresh()
+    asked = explainer(settings, store, CoreWarehouse(world.bigquery, world.clock), world.clock, load_state=False)
+    return await asked.explain(ref, book.route(ref.name))
+
+
+@modes
+def test_a_file_of_a_bucket_that_is_not_there_fails_alone(simulate: Simulate, asynchronous: bool) -> None:
+    async def story(world: World) -> None:
+        world.prepared(together(asynchronous, Batch={"MultiPath": True}))
+        with world.daemon():
+            for number in range(5):
+                upload(world, number, f"{FOLDER}/{number}")
+            announce_elsewhere(world, "my-bukcet", f"{FOLDER}/9/f9.json")
+            await world.settled(limit=120)
+        (told,) = (await explain(world, ObjectRef("my-bukcet", f"{FOLDER}/9/f9.json"))).history
+        assert told.unloaded is not None
+        assert "The specified bucket does not exist" in told.unloaded.why
+        assert "ingestd replay" in told.unloaded.remedy
+        assert world.rows() == expected(0, 1, 2, 3, 4)
+        assert world.objects("data/", TRIGGER) == [], "its actions ran for the others"
+        (record,) = world.record()
+        assert record["Status"] == "failed"
+        assert record["Error"].startswith("1 of 6 files: ")
+        assert "my-bukcet" in record["Error"]
+        assert [one["Fate"] for one in record["Progress"]["Aside"].values()] == ["failed"]
+        assert any(one.endswith(".files.json") for one in world.objects("errors/"))
+
+    simulate(story, plain=True)
+
+
+def test_files_that_may_not_be_read_for_now_are_loaded_with_the_others(simulate: Simulate) -> None:
+    async def story(world: World) -> None:
+        world.prepared(together(Batch={"MultiPath": True}))
+        denied = Fault("storage", "objects.get", FaultKind.FAIL, resource="*f3.json", status=403, reason="forbidden")
+        world.faults.add(denied)
+        with world.daemon():
+            for number in range(5):
+                upload(world, number, f"{FOLDER}/{number}")
+            await world.until(lambda: any(one.get("RetryAt") for one in world.record("Running")))
+            await asyncio.sleep(300)
+            assert world.rows() == []
+            world.faults.clear()
+            await world.settled()
+        assert world.rows() == expected(0, 1, 2, 3, 4)
+        assert [one["Status"] for one in world.record()] == ["done"]
+
+    simulate(story, plain=True)
+
+
+def test_files_that_may_not_be_read_do_not_keep_the_others_for_long(simulate: Simulate) -> None:
+    """They are loaded when somebody mends it, and asks for it."""
+
+    async def story(world: World) -> None:
+        world.prepared(together(Batch={"MultiPath": True}, OnSuccess=[]))
+        denied = Fault("storage", "objects.get", FaultKind.FAIL, resource="*f3.json", status=403, reason="forbidden")
+        world.faults.add(denied)
+        with world.daemon():
+            for number in range(5):
+                upload(world, number, f"{FOLDER}/{number}")
+            await world.settled(limit=1200)
+            assert world.rows() == expected(0, 1, 2, 4)
+            (record,) = world.record()
+            assert record["Status"] == "failed"
+            assert record["Error"].startswith("1 of 5 files: ")
+            world.faults.clear()
+            await replay(world, Selection(event_ids=[record["EventID"]]))
+            await world.settled()
+        assert world.rows() == expected(0, 1, 2, 3, 4)
+
+    simulate(story, plain=True)

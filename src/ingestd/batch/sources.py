@@ -2,11 +2,11 @@
 
 A batch's record exists before its sources are looked at, and they are looked at before its job is submitted; and again
 once the job has ended (see `overwrites`). What is not there, or is not to be loaded, is set aside file by file; the
-others go on.
+others go on. A bucket that does not answer for some of the files holds the others up only for a while.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ingestd.batch.content import Fate, SetAside
@@ -14,7 +14,7 @@ from ingestd.batch.load_config import misread
 from ingestd.batch.record import Record
 from ingestd.model.aside import aside
 from ingestd.model.bounded import bounded
-from ingestd.model.errors import raise_first
+from ingestd.model.errors import BadInput, Fatal, IngestError, NotFound, raise_first
 from ingestd.model.objects import FileVersion, ObjectInfo, ObjectRef
 from ingestd.ports import ObjectStore
 
@@ -40,15 +40,40 @@ class Looked:
 
 
 async def look(
-    store: ObjectStore, record: Record, indexes: Iterable[int], guarded: Callable[[Mapping[str, str]], bool]
+    store: ObjectStore,
+    record: Record,
+    indexes: Iterable[int],
+    guarded: Callable[[Mapping[str, str]], bool],
+    *,
+    patient: bool = True,
 ) -> Looked:
-    """Look at these files of the batch."""
+    """Look at these files of the batch; `patient`: others may wait for those that cannot be looked at for now."""
     files = record.files
     heavy = len(files) > MANY_FILES
     looked, wanted = await aside(heavy, _chosen, files, list(indexes))
-    found = await describe(store, [files[index].ref for index in wanted])
+    found, failed = await _described(store, [files[index].ref for index in wanted])
+    if failed:
+        out_of_reach = {index: failed[files[index].ref] for index in wanted if files[index].ref in failed}
+        looked.aside |= _without(record, {*out_of_reach, *looked.aside}, out_of_reach, patient=patient)
+        wanted = [index for index in wanted if index not in out_of_reach]
     await aside(heavy, _judge, looked, wanted, files, found, guarded)
     return looked
+
+
+def _without(
+    record: Record, gone: Collection[int], failed: Mapping[int, IngestError], *, patient: bool
+) -> dict[int, SetAside]:
+    """Let the others of the batch go on without these; raises what they wait for, or what no file is left without.
+
+    A bucket that is not there, or a name that there cannot be, does not come back in a while; a permission may.
+    """
+    for error in failed.values():
+        if not isinstance(error, (BadInput, NotFound) if patient else (BadInput, Fatal)):
+            raise error
+    if all(index in gone or index in record.progress.aside for index in range(len(record.files))):
+        raise_first(failed.values(), but=BadInput)
+        raise_first(failed.values())
+    return {index: SetAside(Fate.FAILED, str(error)) for index, error in failed.items()}
 
 
 def _chosen(files: Sequence[FileVersion], indexes: Sequence[int]) -> tuple[Looked, list[int]]:
@@ -102,17 +127,34 @@ def _verdict(file: FileVersion, info: ObjectInfo | None) -> SetAside | None:
 
 
 async def describe(store: ObjectStore, refs: Iterable[ObjectRef]) -> dict[ObjectRef, ObjectInfo]:
-    """The live objects of these names: folders with many of them are listed, others are asked for by name."""
+    """The live objects of these names."""
+    found, failed = await _described(store, refs)
+    raise_first(failed.values())
+    return found
+
+
+async def _described(
+    store: ObjectStore, refs: Iterable[ObjectRef]
+) -> tuple[dict[ObjectRef, ObjectInfo], dict[ObjectRef, IngestError]]:
+    """The live objects of these names, and what came of asking for others.
+
+    Folders with many of them are listed, others are asked for by name.
+    """
     folders: dict[tuple[str, str], list[str]] = defaultdict(list)
     for ref in refs:
         folder, slash, _ = ref.name.rpartition("/")
         folders[ref.bucket, folder + slash].append(ref.name)
     found: dict[ObjectRef, ObjectInfo] = {}
+    failed: dict[ObjectRef, IngestError] = {}
     single: list[ObjectRef] = []
 
     async def listed(item: tuple[tuple[str, str], list[str]]) -> None:
         (bucket, folder), names = item
-        left = await _list(store, ObjectRef(bucket, folder), names, found)
+        try:
+            left = await _list(store, ObjectRef(bucket, folder), names, found)
+        except IngestError as error:
+            failed.update((ObjectRef(bucket, name), error) for name in names)
+            return
         single.extend(ObjectRef(bucket, name) for name in left)
 
     await bounded([item for item in folders.items() if len(item[1]) > _FEW], listed, _AT_ONCE)
@@ -120,9 +162,20 @@ async def describe(store: ObjectStore, refs: Iterable[ObjectRef]) -> dict[Object
         ObjectRef(bucket, name) for (bucket, _), names in folders.items() if len(names) <= _FEW for name in names
     ]
 
-    infos = await store.stat_all(single) if len(single) > 1 else [await store.stat(ref) for ref in single]
-    raise_first(infos)
-    return found | {info.ref: info for info in infos if isinstance(info, ObjectInfo)}
+    outcomes = await store.stat_all(single) if len(single) > 1 else [await _stat(store, ref) for ref in single]
+    for ref, outcome in zip(single, outcomes, strict=True):
+        if isinstance(outcome, ObjectInfo):
+            found[outcome.ref] = outcome
+        elif isinstance(outcome, IngestError):
+            failed[ref] = outcome
+    return found, failed
+
+
+async def _stat(store: ObjectStore, ref: ObjectRef) -> ObjectInfo | IngestError | None:
+    try:
+        return await store.stat(ref)
+    except IngestError as error:
+        return error
 
 
 async def _list(

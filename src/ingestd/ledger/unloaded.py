@@ -17,8 +17,8 @@ from ingestd.batch.quarantine import Quarantine, reason_beside, refusal_place
 from ingestd.batch.record import Record
 from ingestd.batch.stages.prove import rejected_rows
 from ingestd.batch.variables import batch_variables
-from ingestd.model.errors import IngestError
-from ingestd.model.objects import FileVersion, ObjectRef
+from ingestd.model.errors import IngestError, NotFound
+from ingestd.model.objects import FileVersion, ObjectInfo, ObjectRef
 from ingestd.ports import ObjectStore
 from ingestd.rules.actions import MoveRequest
 from ingestd.rules.expansion import Scope
@@ -100,8 +100,8 @@ class Whereabouts:
                 continue
             if unquote(info.metadata.get(SOURCE_MARK, "")) == file.key:
                 return target
-        live = await self._store.stat(file.ref)
-        return file.ref if live is not None and live.generation == file.generation else None
+        there = await live(self._store, file.ref)
+        return file.ref if there is not None and there.generation == file.generation else None
 
     def _targets(self, record: Record, index: int) -> Iterator[ObjectRef]:
         """Where it may have been put: by us, then by the rule's own `OnFailure`."""
@@ -158,6 +158,14 @@ class Whereabouts:
         if kept == file.ref and record.phase is Phase.FAILED:
             return f"{fix}; or, once the table takes it as it is: ingestd replay {record.event_id}"
         return fix
+
+
+async def live(store: ObjectStore, ref: ObjectRef) -> ObjectInfo | None:
+    """The object as it is; None where it is gone, be it with its bucket."""
+    try:
+        return await store.stat(ref)
+    except NotFound:
+        return None
 
 
 def _target(request: MoveRequest, file: FileVersion) -> ObjectRef:

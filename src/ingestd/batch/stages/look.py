@@ -103,7 +103,13 @@ class Look:
         parts, record = self._parts, drive.record
         if record.success is not None:
             return Looked()
-        looked = await look(parts.store, record, indexes, lambda marks: parts.actions.guarded(record, marks))
+        looked = await look(
+            parts.store,
+            record,
+            indexes,
+            lambda marks: parts.actions.guarded(record, marks),
+            patient=parts.patient(record),
+        )
         gone = [index for index, one in looked.aside.items() if one.fate in (Fate.SUPERSEDED, Fate.MISSING)]
         await self._overwrites.note_gone(record, [record.files[index] for index in gone])
         return looked
