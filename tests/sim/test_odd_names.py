@@ -6,20 +6,15 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.support.bindings import CoreStore, CoreWarehouse
 from tests.support.rule_documents import FOLDER, ROWS, alone, modes, together
-from tests.support.sim.journal import replay
+from tests.support.sim.journal import explain, replay
 from tests.support.sim.names import OPS, TRIGGER
 from tests.support.sim.stories import LOADED, Simulate, expected, upload
 from tests.support.sim.world import World
 
-from ingestd.ledger.explain import Explanation
-from ingestd.ledger.parts import explainer
 from ingestd.ledger.replay import Selection
 from ingestd.localcloud.faults import Fault, FaultKind
 from ingestd.model.objects import ObjectRef
-from ingestd.rules.bucket import rule_source
-from ingestd.rules.loading import RuleLoader
 
 
 @pytest.mark.parametrize("rule", [alone, together], ids=["alone", "window"])
@@ -55,13 +50,6 @@ def announce_elsewhere(world: World, bucket: str, name: str) -> None:
     attributes = {"eventType": "OBJECT_FINALIZE", "payloadFormat": "NONE", "bucketId": bucket, "objectId": name}
     attributes["objectGeneration"] = str(int(world.clock.now().timestamp() * 1_000_000))
     world.pubsub.publish(world.names.topic(world.names.notifications_topic), [(b"", attributes, "")])
-
-
-async def explain(world: World, ref: ObjectRef) -> Explanation:
-    settings, store = world.settings(), CoreStore(world.storage, world.clock)
-    book = await RuleLoader(rule_source(settings.rules.url, store), world.clock).refresh()
-    asked = explainer(settings, store, CoreWarehouse(world.bigquery, world.clock), world.clock, load_state=False)
-    return await asked.explain(ref, book.route(ref.name))
 
 
 @modes

@@ -12,7 +12,7 @@ deleted together, but each goes on only when its own step before has succeeded:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ingestd.actions.context import ActionContext, Outcome, Step
 from ingestd.actions.objects import EVENT_MARK, SOURCE_MARK, Fate, counted, marks, refs
@@ -34,6 +34,7 @@ class _Moving:
     metadata: dict[str, str] | None = None
     seen: ObjectInfo | None = None
     fate: Fate | IngestError | None = None
+    spare: list[ObjectRef] = field(default_factory=list)  # where it goes instead, if something else is at its target
 
     def copy(self, condition: Generation = ABSENT) -> Copy:
         return Copy(self.source, self.target, self.generation, condition, self.metadata or {}, self.seen)
@@ -51,12 +52,17 @@ async def run(ctx: ActionContext, step: Step, request: MoveRequest) -> Outcome:
     return Outcome(details={"objects": counted(ctx, step, sources, await _move(ctx, moving))})
 
 
-async def move_file(ctx: ActionContext, file: FileVersion, target: ObjectRef) -> Fate:
-    """Move one pinned file; a newer upload under its name stays where it is."""
-    (fate,) = await _move(ctx, [_Moving(file.ref, target, file)])
+async def move_file(ctx: ActionContext, file: FileVersion, *targets: ObjectRef) -> tuple[Fate, ObjectRef]:
+    """Move one pinned file to the first of these places that nothing else is at; a newer upload of it stays.
+
+    What became of it, and where it was to go. What is at the last place makes way.
+    """
+    first, *spare = targets
+    moving = _Moving(file.ref, first, file, spare=spare)
+    (fate,) = await _move(ctx, [moving])
     if isinstance(fate, IngestError):
         raise fate
-    return fate
+    return fate, moving.target
 
 
 async def _move(ctx: ActionContext, moving: Sequence[_Moving]) -> list[Fate | IngestError]:
@@ -131,6 +137,9 @@ async def _copy_onto(ctx: ActionContext, one: _Moving) -> None:
         present: ObjectInfo | None = await ctx.store.stat(one.target)
         if present and all(present.metadata.get(mark) == wanted[mark] for mark in (EVENT_MARK, SOURCE_MARK)):
             return  # the first half was done before
+        if present and one.spare:
+            one.target = one.spare.pop(0)
+            continue
         copy = one.copy(present.generation if present else ABSENT)  # an older file of that name makes way
         try:
             await ctx.store.copy(
