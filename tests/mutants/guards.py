@@ -241,6 +241,20 @@ GUARDS = (
         "sim/test_quarantine.py::test_a_bad_file_leaves_earlier_ones_of_its_name_where_they_are",
     ),
     Guard(
+        "files that no window can take are refused",
+        "collect/windows/manager.py",
+        "                if isinstance(error, BadInput) and await self._refused(window, error):",
+        "                if False:",
+        "sim/test_odd_names.py::test_a_file_that_cannot_have_a_record_is_refused_and_blocks_nobody",
+    ),
+    Guard(
+        "the name of a table fits into that of a record",
+        "model/segments.py",
+        "    if len(data) <= LONGEST:",
+        "    if True:",
+        "sim/test_odd_names.py::test_tables_with_long_names_are_loaded_as_others_are",
+    ),
+    Guard(
         "published rows are proven",
         "warehouse/proof.py",
         "    if rows is not None and int(moved) != rows:",

@@ -117,3 +117,56 @@ def test_files_that_may_not_be_read_do_not_keep_the_others_for_long(simulate: Si
         assert world.rows() == expected(0, 1, 2, 3, 4)
 
     simulate(story, plain=True)
+
+
+BY_FOLDER = {"Table": "bqtail.$1", "Pattern": "/data/([^/]+)/.+"}
+
+
+@modes
+@pytest.mark.parametrize("rule", [alone, together], ids=["alone", "window"])
+@pytest.mark.parametrize("table", ["表" * 300, "t" * 480], ids=["letters of three bytes", "ascii"])
+def test_tables_with_long_names_are_loaded_as_others_are(
+    simulate: Simulate, asynchronous: bool, rule: Callable[..., dict[str, Any]], table: str
+) -> None:
+    """They are taken from the names of files, and become parts of the names of our own objects."""
+
+    async def story(world: World) -> None:
+        world.prepared({**rule(asynchronous), "When": {"Prefix": "/data/"}, "Dest": BY_FOLDER})
+        world.create_table(table)
+        with world.daemon():
+            world.upload(f"data/{table}/1.json", {"id": 1, "name": "x"})
+            world.upload(f"data/{table}/2.json", {"id": "surprise", "name": "x"})
+            await world.settled()
+            (told,) = (await explain(world, ObjectRef(TRIGGER, f"data/{table}/1.json"))).history
+        assert world.rows(table) == expected(1)
+        assert told.fate == "loaded"
+        assert world.objects("data/", TRIGGER) == [f"data/{table}/2.json"]
+        assert {one["Status"] for one in world.record()} == ({"done"} if rule is together else {"done", "failed"})
+        assert world.objects("errors/bqtail.") != []
+
+    simulate(story, plain=True)
+
+
+@pytest.mark.parametrize("rule", [alone, together], ids=["alone", "window"])
+def test_a_file_that_cannot_have_a_record_is_refused_and_blocks_nobody(
+    simulate: Simulate, rule: Callable[..., dict[str, Any]]
+) -> None:
+    folder = "x" * 400
+    places = {"journal_url": f"gs://{OPS}/{folder}/journal", "batch_url": f"gs://{OPS}/{folder}/batch"}
+
+    async def story(world: World) -> None:
+        world.prepared({**rule(False), "When": {"Prefix": "/data/"}, "Dest": BY_FOLDER})
+        world.rule("good.json", alone(When={"Prefix": "/good/"}))
+        world.create_table("t" * 900)
+        with world.daemon(intake={"max_messages": 5}, **places):
+            for number in range(10):
+                world.upload(f"data/{'t' * 900}/{number}.json", {"id": number, "name": "x"})
+            await world.until(lambda: len(world.objects("errors/unrouted/")) == 10)
+            world.upload("good/1.json", {"id": 1, "name": "x"})
+            await world.until(lambda: world.rows() == expected(1))
+            await world.until(lambda: not world.backlog())
+        refusal = orjson.loads(world.storage.read(OPS, world.objects("errors/unrouted/")[0]))
+        assert "1024" in refusal["Reason"]
+        assert len(world.objects("data/", TRIGGER)) == 10
+
+    simulate(story, plain=True)

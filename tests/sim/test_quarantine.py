@@ -3,7 +3,7 @@
 from typing import Any
 
 import orjson
-from tests.support.rule_documents import FILE, alone, modes, together
+from tests.support.rule_documents import FILE, FOLDER, alone, modes, together
 from tests.support.sim.journal import explain, put_back
 from tests.support.sim.names import OPS, TRIGGER
 from tests.support.sim.stories import PLACES, Simulate, crash_everywhere, expected, name, upload_all
@@ -45,6 +45,27 @@ def test_a_bad_file_leaves_earlier_ones_of_its_name_where_they_are(simulate: Sim
             assert sorted(one.skipped for one in put) == [False, True, True], "one at a time, by the same name"
             await world.settled()
             assert sorted(data for data, _ in corrupted(world).values()) == BAD, "bad as they are, they are all there"
+
+    simulate(story)
+
+
+def test_a_bad_file_with_a_long_name_finds_its_place(simulate: Simulate) -> None:
+    long = f"{FOLDER}/{'x' * 1000}.json"
+
+    async def story(world: World) -> None:
+        world.prepared(together(**PLACES))
+        with world.daemon():
+            upload_all(world, 2)
+            world.storage.write(TRIGGER, long, BAD[0], "application/json")
+            await world.settled()
+            (told,) = (await explain(world, ObjectRef(TRIGGER, long))).history
+        assert world.rows() == expected(0, 1)
+        assert world.objects("data/", TRIGGER) == []
+        assert [one["Status"] for one in world.record()] == ["done"]
+        ((kept, found),) = corrupted(world).items()
+        assert found == (BAD[0], f"gs://{TRIGGER}/{long}")
+        assert told.unloaded is not None
+        assert told.unloaded.kept_url == f"gs://{OPS}/{kept}"
 
     simulate(story)
 

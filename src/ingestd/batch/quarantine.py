@@ -27,6 +27,7 @@ from ingestd.batch.variables import batch_variables
 from ingestd.model.bounded import bounded
 from ingestd.model.errors import Fatal
 from ingestd.model.objects import FileVersion, ObjectRef
+from ingestd.model.segments import MOST, cut
 from ingestd.ports import ObjectStore
 from ingestd.rules.expansion import Scope, render
 from ingestd.settings import Settings
@@ -58,7 +59,8 @@ class Quarantine:
         if folder is None:
             return ()
         name = file.ref.name
-        return folder / name, *(folder / _told_apart(name, mark) for mark in (str(file.generation), file.event_id))
+        names = (name, *(_told_apart(name, mark) for mark in (str(file.generation), file.event_id)))
+        return tuple(_below(folder, one) for one in names)
 
     async def put_away(self, ctx: ActionContext, record: Record) -> None:
         async def one(index: int) -> ObjectRef:
@@ -66,7 +68,7 @@ class Quarantine:
 
         kept = await bounded(record.progress.wrong, one, ctx.settings.max_concurrency)
         if len(record.files) > 1:
-            listing = self._settings.errors / f"{record.dest}/{record.event_id}.files.json"
+            listing = self._settings.errors / f"{cut(record.dest)}/{record.event_id}.files.json"
             await self._store.create(listing, orjson.dumps(_listing(record, kept), option=orjson.OPT_INDENT_2))
 
     async def _put_away(self, ctx: ActionContext, record: Record, index: int) -> ObjectRef | None:
@@ -106,6 +108,12 @@ def _listing(record: Record, kept: Sequence[ObjectRef]) -> dict[str, Any]:
         for index, where in zip(record.progress.wrong, kept, strict=True)
     ]
     return {"EventID": record.event_id, "Table": record.dest, "Files": files}
+
+
+def _below(folder: ObjectRef, name: str) -> ObjectRef:
+    """Where a file of that name lies in the folder; one that would be too long there, with its reason, is cut."""
+    place = folder / name
+    return place if len(reason_beside(place).name.encode()) <= MOST else folder / cut(name)
 
 
 def _told_apart(name: str, mark: str) -> str:

@@ -191,6 +191,8 @@ class Windows:
                     break
                 failures = 0
             except Exception as error:  # one window must not take the others down with the daemon
+                if isinstance(error, BadInput) and await self._refused(window, error):
+                    break
                 failures += 1
                 ERRORS.inc()
                 pause = min(_ERROR_PAUSE[0] * 2 ** min(failures, 8), _ERROR_PAUSE[1])
@@ -209,6 +211,24 @@ class Windows:
         if self._open.get(window.base) is window:
             del self._open[window.base]
         OPEN.set(len(self._open))
+
+    async def _refused(self, window: OpenWindow, error: BadInput) -> bool:
+        """Trying again would change nothing: files that wait for it are refused. True when the window is not needed.
+
+        What is durable in it stays, for whoever mends the cause; and so does what cannot even be written down.
+        """
+        rule = window.head.rule.name
+        while window.pending:
+            one = window.pending[0]
+            assert one.message is not None, "files come with a message"
+            try:
+                await self._refusals.refuse(one.file(), str(error), [rule], one.message)
+            except IngestError:
+                return False
+            window.take(1)
+            PENDING.dec()
+            EVENTS.counts["refused"] += 1
+        return window.state is WindowState.ACQUIRING
 
     def start(self, held: Held) -> None:
         assert self._group is not None
