@@ -12,7 +12,7 @@ deleted together, but each goes on only when its own step before has succeeded:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ingestd.actions.context import ActionContext, Outcome, Step
 from ingestd.actions.objects import EVENT_MARK, MANY_OBJECTS, SOURCE_MARK, Fate, counted, marks, refs
@@ -35,6 +35,7 @@ class _Moving:
     metadata: dict[str, str] | None = None
     seen: ObjectInfo | None = None
     fate: Fate | IngestError | None = None
+    spare: list[ObjectRef] = field(default_factory=list)  # where it goes instead, if something else is at its target
 
     def copy(self, condition: Generation = ABSENT) -> Copy:
         return Copy(self.source, self.target, self.generation, condition, self.metadata or {}, self.seen)
@@ -73,16 +74,20 @@ def _many(moving: Sequence[_Moving]) -> bool:
     return len(moving) > MANY_OBJECTS
 
 
-async def move_file(ctx: ActionContext, file: FileVersion, target: ObjectRef) -> Fate:
-    """Move one pinned file; a newer upload under its name stays where it is."""
-    one = _Moving(file.ref, target, file)
+async def move_file(ctx: ActionContext, file: FileVersion, *targets: ObjectRef) -> tuple[Fate, ObjectRef]:
+    """Move one pinned file to the first of these places that nothing else is at; a newer upload of it stays.
+
+    What became of it, and where it was to go. What is at the last place makes way.
+    """
+    first, *spare = targets
+    one = _Moving(file.ref, first, file, spare=spare)
     if one.source == one.target:
         raise BadInput(f"cannot move {one.source} onto itself")
     await _move(ctx, [one])
     if isinstance(one.fate, IngestError):
         raise one.fate
     assert one.fate is not None
-    return one.fate
+    return one.fate, one.target
 
 
 async def _move(ctx: ActionContext, moving: Sequence[_Moving]) -> None:
@@ -177,6 +182,9 @@ async def _copy_onto(ctx: ActionContext, one: _Moving) -> None:
         present: ObjectInfo | None = await ctx.store.stat(one.target)
         if present and all(present.metadata.get(mark) == wanted[mark] for mark in (EVENT_MARK, SOURCE_MARK)):
             return  # the first half was done before
+        if present and one.spare:
+            one.target = one.spare.pop(0)
+            continue
         copy = one.copy(present.generation if present else ABSENT)  # an older file of that name makes way
         try:
             await ctx.store.copy(

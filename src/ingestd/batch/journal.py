@@ -26,13 +26,15 @@ import structlog
 
 from ingestd.batch.file_list import INLINE, from_manifest, to_manifest
 from ingestd.batch.late import LateMarks
-from ingestd.batch.names import MOST, name_filter
+from ingestd.batch.names import MOST as MOST_NAMES
+from ingestd.batch.names import name_filter
 from ingestd.batch.phases import Phase
 from ingestd.batch.record import SCHEMA_VERSION, Kind, Record
 from ingestd.model.aside import aside
 from ingestd.model.clock import Clock
 from ingestd.model.errors import NotFound, PreconditionFailed, UnreadableObject
 from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef
+from ingestd.model.segments import MOST, segment
 from ingestd.model.stored import LARGEST, LARGEST_LIST, instant, number, reading
 from ingestd.ops.strangers import Strangers
 from ingestd.ports import ObjectStore
@@ -41,6 +43,7 @@ log = structlog.get_logger(__name__)
 
 SOURCE_SAFE = "/#:.=@ "  # what stays as it is in the mark that names a record's first file: header-safe
 
+_TELLING = 100  # last characters of a job id: event, step, attempt and mode
 _MANY_FILES = 20_000  # from which on their list is written and read beside the event loop
 
 
@@ -136,7 +139,12 @@ class Journal:
 
     def beside(self, record: Record, name: str, job_id: str = "") -> ObjectRef:
         """Job documents kept for people: `<table>/<date>/<jobID>/tail-job.json` and its siblings."""
-        return self._root / f"{_folder(record)}/{job_id or record.load_job().job_id}/{name}"
+        job_id = job_id or record.load_job().job_id
+        place = self._root / f"{_folder(record)}/{job_id}/{name}"
+        if len(place.name.encode()) <= MOST:
+            return place
+        # The table is in it twice, and once is enough: what tells jobs of a table apart is at the end of their ids.
+        return self._root / f"{_folder(record)}/{job_id[-_TELLING:]}/{name}"
 
     def folder(self, path: str) -> ObjectRef:
         return self._root / path
@@ -399,10 +407,7 @@ def _table(record: Record) -> str:
     return _segment(record.home)
 
 
-@lru_cache(maxsize=10_000)
-def _segment(table: str) -> str:
-    # The table name may hold `$` or `:`; as one path segment it must not hold a slash.
-    return quote(table, safe=".:$-_")
+_segment = lru_cache(maxsize=10_000)(segment)
 
 
 def _path(record: Record) -> str:
@@ -419,12 +424,12 @@ def _metadata(record: Record) -> dict[str, str]:
     if record.files:
         metadata["ingestd-source"] = quote(record.files[0].key, safe=SOURCE_SAFE)
         metadata["ingestd-files"] = len(record.files)
-    if record.phase.final and 1 < len(record.files) <= MOST:
+    if record.phase.final and 1 < len(record.files) <= MOST_NAMES:
         metadata["ingestd-names"] = name_filter([file.ref for file in record.known_files])
     if record.rule.name:
         metadata["ingestd-rule"] = quote(record.rule.name, safe="/.:-_ ")
     if record.dest:
-        metadata["ingestd-dest"] = quote(record.dest, safe=".:$-_")
+        metadata["ingestd-dest"] = _segment(record.dest)
     if record.window and record.window.group:
         metadata["ingestd-group"] = record.window.group
     metadata["ingestd-began"] = record.created.isoformat()

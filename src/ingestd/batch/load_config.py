@@ -79,7 +79,7 @@ def new_record(
 def load_configuration(dest: Dest, table: TableName, uris: list[str]) -> dict[str, Any]:
     """BigQuery's `JobConfigurationLoad` for these files."""
     for uri in uris:
-        refuse_wildcard(uri)
+        refuse_misread(uri)
     configuration = dest.load_configuration()
     configuration.setdefault("sourceFormat", source_format(uris[0]) or "CSV")
     configuration.setdefault("createDisposition", "CREATE_IF_NEEDED")
@@ -93,10 +93,21 @@ def load_configuration(dest: Dest, table: TableName, uris: list[str]) -> dict[st
     return configuration
 
 
-def refuse_wildcard(uri: str) -> None:
-    """A `*` in an object's own name cannot be escaped in a load job: it would load other files too."""
+def misread(uri: str) -> str:
+    """Why the object of this name cannot be loaded: jobs would read others for it. Empty if they do not.
+
+    BigQuery knows no way to escape either. Files that Spark prepares are no exception: a cluster joins slashes, too.
+    """
     if "*" in uri:
-        raise BadInput(f"{uri} holds a '*', which BigQuery reads as a wildcard; rename the file", (uri,))
+        return f"{uri} holds a '*', which BigQuery reads as a wildcard; rename the file"
+    if "//" in uri.removeprefix("gs://"):
+        return f"{uri} holds several slashes in a row, which BigQuery reads as one: as another file; rename the file"
+    return ""
+
+
+def refuse_misread(uri: str) -> None:
+    if why := misread(uri):
+        raise BadInput(why, (uri,))
 
 
 def creatable(load: dict[str, Any]) -> bool:

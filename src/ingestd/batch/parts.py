@@ -66,5 +66,10 @@ class Parts:
             pause = recovery.retry_first * 2 ** min(times - 1, 10)
         return min(pause, recovery.retry_longest)
 
+    def patient(self, record: Record) -> bool:
+        """Whether the files of the batch wait for those of them that cannot be read for now."""
+        recovery = self.settings.recovery
+        return self.clock.now() - record.created < min(recovery.retry_longest, recovery.give_up_after)
+
     def given_up(self, record: Record) -> bool:
         return self.clock.now() - record.created > self.settings.recovery.give_up_after

@@ -4,9 +4,14 @@ Either may hold variables of the batch, as in `gs://${ProjectID}-ops/corrupted`.
 `<file>.reason.json`, which says what BigQuery had against it and where in the file. Without a place to go, bad files
 stay where they are. Either way they are in the batch's record, and those of a batch of several
 files are listed under `ErrorURL`. Everything here may be repeated.
+
+Invariant: what lies there is all that is left of a file, so it never makes way: the next bad file of that name lies
+beside it.
 """
 
+from collections.abc import Sequence
 from typing import Any
+from urllib.parse import unquote
 
 import orjson
 import structlog
@@ -14,7 +19,7 @@ from prometheus_client import Counter
 
 from ingestd.actions.context import ActionContext
 from ingestd.actions.move import move_file
-from ingestd.actions.objects import EVENT_MARK, marks
+from ingestd.actions.objects import EVENT_MARK, SOURCE_MARK, marks
 from ingestd.actions.objects import Fate as Moved
 from ingestd.batch.content import Fate, SetAside
 from ingestd.batch.record import Record
@@ -22,6 +27,7 @@ from ingestd.batch.variables import batch_variables
 from ingestd.model.bounded import bounded
 from ingestd.model.errors import Fatal
 from ingestd.model.objects import FileVersion, ObjectRef
+from ingestd.model.segments import MOST, cut
 from ingestd.ports import ObjectStore
 from ingestd.rules.expansion import Scope, render
 from ingestd.settings import Settings
@@ -47,50 +53,74 @@ class Quarantine:
         url = (schema if fate is Fate.INVALID_SCHEMA else "") or corrupted
         return _folder(url, record, self._settings) if url else None
 
-    def kept(self, record: Record, index: int) -> ObjectRef | None:
-        """Where this bad file of the batch is put; None when it stays where it is."""
-        folder = self.place(record, record.progress.aside[index].fate)
-        return folder / record.files[index].ref.name if folder else None
+    def places(self, record: Record, index: int) -> tuple[ObjectRef, ...]:
+        """Where this bad file of the batch is put: the first of these that no other file is at. None: it stays."""
+        folder, file = self.place(record, record.progress.aside[index].fate), record.files[index]
+        if folder is None:
+            return ()
+        name = file.ref.name
+        names = (name, *(_told_apart(name, mark) for mark in (str(file.generation), file.event_id)))
+        return tuple(_below(folder, one) for one in names)
 
     async def put_away(self, ctx: ActionContext, record: Record) -> None:
-        async def one(index: int) -> None:
-            await self._put_away(ctx, record, record.files[index], record.progress.aside[index])
+        async def one(index: int) -> ObjectRef:
+            return await self._put_away(ctx, record, index) or record.files[index].ref
 
-        await bounded(record.progress.wrong, one, ctx.settings.max_concurrency)
+        kept = await bounded(record.progress.wrong, one, ctx.settings.max_concurrency)
         if len(record.files) > 1:
-            listing = self._settings.errors / f"{record.dest}/{record.event_id}.files.json"
-            await self._store.create(listing, orjson.dumps(self._listing(record), option=orjson.OPT_INDENT_2))
+            listing = self._settings.errors / f"{cut(record.dest)}/{record.event_id}.files.json"
+            await self._store.create(listing, orjson.dumps(_listing(record, kept), option=orjson.OPT_INDENT_2))
 
-    async def _put_away(self, ctx: ActionContext, record: Record, file: FileVersion, aside: SetAside) -> None:
+    async def _put_away(self, ctx: ActionContext, record: Record, index: int) -> ObjectRef | None:
+        """Where it lies then; None when it stays, or was taken away."""
+        file, aside = record.files[index], record.progress.aside[index]
         if aside.fate is Fate.REFUSED:
             await self._store.create(refusal_place(self._settings.errors, file), refusal(file, aside.why, record))
-        folder = self.place(record, aside.fate)
-        if folder is None:
-            return
-        target = folder / file.ref.name
-        moved = await move_file(ctx, file, target)
+        places = self.places(record, index)
+        if not places:
+            return None
+        moved, target = await move_file(ctx, file, *places)
         if moved is Moved.MOVED:
             QUARANTINED.labels(aside.fate).inc()
             log.warning("file.quarantined", source=file.ref.url, target=target.url, why=aside.why)
-        elif not await self._is_ours(target, record):
-            return  # somebody else took the file away: there is nothing to lay a reason beside
+        else:
+            before = [place for place in places if await self.lies_at(place, record, file)]
+            if not before:
+                return None  # somebody else took the file away: there is nothing to lay a reason beside
+            target = before[0]
         sidecar = reason_beside(target)
         document = orjson.dumps(_reason(record, file, aside), option=orjson.OPT_INDENT_2)
         # Marked as the file itself is, so that a rule that watches the place does not take the reason for data.
         await self._store.create(sidecar, document, metadata=marks(ctx, {}, file.key))
+        return target
 
-    async def _is_ours(self, target: ObjectRef, record: Record) -> bool:
-        info = await self._store.stat(target)
-        return info is not None and info.metadata.get(EVENT_MARK) == record.event_id
+    async def lies_at(self, place: ObjectRef, record: Record, file: FileVersion) -> bool:
+        """Whether this batch has moved the file there."""
+        info = await self._store.stat(place)
+        if info is None or info.metadata.get(EVENT_MARK) != record.event_id:
+            return False
+        return unquote(info.metadata.get(SOURCE_MARK, "")) == file.key
 
-    def _listing(self, record: Record) -> dict[str, Any]:
-        files = []
-        for index in record.progress.wrong:
-            file, aside = record.files[index], record.progress.aside[index]
-            folder = self.place(record, aside.fate)
-            where = (folder / file.ref.name).url if folder else file.ref.url
-            files.append({**_reason(record, file, aside), "Kept": where})
-        return {"EventID": record.event_id, "Table": record.dest, "Files": files}
+
+def _listing(record: Record, kept: Sequence[ObjectRef]) -> dict[str, Any]:
+    files = [
+        {**_reason(record, record.files[index], record.progress.aside[index]), "Kept": where.url}
+        for index, where in zip(record.progress.wrong, kept, strict=True)
+    ]
+    return {"EventID": record.event_id, "Table": record.dest, "Files": files}
+
+
+def _below(folder: ObjectRef, name: str) -> ObjectRef:
+    """Where a file of that name lies in the folder; one that would be too long there, with its reason, is cut."""
+    place = folder / name
+    return place if len(reason_beside(place).name.encode()) <= MOST else folder / cut(name)
+
+
+def _told_apart(name: str, mark: str) -> str:
+    """`a/b~mark.json.gz` for `a/b.json.gz`."""
+    folder, slash, last = name.rpartition("/")
+    stem, dot, ending = last.partition(".")
+    return f"{folder}{slash}{stem}~{mark}{dot}{ending}"
 
 
 def reason_beside(kept: ObjectRef) -> ObjectRef:

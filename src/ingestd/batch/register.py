@@ -32,7 +32,6 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from urllib.parse import quote
 
 import orjson
 import structlog
@@ -41,6 +40,7 @@ from prometheus_client import Counter
 from ingestd.model.aside import aside
 from ingestd.model.errors import NewerVersion, NotFound, PreconditionFailed, UnreadableObject
 from ingestd.model.objects import ABSENT, FileVersion, ObjectInfo, ObjectRef, digest, generation_time
+from ingestd.model.segments import segment
 from ingestd.model.stored import LARGEST_LIST, document, reading
 from ingestd.model.tables import TableName
 from ingestd.ports import ObjectStore
@@ -158,8 +158,7 @@ class Register:
         return found
 
     def _log(self, table: TableName, hour: str) -> _Log:
-        name = quote(str(table.partition(None)), safe=".:-_")
-        folder = self._root / f"{name}/{hour}"
+        folder = self._root / f"{segment(str(table.partition(None)))}/{hour}"
         known = self._logs.get(folder)
         if known is None:
             known = self._logs[folder] = _Log(folder)

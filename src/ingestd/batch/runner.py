@@ -42,6 +42,7 @@ from ingestd.model.errors import BadInput, Fatal, IngestError, Throttled, Transi
 from ingestd.model.fair import FairSlots
 from ingestd.model.jobs import JobState
 from ingestd.model.objects import ObjectRef, event_id
+from ingestd.model.segments import cut
 from ingestd.ops import tracing
 
 log = structlog.get_logger(__name__)
@@ -311,7 +312,7 @@ class BatchRunner:
             await parts.preparer.discard(batch_folder(parts.settings.staging, record))
         if record.phase is Phase.FAILED:
             await parts.store.create(
-                parts.settings.errors / f"{record.dest}/{record.event_id}.err", record.error.encode()
+                parts.settings.errors / f"{cut(record.dest)}/{record.event_id}.err", record.error.encode()
             )
         await parts.journal.finish(held)
         if record.kind is Kind.LOAD and record.asynchronous:

@@ -2,17 +2,19 @@
 
 A batch's record exists before its sources are looked at, and they are looked at before its job is submitted; and again
 once the job has ended (see `overwrites`). What is not there, or is not to be loaded, is set aside file by file; the
-others go on.
+others go on. A bucket that does not answer for some of the files holds the others up only for a while.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ingestd.batch.content import Fate, SetAside
+from ingestd.batch.load_config import misread
+from ingestd.batch.record import Record
 from ingestd.model.aside import aside
 from ingestd.model.bounded import bounded
-from ingestd.model.errors import IngestError, raise_first
+from ingestd.model.errors import BadInput, Fatal, IngestError, NotFound, raise_first
 from ingestd.model.objects import FileVersion, ObjectInfo, ObjectRef
 from ingestd.ports import ObjectStore
 
@@ -37,6 +39,22 @@ class Looked:
         return tuple(known)
 
 
+def without(
+    record: Record, gone: Collection[int], failed: Mapping[int, IngestError], *, patient: bool
+) -> dict[int, SetAside]:
+    """Let the others of the batch go on without these; raises what they wait for, or what no file is left without.
+
+    A bucket that is not there, or a name that there cannot be, does not come back in a while; a permission may.
+    """
+    for error in failed.values():
+        if not isinstance(error, (BadInput, NotFound) if patient else (BadInput, Fatal)):
+            raise error
+    if all(index in gone or index in record.progress.aside for index in range(len(record.files))):
+        raise_first(failed.values(), but=BadInput)
+        raise_first(failed.values())
+    return {index: SetAside(Fate.FAILED, str(error)) for index, error in failed.items()}
+
+
 def choose(files: Sequence[FileVersion], indexes: Sequence[int]) -> tuple[Looked, list[int]]:
     """Those of a batch's files that are worth looking at; the others drop out."""
     newest: dict[ObjectRef, int] = {}
@@ -51,8 +69,7 @@ def choose(files: Sequence[FileVersion], indexes: Sequence[int]) -> tuple[Looked
         if newest[file.ref] != index:
             newer = files[newest[file.ref]].generation
             looked.aside[index] = SetAside(Fate.SUPERSEDED, f"{file.ref} is in the batch in generation {newer}")
-        elif "*" in file.ref.name:
-            why = f"{file.ref} holds a '*', which BigQuery reads as a wildcard; rename the file"
+        elif why := misread(file.ref.url):
             looked.aside[index] = SetAside(Fate.REFUSED, why)
         else:
             wanted.append(index)
@@ -90,20 +107,58 @@ def _verdict(file: FileVersion, info: ObjectInfo | None) -> SetAside | None:
 
 
 async def describe(store: ObjectStore, refs: Iterable[ObjectRef]) -> dict[ObjectRef, ObjectInfo]:
-    """The live objects of these names: folders with many of them are listed, others are asked for by name."""
+    """The live objects of these names."""
+    found, failed = await described(store, refs)
+    raise_first(failed.values())
+    return found
+
+
+async def described(
+    store: ObjectStore, refs: Iterable[ObjectRef]
+) -> tuple[dict[ObjectRef, ObjectInfo], dict[ObjectRef, IngestError]]:
+    """The live objects of these names, and what came of asking for others.
+
+    Folders with many of them are listed, others are asked for by name.
+    """
     wanted = list(refs)
     heavy = len(wanted) > MANY_FILES
     folders, single = await aside(heavy, _by_folder, wanted)
     found: dict[ObjectRef, ObjectInfo] = {}
+    failed: dict[ObjectRef, IngestError] = {}
 
     async def listed(item: tuple[tuple[str, str], list[str]]) -> None:
         (bucket, folder), names = item
-        left = await _list(store, ObjectRef(bucket, folder), names, found)
+        try:
+            left = await _list(store, ObjectRef(bucket, folder), names, found)
+        except IngestError as error:
+            failed.update((ObjectRef(bucket, name), error) for name in names)
+            return
         single.extend(ObjectRef(bucket, name) for name in left)
 
     await bounded(folders, listed, _AT_ONCE)
-    infos = await store.stat_all(single) if len(single) > 1 else [await store.stat(ref) for ref in single]
-    return await aside(heavy, _joined, found, infos)
+    outcomes = await store.stat_all(single) if len(single) > 1 else [await _stat(store, ref) for ref in single]
+    await aside(heavy, _sort, single, outcomes, found, failed)
+    return found, failed
+
+
+def _sort(
+    asked: Sequence[ObjectRef],
+    outcomes: Sequence[ObjectInfo | IngestError | None],
+    found: dict[ObjectRef, ObjectInfo],
+    failed: dict[ObjectRef, IngestError],
+) -> None:
+    for ref, outcome in zip(asked, outcomes, strict=True):
+        if isinstance(outcome, ObjectInfo):
+            found[outcome.ref] = outcome
+        elif isinstance(outcome, IngestError):
+            failed[ref] = outcome
+
+
+async def _stat(store: ObjectStore, ref: ObjectRef) -> ObjectInfo | IngestError | None:
+    try:
+        return await store.stat(ref)
+    except IngestError as error:
+        return error
 
 
 def _by_folder(refs: Iterable[ObjectRef]) -> tuple[list[tuple[tuple[str, str], list[str]]], list[ObjectRef]]:
@@ -115,13 +170,6 @@ def _by_folder(refs: Iterable[ObjectRef]) -> tuple[list[tuple[tuple[str, str], l
     few = (item for item in folders.items() if len(item[1]) <= _FEW)
     single = [ObjectRef(bucket, name) for (bucket, _), names in few for name in names]
     return [item for item in folders.items() if len(item[1]) > _FEW], single
-
-
-def _joined(
-    found: Mapping[ObjectRef, ObjectInfo], infos: Sequence[ObjectInfo | IngestError | None]
-) -> dict[ObjectRef, ObjectInfo]:
-    raise_first(infos)
-    return {**found, **{info.ref: info for info in infos if isinstance(info, ObjectInfo)}}
 
 
 async def _list(

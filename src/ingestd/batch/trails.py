@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Self
-from urllib.parse import quote
 
 import orjson
 
@@ -25,6 +24,7 @@ from ingestd.model.aside import aside
 from ingestd.model.bounded import bounded
 from ingestd.model.errors import NotFound, PreconditionFailed, Transient
 from ingestd.model.objects import ABSENT, FileVersion, Generation, ObjectRef
+from ingestd.model.segments import segment
 from ingestd.model.shared import SharedLook
 from ingestd.model.stored import LARGEST, document, reading
 from ingestd.ports import ObjectStore
@@ -198,7 +198,7 @@ class Trails:
 
     def _folder(self, record: Record) -> ObjectRef:
         """That of the table as BigQuery names it, whatever the rule calls it."""
-        return self._journal.folder(f"{FOLDER}/{quote(str(destination(record).partition(None)), safe='.:-_')}")
+        return self._journal.folder(f"{FOLDER}/{segment(str(destination(record).partition(None)))}")
 
 
 def _places(

@@ -11,10 +11,12 @@ from typing import Any
 
 from pydantic import Field
 
+from ingestd.batch.load_config import refuse_misread
 from ingestd.cli.errors import CommandError
 from ingestd.collect.windows.model import WindowId, window_of
 from ingestd.documents import Document, Many, Place, locate, read_documents
 from ingestd.documents.models import AnyValue, validate
+from ingestd.model.errors import BadInput
 from ingestd.model.objects import FileVersion, Generation, ObjectRef
 from ingestd.model.quantities import Duration, format_duration
 from ingestd.rules.destination import DestinationError, expand_destination
@@ -151,8 +153,9 @@ def _look_at(path: str, moment: datetime, book: RuleBook, project: str) -> _File
         return one
     one.rule = routing.rule
     try:
+        refuse_misread(ref.url)
         destination = expand_destination(routing.rule, one.file, {"EventID": one.file.event_id, "ProjectID": project})
-    except DestinationError as error:
+    except (DestinationError, BadInput) as error:
         one.refused = str(error)
         return one
     one.table, one.partition = str(destination.table), destination.partition or ""

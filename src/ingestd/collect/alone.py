@@ -70,12 +70,12 @@ class Alone:
                 record = new_record(
                     rule, file, destination, project=self._project, clock=self._clock, overwrote=event.overwrote
                 )
+                held = await self._runner.accept(record)
             except (DestinationError, BadInput) as error:
                 EVENTS.counts["refused"] += 1
                 await self._refusals.refuse(file, str(error), [rule.name], receipt)
                 durable.set_result(None)
                 return
-            held = await self._runner.accept(record)
             durable.set_result(None)
             if held is None:
                 log.info("file.duplicate", source=file.ref.url, generation=file.generation, event_id=record.event_id)

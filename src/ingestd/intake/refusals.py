@@ -1,14 +1,21 @@
 """Files that cannot be routed are kept in sight: one document each under `ErrorURL/unrouted/`, with the fix."""
 
+from typing import Protocol
+
 import orjson
 import structlog
 
 from ingestd.batch.news import News
-from ingestd.intake.receipts import Receipt
 from ingestd.model.objects import FileVersion, ObjectRef, event_id
 from ingestd.ports import ObjectStore
 
 log = structlog.get_logger(__name__)
+
+
+class Message(Protocol):
+    """What a file was brought by."""
+
+    def ack(self) -> None: ...
 
 
 class Refusals:
@@ -20,7 +27,7 @@ class Refusals:
     def place(self, file: FileVersion) -> ObjectRef:
         return self._errors / f"unrouted/{event_id(file.key)}.json"
 
-    async def refuse(self, file: FileVersion, reason: str, rules: list[str], receipt: Receipt) -> None:
+    async def refuse(self, file: FileVersion, reason: str, rules: list[str], receipt: Message) -> None:
         """Write the reason down, then let go of the message: trying again would change nothing."""
         document = {
             "Source": file.ref.url,

@@ -21,7 +21,7 @@ from ingestd.ledger.explain_success import Directory, SuccessExplainer
 from ingestd.ledger.history import FileRecords, Remembered
 from ingestd.ledger.reading import BatchState, LoadStateReader
 from ingestd.ledger.replay import ReplayNote, replays
-from ingestd.ledger.unloaded import Unloaded, Whereabouts
+from ingestd.ledger.unloaded import Unloaded, Whereabouts, live
 from ingestd.model.clock import Clock
 from ingestd.model.errors import BadInput, IngestError, NotFound, Transient, UnreadableObject
 from ingestd.model.objects import EPOCH, FileVersion, Generation, ObjectInfo, ObjectRef, digest
@@ -128,7 +128,7 @@ class Explainer:
         self._destinations = Destinations(warehouse, clock)
 
     async def explain(self, ref: ObjectRef, routing: Routing) -> Explanation:
-        found = await self._store.stat(ref)
+        found = await live(self._store, ref)
         explanation = Explanation(ref, found, _verdict(routing))
         remembered = await self._remembers(explanation)
         meant = self._success is not None and self._success.wants(ref)

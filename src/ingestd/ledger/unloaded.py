@@ -7,9 +7,7 @@ still there is asked of the store, so that nobody is sent to look for what has b
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
 
-from ingestd.actions.objects import EVENT_MARK, SOURCE_MARK
 from ingestd.actions.plan import plan
 from ingestd.batch.content import Fate, SetAside
 from ingestd.batch.phases import Phase
@@ -17,8 +15,8 @@ from ingestd.batch.quarantine import Quarantine, reason_beside, refusal_place
 from ingestd.batch.record import Record
 from ingestd.batch.stages.prove import rejected_rows
 from ingestd.batch.variables import batch_variables
-from ingestd.model.errors import IngestError
-from ingestd.model.objects import FileVersion, ObjectRef
+from ingestd.model.errors import IngestError, NotFound
+from ingestd.model.objects import FileVersion, ObjectInfo, ObjectRef
 from ingestd.ports import ObjectStore
 from ingestd.rules.actions import MoveRequest
 from ingestd.rules.expansion import Scope
@@ -74,7 +72,7 @@ class Whereabouts:
             return None
         file = record.files[index]
         kept = await self._kept(record, index)
-        reason = reason_beside(kept) if kept and kept == self._put_away(record, index) else None
+        reason = reason_beside(kept) if kept and kept in self._put_away(record, index) else None
         if aside.fate is Fate.REFUSED:
             reason = refusal_place(self._settings.errors, file)
         return Unloaded(
@@ -95,18 +93,14 @@ class Whereabouts:
     async def _kept(self, record: Record, index: int) -> ObjectRef | None:
         file = record.files[index]
         for target in self._targets(record, index):
-            info = await self._store.stat(target)
-            if info is None or info.metadata.get(EVENT_MARK) != record.event_id:
-                continue
-            if unquote(info.metadata.get(SOURCE_MARK, "")) == file.key:
+            if await self._quarantine.lies_at(target, record, file):
                 return target
-        live = await self._store.stat(file.ref)
-        return file.ref if live is not None and live.generation == file.generation else None
+        there = await live(self._store, file.ref)
+        return file.ref if there is not None and there.generation == file.generation else None
 
     def _targets(self, record: Record, index: int) -> Iterator[ObjectRef]:
         """Where it may have been put: by us, then by the rule's own `OnFailure`."""
-        if put_away := self._put_away(record, index):
-            yield put_away
+        yield from self._put_away(record, index)
         file = record.files[index]
         if file not in record.failed_files:
             return
@@ -119,11 +113,11 @@ class Whereabouts:
         except (IngestError, ValueError):  # what the rule says cannot be told any more: then the store is asked alone
             return
 
-    def _put_away(self, record: Record, index: int) -> ObjectRef | None:
+    def _put_away(self, record: Record, index: int) -> tuple[ObjectRef, ...]:
         try:
-            return self._quarantine.kept(record, index)
+            return self._quarantine.places(record, index)
         except IngestError:  # the rule's place is no place
-            return None
+            return ()
 
     def _remedy(
         self, record: Record, file: FileVersion, aside: SetAside, kept: ObjectRef | None, *, put_away: bool
@@ -158,6 +152,14 @@ class Whereabouts:
         if kept == file.ref and record.phase is Phase.FAILED:
             return f"{fix}; or, once the table takes it as it is: ingestd replay {record.event_id}"
         return fix
+
+
+async def live(store: ObjectStore, ref: ObjectRef) -> ObjectInfo | None:
+    """The object as it is; None where it is gone, be it with its bucket."""
+    try:
+        return await store.stat(ref)
+    except NotFound:
+        return None
 
 
 def _target(request: MoveRequest, file: FileVersion) -> ObjectRef:

@@ -13,7 +13,7 @@ import orjson
 import structlog
 
 from ingestd.formats.errors import BigQueryError
-from ingestd.localcloud.bigquery.files.objects import Objects, SourceObject, split_uri
+from ingestd.localcloud.bigquery.files.objects import Objects, SourceObject, as_read, split_uri
 from ingestd.localcloud.faults import FaultInjected, ResponseLost
 from ingestd.localcloud.pubsub.core import PubSubCore
 from ingestd.localcloud.pubsub.errors import Code, PubSubError
@@ -67,7 +67,7 @@ class StoredObjects(Objects):
         self._storage = storage
 
     def match(self, uri: str) -> list[SourceObject]:
-        bucket, pattern = split_uri(uri)
+        bucket, pattern = split_uri(as_read(uri))
         try:
             with _as_bigquery(uri):
                 found = self._storage.glob(bucket, pattern) if "*" in pattern else [self._storage.stat(bucket, pattern)]
@@ -79,7 +79,7 @@ class StoredObjects(Objects):
 
     def read(self, uri: str) -> bytes:
         with _as_bigquery(uri):
-            return self._storage.read(*split_uri(uri))
+            return self._storage.read(*split_uri(as_read(uri)))
 
     def match_all(self, uris: Sequence[str]) -> Iterable[list[SourceObject]]:
         found: dict[str, SourceObject] = {}
@@ -106,7 +106,7 @@ class StoredObjects(Objects):
             return ()
         names: dict[str, list[str]] = {}
         for uri in uris:
-            bucket, name = split_uri(uri)
+            bucket, name = split_uri(as_read(uri))
             names.setdefault(bucket, []).append(name)
         return names.items()
 

@@ -157,5 +157,5 @@ async def test_moving_onto_itself_is_refused_and_loses_nothing(batch):
 async def test_move_file_tells_what_became_of_the_file(batch):
     file = batch.upload("a.json")
     target = ObjectRef("outbox", "bad/a.json")
-    assert await move_file(batch.context(), file, target) is Fate.MOVED
-    assert await move_file(batch.context(), file, target) is Fate.GONE
+    assert await move_file(batch.context(), file, target) == (Fate.MOVED, target)
+    assert await move_file(batch.context(), file, target) == (Fate.GONE, target)

@@ -82,6 +82,7 @@ Tests:
   - {Given: /twice/a.json, Expect: {Rule: ambiguous}}
   - {Given: /off/a.json, Expect: {Rule: disabled}}
   - {Given: /nothing/a.json, Expect: {Rule: none}}
+  - {Given: gs://b/orders//1.json, Expect: {Rule: orders, Refused: several slashes}}
 """,
     )
     assert failures(result) == []

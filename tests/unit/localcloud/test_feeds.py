@@ -41,6 +41,17 @@ def test_objects_by_uri(core: StorageCore) -> None:
             objects.match(uri)
 
 
+def test_several_slashes_in_a_row_are_read_as_one(core: StorageCore) -> None:
+    objects = StoredObjects(core)
+    for name in ("data/a.json", "data//a.json", "/data/b.json"):
+        objects.write(f"gs://bucket/{name}", name.encode(), "text/plain")
+    uris = ["gs://bucket/data//a.json", "gs://bucket//data/a.json", "gs://bucket/data///a*n"]
+    for found in (*map(objects.match, uris), *objects.match_all(uris)):
+        assert [one.uri for one in found] == ["gs://bucket/data/a.json"]
+    assert list(objects.read_all(uris[:2])) == [objects.read(uris[0])] * 2 == [b"data/a.json"] * 2
+    assert objects.match("gs://bucket//data/b.json") == []
+
+
 @pytest.mark.parametrize("database", [Database, PlainDatabase])
 def test_many_objects_at_once_are_what_each_is_alone(tmp_path: Path, database: type[Database]) -> None:
     core = StorageCore(tmp_path, project="p", clock=SystemClock(), database=database)

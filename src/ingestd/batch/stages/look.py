@@ -21,7 +21,7 @@ from ingestd.batch.overwrites import Overwrites
 from ingestd.batch.parts import Parts
 from ingestd.batch.record import Record
 from ingestd.batch.register import batch_name
-from ingestd.batch.sources import MANY_FILES, Looked, choose, describe, judge
+from ingestd.batch.sources import MANY_FILES, Looked, choose, described, judge, without
 from ingestd.batch.stages.fence import reads_nothing, unsure, use_up
 from ingestd.model.aside import aside
 from ingestd.model.errors import BadInput
@@ -103,7 +103,12 @@ class Look:
         parts, record, files = self._parts, drive.record, drive.record.files
         heavy = len(files) > MANY_FILES
         looked, wanted = await aside(heavy, choose, files, list(indexes))
-        found = await describe(parts.store, [files[index].ref for index in wanted])
+        found, failed = await described(parts.store, [files[index].ref for index in wanted])
+        if failed:
+            out_of_reach = {index: failed[files[index].ref] for index in wanted if files[index].ref in failed}
+            left_out = {*out_of_reach, *looked.aside}
+            looked.aside |= without(record, left_out, out_of_reach, patient=parts.patient(record))
+            wanted = [index for index in wanted if index not in out_of_reach]
         await aside(heavy, judge, looked, wanted, files, found, partial(parts.actions.guarded, record))
         gone = [index for index, one in looked.aside.items() if one.fate in (Fate.SUPERSEDED, Fate.MISSING)]
         await self._overwrites.note_gone(record, [files[index] for index in gone])

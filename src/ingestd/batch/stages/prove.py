@@ -24,6 +24,7 @@ from ingestd.batch.stages.fence import reads_nothing, use_up
 from ingestd.batch.stages.land import all_or_nothing, changed_since
 from ingestd.model.errors import NotFound, Transient
 from ingestd.model.objects import ObjectRef
+from ingestd.model.segments import cut
 
 log = structlog.get_logger(__name__)
 
@@ -142,4 +143,4 @@ def rejected_rows(errors: ObjectRef, record: Record) -> list[ObjectRef]:
     """Where the rows are kept that were left out of loaded files."""
     pinned = record.progress.pinned
     names = [url.rpartition("/")[2] for url in pinned.prepared.rejected] if pinned else []
-    return [errors / f"{record.dest}/{record.event_id}.rejected/{name}" for name in names]
+    return [errors / f"{cut(record.dest)}/{record.event_id}.rejected/{name}" for name in names]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ingestd.batch.load_config import refuse_wildcard, source_format
+from ingestd.batch.load_config import refuse_misread, source_format
 from ingestd.batch.marks import SuccessMark
 from ingestd.batch.phases import Phase
 from ingestd.batch.placement import Placement
@@ -192,7 +192,7 @@ def load_configuration(
     """BigQuery's `JobConfigurationLoad` for these files."""
     options = load_options(configured)
     for file in files:
-        refuse_wildcard(file.ref.url)
+        refuse_misread(file.ref.url)
     if configured.transform is not None and configured.transform.described:
         options["sourceFormat"] = configured.transform.external["sourceFormat"]  # they are read as external.json says
     elif "sourceFormat" not in options:

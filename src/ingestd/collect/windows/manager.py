@@ -11,7 +11,7 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from ingestd.batch.journal import Held
-from ingestd.batch.load_config import load_configuration, refuse_wildcard
+from ingestd.batch.load_config import load_configuration, refuse_misread
 from ingestd.batch.news import News
 from ingestd.batch.record import Record
 from ingestd.batch.rule import PinnedRule
@@ -95,7 +95,7 @@ class Windows:
             receipt.retry_later(_UNTIL_FRESH)  # which window it belongs to cannot be told for sure
             return None
         try:
-            refuse_wildcard(file.ref.url)
+            refuse_misread(file.ref.url)
             values = {"EventID": file.event_id, "ProjectID": self._project}
             destination = expand_destination(rule, file, values)
             seconds = self._seconds(rule, event, destination)
@@ -191,6 +191,8 @@ class Windows:
                     break
                 failures = 0
             except Exception as error:  # one window must not take the others down with the daemon
+                if isinstance(error, BadInput) and await self._refused(window, error):
+                    break
                 failures += 1
                 ERRORS.inc()
                 pause = min(_ERROR_PAUSE[0] * 2 ** min(failures, 8), _ERROR_PAUSE[1])
@@ -209,6 +211,24 @@ class Windows:
         if self._open.get(window.base) is window:
             del self._open[window.base]
         OPEN.set(len(self._open))
+
+    async def _refused(self, window: OpenWindow, error: BadInput) -> bool:
+        """Trying again would change nothing: files that wait for it are refused. True when the window is not needed.
+
+        What is durable in it stays, for whoever mends the cause; and so does what cannot even be written down.
+        """
+        rule = window.head.rule.name
+        while window.pending:
+            one = window.pending[0]
+            assert one.message is not None, "files come with a message"
+            try:
+                await self._refusals.refuse(one.file(), str(error), [rule], one.message)
+            except IngestError:
+                return False
+            window.take(1)
+            PENDING.dec()
+            EVENTS.counts["refused"] += 1
+        return window.state is WindowState.ACQUIRING
 
     def start(self, held: Held) -> None:
         assert self._group is not None

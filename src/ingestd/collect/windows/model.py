@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from sys import intern
 from typing import Any, Self
-from urllib.parse import quote
 
 from ingestd.model.objects import FileVersion, Generation, ObjectRef, digest, event_id
+from ingestd.model.segments import segment
 from ingestd.rules.destination import group_number, told_apart
 from ingestd.rules.expansion import fnv1_64
 from ingestd.rules.matching import path_of
@@ -46,7 +46,7 @@ class WindowSlot:
     def name(self, sequence: int) -> str:
         """`<destTable>_<sourcePathHash>_<dueUnix>`, and `-<sequence>` for late ones."""
         late = f"-{sequence}" if sequence else ""
-        return f"{quote(self.dest, safe='.:$-_')}_{self.hash}_{self.start + self.seconds}{late}"
+        return f"{segment(self.dest)}_{self.hash}_{self.start + self.seconds}{late}"
 
     def event_id(self, sequence: int) -> str:
         return event_id(f"window:{self.hash}:{self.dest}:{self.start}:{self.seconds}:{sequence}")
@@ -144,8 +144,7 @@ def group_of(rule: Rule, window: WindowId) -> WindowGroup | None:
     start = group_number(rule, window.start, window.seconds)
     assert start is not None, "the rule has a group"
     end = max(start + seconds, window.start + window.seconds)
-    table = quote(window.key.dest, safe=".:$-_")
-    name = f"{table}_{fnv1_64(rule.name + window.key.dest)}_{start + seconds}"
+    name = f"{segment(window.key.dest)}_{fnv1_64(rule.name + window.key.dest)}_{start + seconds}"
     return WindowGroup(name, start, datetime.fromtimestamp(end, UTC))
 
 

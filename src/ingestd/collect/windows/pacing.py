@@ -20,6 +20,7 @@ from prometheus_client import Counter, Gauge
 from ingestd.model.clock import Clock
 from ingestd.model.errors import NewerVersion, PreconditionFailed, Transient, UnreadableObject
 from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef
+from ingestd.model.segments import MOST
 from ingestd.model.stored import LARGEST, document, placeholder, reading
 from ingestd.model.tables import TableName, parse_table
 from ingestd.ops.strangers import Strangers
@@ -150,6 +151,8 @@ class Pacing:
         if self._governor is None:
             return
         for name in {*self._notes, *(one["table"] for one in self._governor.status()["tables"])} - self._newer:
+            if len(self._ref(name).name.encode()) > MOST:
+                continue  # a name that nobody could read the pace by
             wanted = _pace(self._governor.stretch(parse_table(name), _BASE))
             notes = self._notes.get(name) or _Notes()
             # What the others loaded is known a minute late: a pace is lowered by the one that asked for it, or when it

@@ -24,6 +24,7 @@ from ingestd.batch.rule import PinnedRule
 from ingestd.collect.windows.model import Arrival, WindowGroup, WindowId
 from ingestd.model.errors import NewerVersion, NotFound, PreconditionFailed, UnreadableObject, raise_first
 from ingestd.model.objects import ABSENT, Generation, ObjectInfo, ObjectRef
+from ingestd.model.segments import segment
 from ingestd.model.stored import LARGEST, check_version, document, instant, number, placeholder, reading
 from ingestd.ops.strangers import Strangers
 from ingestd.ports import Deletion, ObjectStore
@@ -268,7 +269,7 @@ class WindowStore:
             "ingestd-owner": head.owner,
             "ingestd-due": head.due.isoformat(),
             "ingestd-rule": quote(head.rule.name, safe="/.:-_ "),  # header-safe
-            "ingestd-dest": quote(head.window.key.dest, safe=".:$-_"),
+            "ingestd-dest": segment(head.window.key.dest),
         }
         if head.group:
             metadata["ingestd-group"] = head.group.name

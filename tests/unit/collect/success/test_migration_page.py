@@ -123,6 +123,8 @@ def test_what_is_no_data_and_what_is() -> None:
     assert names(listed(*(f"ds/t/x/{name}" for name in objects))) == ["_k=v/b.csv", "a.csv"]
     with pytest.raises(BadInput, match="wildcard"):
         planned("a*.csv")
+    with pytest.raises(BadInput, match="slashes in a row"):
+        planned("x//a.csv")
 
 
 @executes("Configuration", "`load.json`, empty", "`load.json`, a comma too many, a byte order mark")

@@ -40,6 +40,8 @@ def test_names_tell_the_format_where_load_json_does_not() -> None:
         planned("a.avro", "b.csv")
     with pytest.raises(BadInput, match="wildcard"):
         planned("a*.csv")
+    with pytest.raises(BadInput, match="slashes in a row"):
+        planned("x//a.csv")
     assert planned().phase is Phase.MISSING
 
 

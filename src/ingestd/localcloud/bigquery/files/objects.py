@@ -1,8 +1,10 @@
 """What the readers and writers need from Cloud Storage.
 
-A `*` in a URI stands for any run of characters, slashes included, as in BigQuery's `sourceUris`.
+A `*` in a URI stands for any run of characters, slashes included, and several slashes in a row for one, as in
+BigQuery's `sourceUris`.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -62,6 +64,12 @@ def split_uri(uri: str) -> tuple[str, str]:
     if not uri.startswith("gs://") or not bucket or not slash or not name:
         raise BigQueryError("invalid", f"Source URI must be a Google Cloud Storage location: {uri}")
     return bucket, name
+
+
+def as_read(uri: str) -> str:
+    """The URI as BigQuery takes it: an object whose name holds `//` cannot be read."""
+    scheme, mark, path = uri.partition("://")
+    return scheme + mark + re.sub("/{2,}", "/", path) if "//" in path else uri
 
 
 def check_source_uri(uri: str) -> None:
