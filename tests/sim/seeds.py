@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,8 @@ def _running(chunks: list[range], workers: int, features: Features) -> Iterator[
         yield pool.map(partial(run_seeds, features=features), chunks)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+        for worker in active_children():
+            worker.kill()  # what it has begun would keep this process until its end, and a seed may have none
 
 
 def _progress(report: Report, part: Report, count: int, verbose: bool) -> None:
