@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ingestd.spark.files.alike import one_of_each
 from ingestd.spark.files.read_task import Reading, output_schema
 from ingestd.spark.files.reserved import FILE, LINE, REPORT, ROW, ROW_BITS
 
@@ -78,12 +79,14 @@ class Kept:
     """The last step, in the workers: the rows that were kept.
 
     Where there are marks, only those with one. `columns` are those that Spark is to see, with the rows' numbers;
-    without them it gets all, and of marked rows not those by which they were chosen.
+    without them it gets all, and of marked rows not those by which they were chosen. `alike`: one row may stand for
+    others that have the same in these columns.
     """
 
     folder: str
     marked: bool
     columns: tuple[str, ...] | None = None
+    alike: bool = False
 
     def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         for batch in batches:
@@ -95,6 +98,11 @@ class Kept:
         import pyarrow as pa
 
         marks = np.load(marks_file(self.folder, number)) if self.marked else None
+        if self.alike and self.columns:
+            batches = list(kept_batches(self.folder, number))
+            if (found := one_of_each(batches, self.columns, marks, self.folder, number)) is not None:
+                yield found
+                return
         at = 0
         for rows in kept_batches(self.folder, number):
             count = rows.num_rows

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ingestd.model.schema import Field, Mode, Schema
+from ingestd.spark.files.alike import everybody
 from ingestd.spark.files.carriers import carrier
 from ingestd.spark.files.kept import kept_batches
 from ingestd.spark.files.output import FAST_LEVEL, SUFFIX, declared
@@ -45,6 +46,7 @@ class Writing:
     codec: str
     obliged: tuple[str, ...] = ()  # REQUIRED columns of the table, whatever the files are to say of them
     branches: bool = False
+    alike: bool = False  # whether a row may stand for others
     rows: Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]] | None = None  # where Spark sees none
 
     def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
@@ -61,7 +63,7 @@ class Writing:
         """The rows into files with that number; what is to be told of them."""
         task = _Task(self, number)
         try:
-            for batch in batches:
+            for batch in everybody(self.folder, batches) if self.alike else batches:
                 task.take(batch)
             task.finish()
         finally:

@@ -27,7 +27,7 @@ from ingestd.googlesql.words import named_in
 from ingestd.model.errors import BadInput, Fatal, Transient
 from ingestd.model.preparation import DRIFT_REMEDY, BadData, Drift, FileLayout, Shaping
 from ingestd.model.schema import Mode, Schema, by_name
-from ingestd.spark.files import bucket, content, kept, output
+from ingestd.spark.files import alike, bucket, content, kept, output
 from ingestd.spark.files.carriers import required, spark_ddl
 from ingestd.spark.files.kept import Keeping, Kept
 from ingestd.spark.files.read_task import HOLD_BYTES, Reading, Report, Unit
@@ -38,7 +38,17 @@ from ingestd.spark.files.write_task import TOLD, Writing, Written
 from ingestd.spark.shape import distinct
 from ingestd.spark.shape.distinct import AtOnce
 from ingestd.spark.shape.quarantine import Verdict, judge, refusal
-from ingestd.spark.shape.steps import Shaped, SideFrame, keyed, late_columns, looked_at, shape, uses_others
+from ingestd.spark.shape.steps import (
+    Shaped,
+    SideFrame,
+    answers_alike,
+    for_keys,
+    keyed,
+    late_columns,
+    looked_at,
+    shape,
+    uses_others,
+)
 from ingestd.spark.sql.types import quote
 
 if TYPE_CHECKING:
@@ -276,7 +286,7 @@ class _Told:
 class _Rows:
     """A batch's rows, and what is known of its files: everything, or nothing before the rows are written."""
 
-    frame: Callable[[Schema], "DataFrame"]  # with these columns
+    frame: Callable[[Schema, bool], "DataFrame"]  # with these columns; whether one row may stand for those alike
     shaping: Shaping  # what is still to be done
     told: Callable[[], _Told]
     verdict: Verdict | None = None
@@ -310,7 +320,7 @@ def _unkept(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
     if work.in_bucket and not work.shaping.unique_columns:  # rows stay in their task, which writes a file
         frame = frame.coalesce(tasks(work))
     frame = frame.observe(seen, sql.expr(f"collect_list({REPORT}) AS reports")).where(f"{REPORT} IS NULL")
-    return _Rows(lambda _: frame, work.shaping, lambda: _Told([Report.parse(text) for text in seen.get["reports"]]))
+    return _Rows(lambda *_: frame, work.shaping, lambda: _Told([Report.parse(text) for text in seen.get["reports"]]))
 
 
 def _on_this_disk(work: Work) -> bool:
@@ -354,7 +364,7 @@ def _kept(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
         known = _Told(reports, dropped or 0)
         shaping = work.shaping if dropped is None else distinct.chosen(work.shaping)
         kept = Kept(folder, marked=dropped is not None)
-        rows = _Rows(lambda _: numbers(), shaping, lambda: known, verdict, folder)
+        rows = _Rows(lambda *_: numbers(), shaping, lambda: known, verdict, folder)
         source: Callable[[Kept], Any] = _itself
     else:
         shaping = distinct.chosen(work.shaping) if keys else work.shaping
@@ -365,19 +375,19 @@ def _kept(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
                 raise _TooWideError
             return _Told([Report.parse(text) for text in found[0]], found[1])
 
-        rows = _Rows(lambda _: numbers(), shaping, told, None, folder)
+        rows = _Rows(lambda *_: numbers(), shaping, told, None, folder)
 
         def source(kept: Kept) -> AtOnce:
             return AtOnce(keeping, kept, keys, work.order, work.shaping.keep_keyless, order)
 
     places = [FILE, LINE] if shaping.unique_columns else []
 
-    def frame(columns: Schema) -> "DataFrame":
+    def frame(columns: Schema, alike: bool) -> "DataFrame":
         ddl = ", ".join(
             part for part in (spark_ddl(columns), *(f"{name} {_PLACES[name]}" for name in (*places, ROW))) if part
         )
         named = (*(item.name for item in columns), *places)
-        return numbers().mapInArrow(source(replace(kept, columns=named)), ddl)
+        return numbers().mapInArrow(source(replace(kept, columns=named, alike=alike)), ddl)
 
     def straight(writing: Writing) -> "DataFrame":
         return numbers().mapInArrow(replace(writing, rows=source(replace(kept, columns=()))), TOLD)
@@ -398,7 +408,7 @@ def _computing(session: "SparkSession", work: Work, keeping: Keeping, count: int
     if not distinct.computable(work.shaping):
         return None
     columns = _columns(work)
-    shaping = replace(work.shaping, branches=())
+    shaping = for_keys(work.shaping)
     behind = set(late_columns(shaping, columns, ()).values())
     seen = tuple(item for item in columns if item.name not in behind)
     kept = Kept(keeping.folder, marked=False, columns=tuple(item.name for item in seen))
@@ -422,14 +432,16 @@ def _pass(session: "SparkSession", work: Work, tolerated: int, rows: _Rows) -> M
     shaping, columns = rows.shaping, _columns(work)
     number = ROW if rows.folder else ""
     late = late_columns(shaping, columns, work.destination) if number else {}
+    seen = tuple(item for item in columns if item.name not in late.values())
+    one_of_each = bool(number) and answers_alike(shaping) and alike.comparable(seen)
     shaped: Shaped | None = None
     if shaping.asked or (work.destination and _differ(work.destination, columns)):
         sides = work.sides(session) if work.sides is not None else {}
 
-        def shape_without(late: Mapping[str, str]) -> Shaped:
+        def shape_without(late: Mapping[str, str], one_of_each: bool = False) -> Shaped:
             behind = set(late.values())
             return shape(
-                rows.frame(tuple(item for item in columns if item.name not in behind)),
+                rows.frame(tuple(item for item in columns if item.name not in behind), one_of_each),
                 shaping,
                 source=columns,
                 destination=work.destination,
@@ -440,10 +452,10 @@ def _pass(session: "SparkSession", work: Work, tolerated: int, rows: _Rows) -> M
                 number=number,
             )
 
-        shaped = shape_without(late)
+        shaped = shape_without(late, one_of_each)
         schema = shaped.schema
         form = output.choose(work.layout, schema)
-        if late and form.name != output.PARQUET:  # lines are made of whole rows
+        if (late or one_of_each) and form.name != output.PARQUET:  # lines are made of whole rows
             shaped = shape_without({})
     else:
         schema = work.destination or columns
@@ -452,9 +464,9 @@ def _pass(session: "SparkSession", work: Work, tolerated: int, rows: _Rows) -> M
     if here:
         output.make_folder(work.target)
     if number and form.name == output.PARQUET:
-        written = _write_late(work, rows, shaped, schema, form, late)
+        written = _write_late(work, rows, shaped, schema, form, late, one_of_each)
     else:
-        written = _write(work, shaped.frame if shaped else rows.frame(columns), shaped, schema, form)
+        written = _write(work, shaped.frame if shaped else rows.frame(columns, False), shaped, schema, form)
     told = rows.told()
     verdict = rows.verdict or judge(told.reports, work.policy, tolerated)
     _complete(work, told.reports)
@@ -486,7 +498,13 @@ def _by_branch(work: Work, written: Written) -> dict[int, int]:
 
 
 def _write_late(
-    work: Work, rows: _Rows, shaped: Shaped | None, schema: Schema, form: output.Format, late: Mapping[str, str]
+    work: Work,
+    rows: _Rows,
+    shaped: Shaped | None,
+    schema: Schema,
+    form: output.Format,
+    late: Mapping[str, str],
+    one_of_each: bool,
 ) -> Written:
     """The prepared files, written by the workers; columns that Spark has not seen come to the others there."""
     writing = Writing(
@@ -497,6 +515,7 @@ def _write_late(
         form.codec,
         tuple(required(schema)),
         branches=shaped.branches if shaped else False,
+        alike=one_of_each and shaped is not None,
     )
     assert rows.straight is not None
     if shaped is not None and work.size <= SHARE_BYTES:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from ingestd.googlesql import words
 from ingestd.googlesql.columns import to_field
 from ingestd.googlesql.errors import SqlError
+from ingestd.googlesql.functions import CHANGEFUL
 from ingestd.googlesql.names import Column
 from ingestd.googlesql.types import FLOAT64, INT64, SqlType, array_of, holds, is_wide
 from ingestd.googlesql.values import Value
@@ -161,6 +162,21 @@ def late_columns(shaping: Shaping, source: Schema, destination: Schema) -> dict[
         if one is not None and _fitted(one, field, from_field(field)) == quote(one.name):
             found[field.name] = one.name
     return found
+
+
+def for_keys(shaping: Shaping) -> Shaping:
+    """What of it keys and their order depend on, where neither side inputs nor criteria come before them."""
+    used = looked_at(replace(shaping, transform={}, side_inputs=(), criteria="", branches=()))
+    whole = shaping.alias.lower() in used  # the row, perhaps
+    transform = {name: text for name, text in shaping.transform.items() if whole or name.lower() in used}
+    return replace(shaping, transform=transform, branches=())
+
+
+def answers_alike(shaping: Shaping) -> bool:
+    """Whether rows that have the same in what is looked at become the same, and nobody counts them on their way."""
+    counted = shaping.every_branch or (shaping.branches and shaping.unmatched is Unmatched.DROP)
+    counted = counted or (shaping.criteria and shaping.side_inputs)
+    return not (counted or shaping.unique_columns or named_in(filter(None, _texts(shaping)), CHANGEFUL))
 
 
 def _own_names(text: str, alias: str, sides: Collection[str]) -> set[str]:
@@ -522,7 +538,9 @@ def _ranked(file_order: Sequence[int]) -> str:
 __all__ = [
     "Shaped",
     "SideFrame",
+    "answers_alike",
     "check",
+    "for_keys",
     "late_columns",
     "shape",
     "split_order",
