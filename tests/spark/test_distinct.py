@@ -8,6 +8,7 @@ from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -158,6 +159,30 @@ def test_the_last_row_of_the_newest_file_is_the_one_that_is_kept(
     plain = [{name: value for name, value in row.items() if name in kinds} for row in newest.values()]
     assert sorted(map(repr, after)) == sorted(map(repr, plain))
     assert dropped == len(before) - len(after) == sum(map(len, files)) - len(after)
+
+
+@settings(deadline=None)
+@given(words=st.lists(st.none() | st.text(max_size=2), max_size=80), binary=st.booleans())
+def test_many_texts_are_told_apart_by_more_than_their_hashes(words: list[str | None], binary: bool) -> None:
+    """Rows have the same number exactly when they have the same text, however few places hashes have."""
+    texts = pa.array(words, pa.string()).cast(pa.binary() if binary else pa.string())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distinct, "_MANY", 1)
+        for spread in (1, 64):
+            patch.setattr(distinct, "_SPREAD", spread)
+            item = Field("k", Type.BYTES if binary else Type.STRING)
+            codes = distinct._codes([pa.table({"k": texts})], [item])
+            assert codes is not None
+            assert len({*zip(codes.tolist(), words, strict=True)}) == len(set(codes.tolist())) == len(set(words))
+
+
+@given(
+    codes=st.lists(st.integers(-5, 5) | st.sampled_from([-(2**63), 2**63 - 1]), max_size=40),
+)
+def test_the_last_of_each_is_found_with_and_without_sorting(codes: list[int]) -> None:
+    last = {code: place for place, code in enumerate(codes)}
+    found = distinct._last_of_each(np.array(codes, np.int64), [])
+    assert sorted(found.tolist()) == sorted(last.values())
 
 
 def _sortable(value: Any) -> Any:

@@ -48,6 +48,9 @@ MOST_ROWS = 8_000_000  # the driver holds about 50 bytes of each
 MOST_KEY_BYTES = 256 << 20
 # Types whose values are equal exactly when what Arrow holds of them is.
 _EXACT = {Type.INT64, Type.STRING, Type.BYTES, Type.BOOL, Type.DATE, Type.DATETIME, Type.TIMESTAMP}
+_MANY = 50_000  # rows whose text is worth hashing
+_SPREAD = 4  # places for each text's hash
+_DENSE = 4  # places for each row: more take longer to look through than sorting does
 _WHOLE = (Type.INT64, Type.DATETIME, Type.TIMESTAMP)
 _NAME = re.compile(r"(?:`?(\w+)`?\.)?`?(\w+)`?")
 
@@ -221,11 +224,7 @@ def mark(
     if oldest_first is not None:
         codes = codes[oldest_first]
         goodness = [one[oldest_first] for one in goodness]
-    sorted_rows = np.lexsort((*goodness, codes)) if goodness else np.argsort(codes, kind="stable")
-    codes = codes[sorted_rows]
-    last = np.ones(rows, bool)
-    np.not_equal(codes[1:], codes[:-1], out=last[:-1])
-    winners = sorted_rows[last]
+    winners = _last_of_each(codes, goodness)
     marks = np.zeros(rows, bool)
     marks[winners if oldest_first is None else oldest_first[winners]] = True
     if keep_keyless:
@@ -235,6 +234,24 @@ def mark(
         np.save(marks_file(folder, number), marks[at : at + count])
         at += count
     return rows - int(marks.sum())
+
+
+def _last_of_each(codes: "NDArray[np.int64]", goodness: "Sequence[NDArray[Any]]") -> "NDArray[np.int64]":
+    """The rows that come last among those of the same code, or last among the best of them."""
+    import numpy as np
+
+    rows = len(codes)
+    if not goodness and rows:
+        least, most = int(codes.min()), int(codes.max())
+        if most - least < _DENSE * rows:  # numbers that are dealt one after the other, as most are: nothing to sort
+            last = np.full(most - least + 1, -1, np.int64)
+            last[codes - least] = np.arange(rows)  # what is written last stays
+            return last[last >= 0]
+    sorted_rows = np.lexsort((*goodness, codes)) if goodness else np.argsort(codes, kind="stable")
+    codes = codes[sorted_rows]
+    last_ones = np.ones(rows, bool)
+    np.not_equal(codes[1:], codes[:-1], out=last_ones[:-1])
+    return sorted_rows[last_ones]
 
 
 def _goodness(column: "pa.ChunkedArray", by: By) -> "tuple[NDArray[np.int64], NDArray[np.bool_]]":
@@ -288,6 +305,7 @@ def _keyless(tables: Sequence["pa.Table"], keys: Sequence[Field]) -> "NDArray[np
 def _codes(tables: Sequence["pa.Table"], keys: Sequence[Field]) -> "NDArray[np.int64] | None":
     """A number per row, the same exactly for rows of the same key; NULLs are one key."""
     import numpy as np
+    import pyarrow as pa
 
     codes: NDArray[np.int64] | None = None
     variety = 1
@@ -295,12 +313,38 @@ def _codes(tables: Sequence["pa.Table"], keys: Sequence[Field]) -> "NDArray[np.i
         column = _column(tables, item)
         if item.type in _WHOLE and not column.null_count and len(keys) == 1:
             return np.concatenate([*map(_whole, column.chunks), np.zeros(0, np.int64)])
+        if len(keys) == 1 and len(column) >= _MANY and item.type in (Type.STRING, Type.BYTES):
+            return _text_codes(pa.concat_arrays(column.chunks))
         own, words = _words(column)
         size = 1 + len(words)  # NULL is one more
         variety *= size
         if variety >= 1 << 62:
             return None
         codes = own + 1 if codes is None else codes * size + own + 1
+    return codes
+
+
+def _text_codes(column: "pa.Array") -> "NDArray[np.int64]":
+    """A number per row, the same exactly for the same text or NULL.
+
+    Most keys come once. Their hashes show which do, at a fraction of what it takes to compare them; the others, and
+    those that only share a hash, are compared.
+    """
+    import numpy as np
+    import polars as pl
+    import pyarrow as pa
+
+    rows = np.arange(len(column), dtype=np.int64)
+    bits = (_SPREAD * len(column)).bit_length()
+    places = (pl.Series(column).hash().to_numpy() >> np.uint64(64 - bits)).astype(np.int64)
+    last = np.empty(1 << bits, np.int32)
+    last[places] = rows
+    shared = np.zeros(1 << bits, bool)
+    shared[places[last[places] != rows]] = True
+    doubtful = shared[places]
+    codes = rows + len(column)
+    encoded = column.filter(pa.array(doubtful)).dictionary_encode(null_encoding="encode")
+    codes[doubtful] = encoded.indices.to_numpy()
     return codes
 
 

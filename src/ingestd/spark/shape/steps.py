@@ -174,8 +174,8 @@ def for_keys(shaping: Shaping) -> Shaping:
 
 def answers_alike(shaping: Shaping) -> bool:
     """Whether rows that have the same in what is looked at become the same, and nobody counts them on their way."""
-    counted = shaping.every_branch or (shaping.branches and shaping.unmatched is Unmatched.DROP)
-    counted = counted or (shaping.criteria and shaping.side_inputs)
+    dropped = bool(shaping.branches) and shaping.unmatched is Unmatched.DROP
+    counted = shaping.every_branch or dropped or bool(shaping.criteria and shaping.side_inputs)
     return not (counted or shaping.unique_columns or named_in(filter(None, _texts(shaping)), CHANGEFUL))
 
 
