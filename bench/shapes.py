@@ -18,12 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pyarrow as pa
 
 from bench.spark import DUCK, LEVEL, POLARS, SHAPING, Corpus, duckdb_writes, make, warm_session, work_of
 from ingestd.model.preparation import Branch, Shaping, SideInput
 from ingestd.model.schema import Field, Type
+from ingestd.ports import TableRows
 from ingestd.spark.session.engine import Engine
 from ingestd.spark.shape import pipeline
+from ingestd.spark.shape.side_inputs import side_frame
 from ingestd.spark.shape.steps import SideFrame
 
 if TYPE_CHECKING:
@@ -49,9 +52,10 @@ SUFFIX = {"NDJSON": "json", "CSV": "csv", "Parquet": "parquet", "Avro": "avro"}
 
 
 def countries(session: "SparkSession") -> Mapping[str, SideFrame]:
-    rows = [("de", "Germany"), ("fr", "France"), ("it", "Italy")]
+    """As the daemon hands rows of a table to Spark."""
+    rows = pa.table({"code": ["de", "fr", "it"], "name": ["Germany", "France", "Italy"]})
     fields = (Field("code", Type.STRING), Field("name", Type.STRING))
-    return {"c": SideFrame(session.createDataFrame(rows, "code STRING, name STRING"), fields)}
+    return {"c": side_frame(session, TableRows(fields, rows))}
 
 
 def prepare(engine: Engine, work: pipeline.Work) -> int:

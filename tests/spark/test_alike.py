@@ -15,7 +15,7 @@ from tests.support.loads import schema
 
 from ingestd.model.preparation import Branch, Shaping, SideInput, Unmatched
 from ingestd.spark.files import alike
-from ingestd.spark.files.alike import comparable, everybody, one_of_each
+from ingestd.spark.files.alike import comparable, everybody, leave_answers, leave_kinds, shown
 from ingestd.spark.files.reserved import ROW, ROW_BITS
 from ingestd.spark.shape import distinct, pipeline
 from ingestd.spark.shape.steps import SideFrame, answers_alike
@@ -75,42 +75,58 @@ def test_everybody_gets_the_answer_of_the_one_that_is_like_it(
     tmp_path: Path, rows: list[tuple[Any, Any]], cuts: list[int], chance: Any, marked: bool, times: int
 ) -> None:
     """To the sign of a zero; several answers make several rows, none leaves them out, and only marked rows count."""
-    folder = tmp_path / f"{next(numbers)}"
-    folder.mkdir()
-    marks = np.array([chance.random() < 0.7 for _ in rows]) if marked else None
+    folder = str(tmp_path / f"{next(numbers)}")
+    Path(folder).mkdir()
+    shares = {0: rows, 1: [], 2: [*reversed(rows)]}
+    for share, content in shares.items():
+        leave_kinds(folder, share, _batches(content, cuts) if content else [], ("x", "name"))
+    marks = [np.array([not marked or chance.random() < 0.7 for _ in content], bool) for content in shares.values()]
+    kinds = shown(folder, [one if marked else None for one in marks])
+    if kinds is None:
+        assert not any(one.any() for one in marks)
+        return
+    named = [(row[ROW] >> ROW_BITS, repr(row["x"]), row["name"]) for row in kinds.to_pylist()]
+    left = {
+        (share, repr(x), name)
+        for share, content in shares.items()
+        for at, (x, name) in enumerate(content)
+        if marks[share][at]
+    }
+    assert (set(named), len(named)) == (left, len(left))
+    answers = [row for row in kinds.to_pylist() for _ in range(times if row["name"] == "a" else 1)]
+    chance.shuffle(answers)
+    leave_answers(folder, pa.Table.from_pylist(answers, schema=kinds.schema))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alike, "ENOUGH", 1)
         patch.setattr(alike, "_STEP", 16)
-        shown = one_of_each(_batches(rows, cuts), ("x", "name"), marks, str(folder), 3)
-        if marks is not None and not marks.any():
-            assert shown is None
-            return
-        assert shown is not None
-        assert len({(repr(row["x"]), row["name"]) for row in shown.to_pylist()}) == shown.num_rows
-        answers = [row for row in shown.to_pylist() for _ in range(times if row["name"] == "a" else 1)]
-        chance.shuffle(answers)
-        table = pa.Table.from_pylist(answers, schema=shown.schema)
-        passing = pa.RecordBatch.from_pylist([{"x": 1.0, "name": "b", ROW: 7 | (4 << ROW_BITS)}], schema=shown.schema)
-        made = [batch.to_pylist() for batch in everybody(str(folder), [*table.to_batches(max_chunksize=2), passing])]
+        made = [
+            row
+            for share in shares
+            for batch in everybody(folder, share, marks[share] if marked else None)
+            for row in batch.to_pylist()
+        ]
     expected = [
-        (repr(x), name, number | (3 << ROW_BITS))
-        for number, (x, name) in enumerate(rows)
-        if marks is None or marks[number]
+        (repr(x), name, at | (share << ROW_BITS))
+        for share, content in shares.items()
+        for at, (x, name) in enumerate(content)
+        if marks[share][at]
         for _ in range(times if name == "a" else 1)
     ]
-    found = _bits([row for batch in made for row in batch])
-    assert sorted(found, key=repr) == sorted([*expected, ("1.0", "b", 7 | (4 << ROW_BITS))], key=repr)
+    assert _bits(made) == expected
 
 
-def test_rows_of_many_kinds_go_through_spark_as_they_are(tmp_path: Path) -> None:
+def test_rows_of_many_kinds_go_through_spark_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alike, "FEW", 3)
     rows = [(None, f"n{number}") for number in range(40)]
-    assert one_of_each(_batches(rows, []), ("name",), None, str(tmp_path), 0) is None
-    assert one_of_each(_batches(rows[:5] * 7, []), ("name",), None, str(tmp_path), 0) is None
-    assert one_of_each([], ("name",), None, str(tmp_path), 0) is None
+    leave_kinds(str(tmp_path), 0, _batches(rows, []), ("name",))
+    leave_kinds(str(tmp_path), 0, _batches(rows[:5] * 7, []), ("name",))
+    assert shown(str(tmp_path), [None]) is None
     assert not list(tmp_path.iterdir())
-    shown = one_of_each(_batches(rows[:5] * 8, []), ("name",), None, str(tmp_path), 0)
-    assert shown is not None
-    assert shown.num_rows == 5
+    leave_kinds(str(tmp_path), 1, _batches(rows[:5] * 8, []), ("name",))
+    assert shown(str(tmp_path), [None, None]) is None
+    leave_kinds(str(tmp_path), 0, _batches(rows[:3], []), ("name",))
+    found = shown(str(tmp_path), [None, None])
+    assert found is not None
+    assert found.num_rows == 8
 
 
 COLUMNS = schema("id INT64", "code STRING", "amount FLOAT64", "note STRING")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ROWS = 20_000  # enough to be worth compiling for
+_NAMES = 50
 _TASKS = 4  # for the executors
 _TIMES = 3  # the compiler looks at what ran more than once
 _COLUMNS = (
@@ -46,9 +47,10 @@ def warm_up(engine: Engine, where: Master, times: int = _TIMES, rows: int = _ROW
     if where.kind is not Kind.LOCAL:
         return
     folder = Path(tempfile.mkdtemp(prefix="ingestd-warm-"))
-    content = b"".join(map(_line, range(rows)))
     try:
         for number in range(times):
+            # Of many names and of few, which Spark sees all of and one of each.
+            content = b"".join(_line(row, rows if number % 2 else _NAMES) for row in range(rows))
             work = _batch(folder, number, where.cores, content)
             with engine.tagged("warm-up", "default") as session:
                 made = pipeline.prepare(session, work)
@@ -107,6 +109,6 @@ def _batch(folder: Path, number: int, cores: int, content: bytes) -> pipeline.Wo
     )
 
 
-def _line(row: int) -> bytes:
-    value = {"id": row, "name": f"n{row}", "amount": row / 4, "at": "2026-01-01T00:00:00Z", "tags": ["a"]}
+def _line(row: int, names: int) -> bytes:
+    value = {"id": row, "name": f"n{row % names}", "amount": row / 4, "at": "2026-01-01T00:00:00Z", "tags": ["a"]}
     return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)

@@ -6,6 +6,15 @@ half a second on it. Only what starts no thread is imported here: a fork takes o
 
 import gc
 import os
+import sys
+from typing import TYPE_CHECKING
+
+from pyspark import daemon
+
+if TYPE_CHECKING:
+    import socket
+
+_worker = daemon.worker
 
 
 def preload() -> None:
@@ -19,12 +28,25 @@ def preload() -> None:
     from ingestd.spark.files import bucket, read_task, readers, write_task
 
     assert numpy and pyspark.worker and bucket and readers and read_task and write_task
+    set_aside()  # by no fork to be copied, either
+
+
+def set_aside() -> None:
+    """What is there stays: PySpark collects garbage after every task, and is not to look at all modules each time."""
     gc.collect()
-    gc.freeze()  # PySpark collects after every task: modules are not to be looked at each time, nor copied by a fork
+    gc.freeze()
+
+
+def work(sock: "socket.socket", authenticated: bool) -> int:
+    """One task, as PySpark runs it; what it has imported (Arrow, pandas) is set aside after it."""
+    known = len(sys.modules)
+    code = _worker(sock, authenticated)
+    if len(sys.modules) > known:
+        set_aside()
+    return code
 
 
 if __name__ == "__main__":
-    from pyspark.daemon import manager
-
     preload()
-    manager()
+    daemon.worker = work
+    daemon.manager()

@@ -5,17 +5,19 @@ scratch folder. Rows that would take too much room are not kept.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingestd.spark.files.alike import one_of_each
+from ingestd.spark.files.alike import everybody, leave_kinds
 from ingestd.spark.files.read_task import Reading, output_schema
 from ingestd.spark.files.reserved import FILE, LINE, REPORT, ROW, ROW_BITS
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 MOST_KEPT = 3  # times the guess: rows with many empty columns take far more room than their text
 _FRAME = 8 << 20  # and what may be taken however small they are
@@ -39,15 +41,14 @@ class Keeping:
     folder: str
     growth: float = 1.0  # what is in the files, by guess, for each byte that they have
 
-    def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-        import pyarrow as pa
+    looked_at: tuple[str, ...] = ()  # columns whose kinds are to be told (`alike`)
 
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                reports = self.share(number)
-                # One row: thousands of files would take the driver longer to receive than to understand.
-                told = None if reports is None else "\n".join(reports)
-                yield pa.record_batch([pa.array([told], pa.string())], [REPORT])
+    def tell(self, numbers: Iterable[int]) -> Iterator[str | None]:
+        """Of each share, the reports on its files, one a line; None for one that takes too much room."""
+        for number in numbers:
+            reports = self.share(number)
+            # One text: thousands of files would take the driver longer to receive than to understand.
+            yield None if reports is None else "\n".join(reports)
 
     def share(self, number: int) -> list[str] | None:
         """The reports on a share whose rows are kept; None when they take too much room."""
@@ -71,6 +72,8 @@ class Keeping:
                 else:
                     reports += told.to_pylist()
         draft.replace(place)
+        if self.looked_at:
+            leave_kinds(self.folder, number, list(kept_batches(self.folder, number)), self.looked_at)
         return reports
 
 
@@ -79,14 +82,12 @@ class Kept:
     """The last step, in the workers: the rows that were kept.
 
     Where there are marks, only those with one. `columns` are those that Spark is to see, with the rows' numbers;
-    without them it gets all, and of marked rows not those by which they were chosen. `alike`: one row may stand for
-    others that have the same in these columns.
+    without them it gets all, and of marked rows not those by which they were chosen.
     """
 
     folder: str
     marked: bool
     columns: tuple[str, ...] | None = None
-    alike: bool = False
 
     def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         for batch in batches:
@@ -97,12 +98,7 @@ class Kept:
         import numpy as np
         import pyarrow as pa
 
-        marks = np.load(marks_file(self.folder, number)) if self.marked else None
-        if self.alike and self.columns:
-            batches = list(kept_batches(self.folder, number))
-            if (found := one_of_each(batches, self.columns, marks, self.folder, number)) is not None:
-                yield found
-                return
+        marks = marks_of(self.folder, number) if self.marked else None
         at = 0
         for rows in kept_batches(self.folder, number):
             count = rows.num_rows
@@ -114,6 +110,17 @@ class Kept:
             mine = None if marks is None else marks[at : at + count]
             at += count
             yield rows if mine is None or mine.all() else rows.filter(pa.array(mine))
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Instead of the last step, where Spark has seen one row of each kind: what it made of them, for all rows."""
+
+    folder: str
+    marked: bool
+
+    def share(self, number: int) -> Iterator["pa.RecordBatch"]:
+        return everybody(self.folder, number, marks_of(self.folder, number) if self.marked else None)
 
 
 def kept_batches(folder: str, share: int) -> Iterator["pa.RecordBatch"]:
@@ -130,6 +137,13 @@ def kept_columns(folder: str, share: int, names: Sequence[str]) -> "pa.Table":
 
     file: Any = pa.ipc.open_file(pa.memory_map(str(_rows_file(folder, share))))
     return file.read_all().select(list(names))
+
+
+def marks_of(folder: str, share: int) -> "NDArray[np.bool_]":
+    import numpy as np
+
+    found: NDArray[np.bool_] = np.load(marks_file(folder, share))
+    return found
 
 
 def marks_file(folder: str, share: int) -> Path:

@@ -10,14 +10,13 @@ A task's files get their names when they are complete, and its rows have the sam
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ingestd.model.schema import Field, Mode, Schema
-from ingestd.spark.files.alike import everybody
 from ingestd.spark.files.carriers import carrier
 from ingestd.spark.files.kept import kept_batches
 from ingestd.spark.files.output import FAST_LEVEL, SUFFIX, declared
@@ -35,9 +34,18 @@ _GROUP_BYTES = 24 << 20  # of a row group, uncompressed: a worker holds it twice
 _LEAST_WIDTH = 16
 
 
+class Source(Protocol):
+    """Rows of a share, in a worker."""
+
+    def share(self, number: int) -> Iterator["pa.RecordBatch"]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What `mapInArrow` runs at the end: rows in, one line per task out that tells how many were written."""
+    """What runs at the end: rows in, one line per task out that tells how many were written.
+
+    As `mapInArrow` where rows come from Spark, else by the number of the share.
+    """
 
     folder: str  # where rows are kept
     target: str
@@ -46,24 +54,27 @@ class Writing:
     codec: str
     obliged: tuple[str, ...] = ()  # REQUIRED columns of the table, whatever the files are to say of them
     branches: bool = False
-    alike: bool = False  # whether a row may stand for others
-    rows: Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]] | None = None  # where Spark sees none
+    rows: Source | None = None  # where they do not come from Spark
+
+    def tell(self, numbers: Iterable[int]) -> Iterator[str]:
+        """Of each share, what was written."""
+        for number in numbers:
+            assert self.rows is not None
+            yield self.write(self.rows.share(number), number)
 
     def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         import pyarrow as pa
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        told = self.write(
-            self.rows(batches) if self.rows is not None else batches, 0 if context is None else context.partitionId()
-        )
+        told = self.write(batches, 0 if context is None else context.partitionId())
         yield pa.record_batch([pa.array([told], pa.string())], ["told"])
 
     def write(self, batches: Iterable["pa.RecordBatch"], number: int) -> str:
         """The rows into files with that number; what is to be told of them."""
         task = _Task(self, number)
         try:
-            for batch in everybody(self.folder, batches) if self.alike else batches:
+            for batch in batches:
                 task.take(batch)
             task.finish()
         finally:

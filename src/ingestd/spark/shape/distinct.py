@@ -6,16 +6,17 @@ do:
 
     1. the workers read the files as ever, but keep the rows in scratch, as Arrow has them, and hand on only reports
     2. the driver looks at the keys, which are mapped into memory, and marks the rows to keep
-    3. the workers hand the kept rows to Spark, without the others
+    3. the workers hand the kept rows to Spark, without the others; or, where one row of each kind is enough for it to
+       see (`alike`), they write them
 
 The verdict on every file is known after the first step, so that a batch that has to be read again is not written first.
 Whatever dies in between leaves files in the attempt's own scratch folder. A share that Spark runs twice replaces its
-file with the same content. A small batch is read by one task, which does all three at once (`AtOnce`). Keys that are
-computed are computed by Spark in the first step, from the columns that they need, and left beside the rows. Keys that
-rows are filtered before, or too many to look at, go Spark's way (`steps`), but only with the columns that it looks
-at: the others stay in scratch until the rows are written (`write_task`). Rows that would take too much room there go
-Spark's way as a whole. A side input that leaves no row out is joined to the rows that were kept; when it turns out to
-make several of one, the batch is made again, Spark's way.
+file with the same content. A small batch whose rows all have to go through Spark is read by one task, which does all
+three at once (`AtOnce`). Keys that are computed are computed by Spark in the first step, from the columns that they
+need, and left beside the rows. Keys that rows are filtered before, or too many to look at, go Spark's way (`steps`),
+but only with the columns that it looks at: the others stay in scratch until the rows are written (`write_task`). Rows
+that would take too much room there go Spark's way as a whole. A side input that leaves no row out is joined to the rows
+that were kept; when it turns out to make several of one, the batch is made again, Spark's way.
 """
 
 import json
@@ -166,15 +167,18 @@ class AtOnce:
     def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                reports, dropped = self.keeping.share(number), 0
-                if reports is not None and self.keys:
-                    found = mark(self.kept.folder, 1, self.keys, self.order, self.keep_keyless, self.by)
-                    reports, dropped = (None, 0) if found is None else (reports, found)
-                draft = _told(self.kept.folder, number).with_suffix(f".{os.getpid()}")
-                draft.write_text(json.dumps({"reports": reports, "dropped": dropped}))
-                draft.replace(_told(self.kept.folder, number))
-                if reports is not None:
-                    yield from self.kept.share(number)
+                yield from self.share(number)
+
+    def share(self, number: int) -> Iterator["pa.RecordBatch"]:
+        reports, dropped = self.keeping.share(number), 0
+        if reports is not None and self.keys:
+            found = mark(self.kept.folder, 1, self.keys, self.order, self.keep_keyless, self.by)
+            reports, dropped = (None, 0) if found is None else (reports, found)
+        draft = _told(self.kept.folder, number).with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps({"reports": reports, "dropped": dropped}))
+        draft.replace(_told(self.kept.folder, number))
+        if reports is not None:
+            yield from self.kept.share(number)
 
 
 def told(folder: str, shares: int) -> tuple[list[str], int] | None:

@@ -1,8 +1,8 @@
 """One pass over a batch on Spark: read, judge, shape, write. And another, where the first one taught that it must be.
 
 Everything is one Spark job, from the files to the prepared files; the verdict on each file comes out of the same job as
-an observation of the rows that were read. (Large batches with a plain key are read by one job and written by another:
-see `distinct`.) A second pass happens only when
+an observation of the rows that were read. (Rows that are kept in scratch are read by one job and written by another:
+see `keep`.) A second pass happens only when
 - a bad file was too large to be held back until its end was seen (`Verdict.leaked`): again without it;
 - more bad rows were tolerated than `maxBadRecords` allows in all (`Verdict.strict`): again, tolerating none;
 - the data has columns that the table is to get (`Drift.EVOLVE`), or all columns are to be detected: again with them.
@@ -11,10 +11,9 @@ What an abandoned pass wrote is in a folder of its own and never looked at.
 `prepare` blocks and runs in a thread; the session it gets is its own.
 """
 
-import heapq
 import shutil
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,30 +23,31 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from ingestd.googlesql.words import named_in
-from ingestd.model.errors import BadInput, Fatal, Transient
-from ingestd.model.preparation import DRIFT_REMEDY, BadData, Drift, FileLayout, Shaping
+from ingestd.model.errors import BadInput, Fatal
+from ingestd.model.preparation import DRIFT_REMEDY, BadData, Drift, Shaping
 from ingestd.model.schema import Mode, Schema, by_name
 from ingestd.spark.files import alike, bucket, content, kept, output
 from ingestd.spark.files.carriers import required, spark_ddl
-from ingestd.spark.files.kept import Keeping, Kept
-from ingestd.spark.files.read_task import HOLD_BYTES, Reading, Report, Unit
-from ingestd.spark.files.readers import ReadPlan
+from ingestd.spark.files.read_task import HOLD_BYTES, Reading, Report
 from ingestd.spark.files.reserved import BRANCH, FILE, HOME, LINE, REPORT, ROW
 from ingestd.spark.files.unknown import agree, extended, leaves, missing_from
 from ingestd.spark.files.write_task import TOLD, Writing, Written
-from ingestd.spark.shape import distinct
-from ingestd.spark.shape.distinct import AtOnce
+from ingestd.spark.shape.keep import keep
 from ingestd.spark.shape.quarantine import Verdict, judge, refusal
-from ingestd.spark.shape.steps import (
-    Shaped,
-    SideFrame,
-    answers_alike,
-    for_keys,
-    keyed,
-    late_columns,
-    looked_at,
-    shape,
-    uses_others,
+from ingestd.spark.shape.steps import Shaped, late_columns, looked_at, shape, uses_others
+from ingestd.spark.shape.work import (
+    SHARE_BYTES,
+    SHRINKS,
+    Rows,
+    Sides,
+    Told,
+    TooWideError,
+    Work,
+    changes,
+    check_complete,
+    share,
+    tasks,
+    unsettled,
 )
 from ingestd.spark.sql.types import quote
 
@@ -56,40 +56,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-SHARE_BYTES = 4 << 20  # less is not worth another task
-_SHRINKS = 2  # text to compressed columns, cautiously: decides how many files there will be
 _SHUFFLE_BYTES = 256 << 20
 _PARTITION_BYTES = 128 << 20  # read by one task at most: a worker holds a part of a file in memory
 _MOST_PASSES = 5
-
-Sides = Callable[["SparkSession"], Mapping[str, SideFrame]]
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A batch as the pipeline sees it."""
-
-    plan: ReadPlan
-    units: tuple[Unit, ...]
-    destination: Schema  # empty: made from the rows
-    shaping: Shaping
-    policy: BadData
-    layout: FileLayout
-    target: str  # folder for what is written, of this attempt alone
-    names: tuple[str, ...]  # of all files, by their place in the request
-    order: tuple[int, ...] = ()  # rank of each file: the highest is the newest
-    absent: Drift = Drift.DISCARD_VALUE
-    in_bucket: bool = False  # Spark itself reads the files, and writes there
-    rejects: str = ""
-    cores: int = 0
-    sides: Sides | None = None
-    content: int = 0  # bytes that the rows may take, by guess (`content`); 0: not guessed yet
-    room: int | None = None  # bytes of scratch that kept rows may take; None: as many as they are worth
-
-    @property
-    def size(self) -> int:
-        """What the batch is worth: its files' size, or more, where they are packed."""
-        return max(self.content, sum(unit.length for unit in self.units))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +85,17 @@ def prepare(session: "SparkSession", work: Work) -> Made:
     without: set[int] = set()
     known_bad: Verdict | None = None
     destination = work.destination
-    if not work.content and _on_this_disk(work):
+    if not work.content and work.on_this_disk:
         work = replace(work, content=content.guess(work.plan, work.units))
     if not work.plan.schema and destination:
         work = replace(work, plan=replace(work.plan, schema=_as_in_the_table(detect(session, work), work)))
     elif not work.plan.schema:
         added = detect(session, work)
-    elif work.plan.drift is Drift.EVOLVE and uses_others(work.shaping, [item.name for item in _columns(work)]):
+    elif work.plan.drift is Drift.EVOLVE and uses_others(work.shaping, [item.name for item in work.columns]):
         with suppress(BadInput):  # no new columns: the expression that wants one tells its name
             added = detect(session, work)
     if destination:
-        strange = missing_from(_columns(work), destination)
+        strange = missing_from(work.columns, destination)
         if work.plan.drift is Drift.EVOLVE:
             added = agree(added, strange)
         elif work.absent is Drift.FREEZE:
@@ -151,7 +120,7 @@ def prepare(session: "SparkSession", work: Work) -> Made:
             tolerated = 0
         if verdict.unknown and work.plan.drift is Drift.EVOLVE:
             added = agree(added, verdict.unknown)
-        if made is not None and not _unsettled(work, verdict):
+        if made is not None and not unsettled(work, verdict):
             bad = tuple(sorted((*known_bad.bad, *verdict.bad), key=lambda item: item.index))
             new = added if destination or work.plan.schema else ()
             if destination and work.plan.drift is Drift.EVOLVE:  # columns that only a transformation makes
@@ -165,10 +134,10 @@ def _once(session: "SparkSession", work: Work, tolerated: int) -> tuple[Verdict,
     """What one pass tells of the files, and what it made; nothing, where it could tell before that it was in vain."""
     rows = _rows(session, work, tolerated)
     try:
-        if rows.verdict is not None and _unsettled(work, rows.verdict):
+        if rows.verdict is not None and unsettled(work, rows.verdict):
             return rows.verdict, None
         made = _pass(session, work, tolerated, rows)
-    except (_TooWideError, _MultipliedError) as why:
+    except (TooWideError, _MultipliedError) as why:
         log.info("prepare.not_to_be_kept", why=type(why).__doc__)
         again = replace(work, target=f"{work.target}-wide")
         made = _pass(session, again, tolerated, _unkept(session, again, tolerated))
@@ -185,12 +154,6 @@ def _refuse(strange: Schema, shaping: Shaping) -> None:
     if unused := [item for item in strange if item.name.lower() not in used and item.name not in carried]:
         names = ", ".join(sorted(leaves(tuple(unused))))
         raise BadInput(f"the destination has no column {names}, and the rule's Drift is freeze: {DRIFT_REMEDY}")
-
-
-def _unsettled(work: Work, verdict: Verdict) -> bool:
-    """Whether what was read is not to be used."""
-    new = bool(verdict.unknown) and work.plan.drift is Drift.EVOLVE
-    return bool(verdict.leaked) or verdict.strict or new or (work.policy is BadData.FAIL and bool(verdict.bad))
 
 
 def _with_leaked(known: Verdict | None, verdict: Verdict) -> Verdict:
@@ -241,76 +204,30 @@ def _reading(work: Work, tolerated: int) -> Reading:
 
 def _ddl(work: Work) -> str:
     """What rows have when they come to Spark."""
-    return ", ".join(part for part in (spark_ddl(_columns(work)), f"{FILE} INT", f"{LINE} BIGINT") if part)
-
-
-def _columns(work: Work) -> Schema:
-    """What the rows have as they are read."""
-    return (*work.plan.schema, *work.plan.keys)
-
-
-def tasks(work: Work) -> int:
-    """How many tasks read: enough to use every core, few enough that each writes a file of some size."""
-    busy = min(work.cores or 8, -(-work.size // SHARE_BYTES))
-    return max(1, busy, -(-work.size // (work.layout.target_size * _SHRINKS)))
-
-
-def share(units: Sequence[Unit], count: int) -> tuple[tuple[Unit, ...], ...]:
-    """The units in that many shares of about equal size, the largest units dealt first."""
-    heap: list[tuple[int, int]] = [(0, number) for number in range(min(count, max(len(units), 1)))]
-    shares: list[list[Unit]] = [[] for _ in heap]
-    for unit in sorted(units, key=lambda unit: (-unit.length, unit.index, unit.part)):
-        size, number = heapq.heappop(heap)
-        shares[number].append(unit)
-        heapq.heappush(heap, (size + unit.length + 1, number))
-    return tuple(tuple(sorted(one, key=lambda unit: (unit.index, unit.part))) for one in shares)
-
-
-class _TooWideError(Exception):
-    """The rows take more room in scratch than the files let expect, or have too many keys to look at."""
+    return ", ".join(part for part in (spark_ddl(work.columns), f"{FILE} INT", f"{LINE} BIGINT") if part)
 
 
 class _MultipliedError(Exception):
     """A side input has several rows for one, of which one is to stay: which one, Spark decides."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What the reading of a batch told: reports on its files, and how many rows were left out as duplicates."""
-
-    reports: list[Report]
-    duplicates: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """A batch's rows, and what is known of its files: everything, or nothing before the rows are written."""
-
-    frame: Callable[[Schema, bool], "DataFrame"]  # with these columns; whether one row may stand for those alike
-    shaping: Shaping  # what is still to be done
-    told: Callable[[], _Told]
-    verdict: Verdict | None = None
-    folder: str = ""  # where they are kept
-    straight: Callable[[Writing], "DataFrame"] | None = None  # into files, past Spark
-
-
-def _rows(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
+def _rows(session: "SparkSession", work: Work, tolerated: int) -> Rows:
     if work.in_bucket:  # a task's rows become one file, unless they are sent on
-        largest = min(max(work.layout.target_size * _SHRINKS, SHARE_BYTES), _PARTITION_BYTES)
+        largest = min(max(work.layout.target_size * SHRINKS, SHARE_BYTES), _PARTITION_BYTES)
         session.conf.set("spark.sql.files.maxPartitionBytes", str(largest))
     if work.cores and (work.shaping.unique_columns or work.shaping.side_inputs):
         session.conf.set("spark.sql.shuffle.partitions", str(max(tasks(work), -(-work.size // _SHUFFLE_BYTES))))
     if work.rejects:
         Path(work.rejects).mkdir(parents=True)
-    if _on_this_disk(work) and kept.worthwhile(work.size, work.room):
+    if work.on_this_disk and kept.worthwhile(work.size, work.room):
         try:
-            return _kept(session, work, tolerated)
-        except _TooWideError:
+            return keep(session, work, _reading(work, tolerated), tolerated)
+        except TooWideError:
             log.info("prepare.too_wide_to_keep", most=kept.MOST_KEPT)
     return _unkept(session, work, tolerated)
 
 
-def _unkept(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
+def _unkept(session: "SparkSession", work: Work, tolerated: int) -> Rows:
     """Rows that go through Spark as they are read."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as sql
@@ -320,156 +237,52 @@ def _unkept(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
     if work.in_bucket and not work.shaping.unique_columns:  # rows stay in their task, which writes a file
         frame = frame.coalesce(tasks(work))
     frame = frame.observe(seen, sql.expr(f"collect_list({REPORT}) AS reports")).where(f"{REPORT} IS NULL")
-    return _Rows(lambda *_: frame, work.shaping, lambda: _Told([Report.parse(text) for text in seen.get["reports"]]))
+    return Rows(lambda _: frame, work.shaping, lambda: Told([Report.parse(text) for text in seen.get["reports"]]))
 
 
-def _on_this_disk(work: Work) -> bool:
-    """Whether workers read and write where this process does."""
-    return not work.in_bucket and work.cores > 0
-
-
-def _kept(session: "SparkSession", work: Work, tolerated: int) -> _Rows:
-    """The rows of a batch, read into scratch and, where its key can be looked at, with one per key."""
-    folder = f"{work.target}-rows"
-    Path(folder).mkdir(parents=True)
-    keys, order = distinct.keys_of(work.shaping, _columns(work))
-    few = distinct.alone(work.size)
-    shares = share(work.units, 1 if few and keys else tasks(work))
-    count = len(shares)
-    stored = sum(unit.length for unit in work.units)
-    keeping = Keeping(replace(_reading(work, tolerated), shares=shares), folder, work.size / max(stored, 1))
-
-    def numbers() -> "DataFrame":
-        return session.range(0, count, 1, count)
-
-    computing = None if keys or few else _computing(session, work, keeping, count)
-    if computing is not None or (keys and not few):
-        if computing is None:
-            texts = [row[0] for row in numbers().mapInArrow(keeping, f"{REPORT} STRING").collect()]
-            found = None if None in texts else [text for told_of in texts for text in told_of.splitlines()]
-        else:
-            keys, order = computing.fields.keys, computing.fields.by
-            computing.frame.collect()
-            found = one[0] if (one := distinct.told(folder, count)) is not None else None
-        if found is None:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise _TooWideError
-        reports = [Report.parse(text) for text in found]
-        _complete(work, reports)
-        verdict = judge(reports, work.policy, tolerated)
-        dropped = None
-        if not _unsettled(work, verdict):
-            by_spark = computing is not None
-            dropped = distinct.mark(folder, count, keys, work.order, work.shaping.keep_keyless, order, by_spark)
-        known = _Told(reports, dropped or 0)
-        shaping = work.shaping if dropped is None else distinct.chosen(work.shaping)
-        kept = Kept(folder, marked=dropped is not None)
-        rows = _Rows(lambda *_: numbers(), shaping, lambda: known, verdict, folder)
-        source: Callable[[Kept], Any] = _itself
-    else:
-        shaping = distinct.chosen(work.shaping) if keys else work.shaping
-        kept = Kept(folder, marked=bool(keys))
-
-        def told() -> _Told:
-            if (found := distinct.told(folder, count)) is None:
-                raise _TooWideError
-            return _Told([Report.parse(text) for text in found[0]], found[1])
-
-        rows = _Rows(lambda *_: numbers(), shaping, told, None, folder)
-
-        def source(kept: Kept) -> AtOnce:
-            return AtOnce(keeping, kept, keys, work.order, work.shaping.keep_keyless, order)
-
-    places = [FILE, LINE] if shaping.unique_columns else []
-
-    def frame(columns: Schema, alike: bool) -> "DataFrame":
-        ddl = ", ".join(
-            part for part in (spark_ddl(columns), *(f"{name} {_PLACES[name]}" for name in (*places, ROW))) if part
-        )
-        named = (*(item.name for item in columns), *places)
-        return numbers().mapInArrow(source(replace(kept, columns=named, alike=alike)), ddl)
-
-    def straight(writing: Writing) -> "DataFrame":
-        return numbers().mapInArrow(replace(writing, rows=source(replace(kept, columns=()))), TOLD)
-
-    return replace(rows, frame=frame, straight=straight)
-
-
-@dataclass(frozen=True, slots=True)
-class _Computing:
-    """A job that keeps the rows and leaves beside them what Spark computes of each: its key, and its place in order."""
-
-    frame: "DataFrame"
-    fields: distinct.Computed
-
-
-def _computing(session: "SparkSession", work: Work, keeping: Keeping, count: int) -> _Computing | None:
-    """None where Spark has to see the rows for that, or the keys are of types that it takes Spark to compare."""
-    if not distinct.computable(work.shaping):
-        return None
-    columns = _columns(work)
-    shaping = for_keys(work.shaping)
-    behind = set(late_columns(shaping, columns, ()).values())
-    seen = tuple(item for item in columns if item.name not in behind)
-    kept = Kept(keeping.folder, marked=False, columns=tuple(item.name for item in seen))
-    ddl = ", ".join(filter(None, (spark_ddl(seen), f"{ROW} {_PLACES[ROW]}")))
-    rows = session.range(0, count, 1, count).mapInArrow(AtOnce(keeping, kept), ddl)
-    found = keyed(rows, shaping, columns, behind, ROW)
-    fields = distinct.computed_fields(found.keys, found.order)
-    if fields is None:
-        return None
-    return _Computing(found.frame.mapInArrow(distinct.KeysInto(keeping.folder), f"{REPORT} STRING"), fields)
-
-
-_PLACES = {FILE: "INT", LINE: "BIGINT", ROW: "BIGINT"}
-
-
-def _itself(kept: Kept) -> Kept:
-    return kept
-
-
-def _pass(session: "SparkSession", work: Work, tolerated: int, rows: _Rows) -> Made:
-    shaping, columns = rows.shaping, _columns(work)
+def _pass(session: "SparkSession", work: Work, tolerated: int, rows: Rows) -> Made:
+    shaping, columns = rows.shaping, work.columns
     number = ROW if rows.folder else ""
     late = late_columns(shaping, columns, work.destination) if number else {}
     seen = tuple(item for item in columns if item.name not in late.values())
-    one_of_each = bool(number) and answers_alike(shaping) and alike.comparable(seen)
     shaped: Shaped | None = None
-    if shaping.asked or (work.destination and _differ(work.destination, columns)):
+    answered = False
+    if changes(work, shaping):
         sides = work.sides(session) if work.sides is not None else {}
 
-        def shape_without(late: Mapping[str, str], one_of_each: bool = False) -> Shaped:
-            behind = set(late.values())
+        def shape_rows(frame: "DataFrame", late: Collection[str]) -> Shaped:
             return shape(
-                rows.frame(tuple(item for item in columns if item.name not in behind), one_of_each),
+                frame,
                 shaping,
                 source=columns,
                 destination=work.destination,
                 sides=sides,
                 file_order=work.order,
                 evolve=work.plan.drift is Drift.EVOLVE,
-                late=behind,
+                late=late,
                 number=number,
             )
 
-        shaped = shape_without(late, one_of_each)
+        one_of_each = _shown(session, rows, seen)
+        shaped = shape_rows(rows.frame(seen) if one_of_each is None else one_of_each, late.values())
         schema = shaped.schema
         form = output.choose(work.layout, schema)
-        if (late or one_of_each) and form.name != output.PARQUET:  # lines are made of whole rows
-            shaped = shape_without({})
+        answered = one_of_each is not None and form.name == output.PARQUET
+        if (late or one_of_each is not None) and form.name != output.PARQUET:  # lines are made of whole rows
+            shaped = shape_rows(rows.frame(columns), ())
     else:
         schema = work.destination or columns
         form = output.choose(work.layout, schema)
-    here = _on_this_disk(work)
+    here = work.on_this_disk
     if here:
         output.make_folder(work.target)
     if number and form.name == output.PARQUET:
-        written = _write_late(work, rows, shaped, schema, form, late, one_of_each)
+        written = _write_late(work, rows, shaped, schema, form, late, answered)
     else:
-        written = _write(work, shaped.frame if shaped else rows.frame(columns, False), shaped, schema, form)
+        written = _write(work, shaped.frame if shaped else rows.frame(columns), shaped, schema, form)
     told = rows.told()
     verdict = rows.verdict or judge(told.reports, work.policy, tolerated)
-    _complete(work, told.reports)
+    check_complete(work, told.reports)
     empty = tuple(name for name in required(schema) if written.empty.get(name))
     if empty and work.plan.drift is not Drift.EVOLVE:
         raise BadInput(f"REQUIRED column(s) have no value in some rows after the transformation: {', '.join(empty)}")
@@ -493,18 +306,26 @@ def _pass(session: "SparkSession", work: Work, tolerated: int, rows: _Rows) -> M
     )
 
 
+def _shown(session: "SparkSession", rows: Rows, seen: Schema) -> "DataFrame | None":
+    """One row of each kind, where that is enough for Spark to see."""
+    if rows.shown is None:
+        return None
+    table: Any = rows.shown  # PySpark takes Arrow tables; its annotations do not say so
+    return session.createDataFrame(table, f"{spark_ddl(seen)}, {ROW} BIGINT")
+
+
 def _by_branch(work: Work, written: Written) -> dict[int, int]:
     return {number: written.rows.get(number, 0) for number in (HOME, *range(len(work.shaping.branches)))}
 
 
 def _write_late(
     work: Work,
-    rows: _Rows,
+    rows: Rows,
     shaped: Shaped | None,
     schema: Schema,
     form: output.Format,
     late: Mapping[str, str],
-    one_of_each: bool,
+    answered: bool,
 ) -> Written:
     """The prepared files, written by the workers; columns that Spark has not seen come to the others there."""
     writing = Writing(
@@ -515,14 +336,17 @@ def _write_late(
         form.codec,
         tuple(required(schema)),
         branches=shaped.branches if shaped else False,
-        alike=one_of_each and shaped is not None,
     )
-    assert rows.straight is not None
-    if shaped is not None and work.size <= SHARE_BYTES:
+    assert rows.write is not None
+    if shaped is None:
+        return rows.write(writing)
+    if answered:
+        alike.leave_answers(rows.folder, shaped.frame.toArrow())
+        return rows.write(writing)
+    if work.size <= SHARE_BYTES:
         # What Spark has made of so few rows is here sooner than at another worker.
         return Written.of([writing.write(shaped.frame.toArrow().to_batches(), 0)])
-    frame = rows.straight(writing) if shaped is None else shaped.frame.mapInArrow(writing, TOLD)
-    return Written.of([row[0] for row in frame.collect()])
+    return Written.of([row[0] for row in shaped.frame.mapInArrow(writing, TOLD).collect()])
 
 
 def _write(work: Work, frame: "DataFrame", shaped: Shaped | None, schema: Schema, form: output.Format) -> Written:
@@ -537,7 +361,7 @@ def _write(work: Work, frame: "DataFrame", shaped: Shaped | None, schema: Schema
     obliged = required(schema)
     counts += ["count(1) AS rows", *(f"count_if({quote(name)} IS NULL) AS n{at}" for at, name in enumerate(obliged))]
     frame = frame.observe(counted, *map(sql.expr, counts))
-    here, ready = _on_this_disk(work), shaped is not None
+    here, ready = work.on_this_disk, shaped is not None
     output.write(frame, _relaxed(work, schema), form, work.target, branches=branches, ready=ready, made=here)
     got = counted.get
     rows = {number: got[f"b{number}"] for number in targets} if branches else {HOME: got["rows"]}
@@ -546,27 +370,6 @@ def _write(work: Work, frame: "DataFrame", shaped: Shaped | None, schema: Schema
 
 def _none(read: int, written: int) -> dict[str, int]:
     return {}
-
-
-def _complete(work: Work, reports: Sequence[Report]) -> None:
-    """Every unit was read: a file that nobody reports on must never pass for an empty one."""
-    silent = {(unit.index, unit.part) for unit in work.units} - {(item.index, item.part) for item in reports}
-    if silent:
-        raise Fatal(f"no report came for {len(silent)} file(s), e.g. {work.names[min(silent)[0]]}")
-    if short := bucket.short(work.units, reports):
-        raise Transient(f"Spark did not read all of {len(short)} file(s), e.g. {short[0]}")
-
-
-def _differ(left: Schema, right: Schema) -> bool:
-    """Whether rows with the one set of columns have to be made into the other."""
-    return _outline(left) != _outline(right)
-
-
-def _outline(schema: Schema) -> list[Any]:
-    return [
-        (item.name.lower(), item.type, item.mode is Mode.REPEATED, _outline(item.fields) if item.fields else None)
-        for item in schema
-    ]
 
 
 def _relaxed(work: Work, columns: Schema) -> Schema:
@@ -608,3 +411,19 @@ def rank(keys: Sequence[Any]) -> tuple[int, ...]:
 
 def _key_of(keys: Sequence[Any], index: int) -> Any:
     return keys[index]
+
+
+__all__ = [
+    "Made",
+    "Sides",
+    "Work",
+    "branch_of",
+    "detect",
+    "local_files",
+    "prepare",
+    "rank",
+    "read_rows",
+    "rejected_files",
+    "share",
+    "tasks",
+]

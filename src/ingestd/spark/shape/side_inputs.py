@@ -82,7 +82,7 @@ class SideInputs:
                 raise NotFound(f"side input {side.alias}: {error}") from error
             except BadInput as error:
                 raise BadInput(f"side input {side.alias}: {error}") from error
-        return lambda session: {alias: _frame(session, rows) for alias, rows in found.items()}
+        return lambda session: {alias: side_frame(session, rows) for alias, rows in found.items()}
 
     async def _rows(self, side: SideInput, shaping: Shaping) -> TableRows:
         if side.table is not None:
@@ -158,7 +158,8 @@ class SideInputs:
             del self._reading[key]
 
 
-def _frame(session: "SparkSession", rows: TableRows) -> SideFrame:
+def side_frame(session: "SparkSession", rows: TableRows) -> SideFrame:
+    """The rows as Spark joins them."""
     from pyspark.sql import functions as sql
 
     table: Any = rows.table  # PySpark takes Arrow tables; its annotations do not say so
