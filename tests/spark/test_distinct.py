@@ -29,8 +29,9 @@ from ingestd.spark.files.readers import ReadPlan
 from ingestd.spark.files.reserved import FILE, LINE
 from ingestd.spark.preparer import SparkPreparer, Where
 from ingestd.spark.session.session import Spark
-from ingestd.spark.shape import distinct, pipeline
-from ingestd.spark.shape.distinct import keys_of, mark
+from ingestd.spark.shape import choose, distinct, pipeline
+from ingestd.spark.shape.choose import mark
+from ingestd.spark.shape.distinct import keys_of
 from ingestd.spark.shape.steps import SideFrame
 
 RECORD = {"name": "info", "type": "RECORD", "fields": [{"name": "key", "type": "STRING"}]}
@@ -101,6 +102,7 @@ numbers = count()
     by=st.lists(
         st.tuples(st.sampled_from(["id", "name", "day", "on", "at"]), st.booleans(), st.booleans()), max_size=2
     ),
+    most=st.sampled_from([choose.MOST_ROWS, 3]),
 )
 def test_the_last_row_of_the_newest_file_is_the_one_that_is_kept(
     tmp_path: Path,
@@ -110,6 +112,7 @@ def test_the_last_row_of_the_newest_file_is_the_one_that_is_kept(
     shares: int,
     keyless: bool,
     by: list[tuple[str, bool, bool]],
+    most: int,
 ) -> None:
     """Of those that come first in the order asked for, if any is: here, NULLs first or last, and up or down.
 
@@ -153,8 +156,10 @@ def test_the_last_row_of_the_newest_file_is_the_one_that_is_kept(
         key = tuple(row[name] for name in keys)
         newest[(row[FILE], row[LINE]) if keyless and None in key else key] = row
     kinds = {item.name: item for item in columns}
-    asked = [distinct.By(kinds[name], down, last) for name, down, last in by]
-    dropped = mark(str(folder), shares, [kinds[key] for key in keys], order, keyless, asked)
+    asked = [choose.By(kinds[name], down, last) for name, down, last in by]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choose, "MOST_ROWS", most)  # so many are looked at together
+        dropped = mark(str(folder), shares, [kinds[key] for key in keys], order, keyless, asked)
     after = [row for batch in Kept(str(folder), marked=True)(iter([wanted])) for row in batch.to_pylist()]
     plain = [{name: value for name, value in row.items() if name in kinds} for row in newest.values()]
     assert sorted(map(repr, after)) == sorted(map(repr, plain))
@@ -167,11 +172,11 @@ def test_many_texts_are_told_apart_by_more_than_their_hashes(words: list[str | N
     """Rows have the same number exactly when they have the same text, however few places hashes have."""
     texts = pa.array(words, pa.string()).cast(pa.binary() if binary else pa.string())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distinct, "_MANY", 1)
+        patch.setattr(choose, "_MANY", 1)
         for spread in (1, 64):
-            patch.setattr(distinct, "_SPREAD", spread)
+            patch.setattr(choose, "_SPREAD", spread)
             item = Field("k", Type.BYTES if binary else Type.STRING)
-            codes = distinct._codes([pa.table({"k": texts})], [item])
+            codes = choose._codes([pa.table({"k": texts})], [item])
             assert codes is not None
             assert len({*zip(codes.tolist(), words, strict=True)}) == len(set(codes.tolist())) == len(set(words))
 
@@ -181,7 +186,7 @@ def test_many_texts_are_told_apart_by_more_than_their_hashes(words: list[str | N
 )
 def test_the_last_of_each_is_found_with_and_without_sorting(codes: list[int]) -> None:
     last = {code: place for place, code in enumerate(codes)}
-    found = distinct._last_of_each(np.array(codes, np.int64), [])
+    found = choose._last_of_each(np.array(codes, np.int64), [])
     assert sorted(found.tolist()) == sorted(last.values())
 
 
@@ -193,14 +198,14 @@ def _sortable(value: Any) -> Any:
 def marked(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     """Every batch is large enough; what each look at the keys answered."""
     answers: list[int | None] = []
-    plain = distinct.mark
+    plain = choose.mark
 
     def look(*given: Any) -> int | None:
         answers.append(plain(*given))
         return answers[-1]
 
     monkeypatch.setattr(distinct, "ALONE_BYTES", 0)
-    monkeypatch.setattr(distinct, "mark", look)
+    monkeypatch.setattr(choose, "mark", look)
     return answers
 
 
@@ -288,7 +293,7 @@ async def test_either_way_a_batch_becomes_the_same(
     batches: Batches, marked: list[int | None], monkeypatch: pytest.MonkeyPatch, kind: str, way: str
 ) -> None:
     """Rows, what was left out and the verdict on a bad file; also when there turn out to be too many keys."""
-    monkeypatch.setattr(distinct, "MOST_ROWS", 1 if way == "too many keys" else FAR)
+    monkeypatch.setattr(choose, "MOST_ROWS", 1 if way == "too many keys" else FAR)
     if way == "one task":
         monkeypatch.setattr(distinct, "ALONE_BYTES", FAR)
         monkeypatch.setattr(alike, "comparable", lambda *_: False)
@@ -344,7 +349,7 @@ async def test_rows_that_take_far_more_room_than_their_files_are_not_kept(
 ) -> None:
     monkeypatch.setattr(distinct, "ALONE_BYTES", alone)
     marked = []
-    monkeypatch.setattr(distinct, "mark", lambda *given: marked.append(given))
+    monkeypatch.setattr(choose, "mark", lambda *given: marked.append(given))
     unkept = []
     plain = pipeline._unkept
     monkeypatch.setattr(pipeline, "_unkept", lambda *given: unkept.append(given) or plain(*given))

@@ -18,8 +18,9 @@ from ingestd.spark.files.kept import Answered, Keeping, Kept, marks_of
 from ingestd.spark.files.read_task import Reading, Report
 from ingestd.spark.files.reserved import FILE, LINE, REPORT, ROW
 from ingestd.spark.files.write_task import Writing, Written
-from ingestd.spark.shape import distinct
-from ingestd.spark.shape.distinct import AtOnce, By
+from ingestd.spark.shape import choose, distinct
+from ingestd.spark.shape.choose import By
+from ingestd.spark.shape.distinct import AtOnce
 from ingestd.spark.shape.quarantine import judge
 from ingestd.spark.shape.steps import answers_alike, for_keys, keyed, late_columns
 from ingestd.spark.shape.work import (
@@ -145,7 +146,7 @@ def _judged(
     usable, dropped = not unsettled(work, verdict), None
     if usable and keys:
         computed = computing is not None
-        dropped = distinct.mark(folder, shares, keys, work.order, work.shaping.keep_keyless, order, computed)
+        dropped = choose.mark(folder, shares, keys, work.order, work.shaping.keep_keyless, order, computed)
     marked = dropped is not None
     shaping = distinct.chosen(work.shaping) if marked else work.shaping
     told = Told(reports, dropped or 0)
