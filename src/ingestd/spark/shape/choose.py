@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-MOST_ROWS = 8_000_000  # looked at together: about 50 bytes of each
+MOST_ROWS = 4_000_000  # looked at together: about 50 bytes of each
 MOST_KEY_BYTES = 256 << 20
 MOST_PARTS = 32
 _MANY = 50_000  # rows whose text is worth hashing
@@ -91,29 +91,25 @@ def _parts(
     if parts == 1:
         yield tables, runs, None
         return
-    of_part = _hashes(tables, keys) % np.uint64(parts)
+    of_part = [_part(table, keys, parts) for table in tables]
     for part in range(parts):
-        mine = of_part == part
-        places = np.flatnonzero(mine)
-        some, at = [], 0
-        for table in tables:
-            some.append(table.filter(pa.array(mine[at : at + table.num_rows])))
-            at += table.num_rows
+        mine = [one == part for one in of_part]
+        places = np.flatnonzero(np.concatenate(mine))
         ends = np.searchsorted(places, np.array(runs, np.int64).reshape(-1, 2))
+        some = [table.filter(pa.array(one)) for table, one in zip(tables, mine, strict=True)]
         yield some, [(int(start), int(end)) for start, end in ends if start < end], places
 
 
-def _hashes(tables: Sequence["pa.Table"], keys: Sequence[Field]) -> "NDArray[np.uint64]":
-    """A number per row, the same for rows of the same key, and seldom for others."""
+def _part(table: "pa.Table", keys: Sequence[Field], parts: int) -> "NDArray[np.uint8]":
+    """A small number per row, the same for rows of the same key, by their hashes."""
     import numpy as np
     import polars as pl
-    import pyarrow as pa
 
-    found = np.zeros(sum(table.num_rows for table in tables), np.uint64)
+    hashes = np.zeros(table.num_rows, np.uint64)
     for item in keys:
-        whole = pa.concat_arrays(_column(tables, item).chunks)
-        found = found * np.uint64(31) + (pl.Series(whole).hash().to_numpy() >> np.uint64(32))
-    return found
+        hashes *= np.uint64(31)
+        hashes += pl.Series(table.column(item.name)).hash().to_numpy() >> np.uint64(32)
+    return (hashes % np.uint64(parts)).astype(np.uint8)
 
 
 def _winners(
