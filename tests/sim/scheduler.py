@@ -26,7 +26,7 @@ from tests.sim.plain_database import PlainDatabase
 from tests.sim.queues import QueueWatch
 from tests.sim.real_bigquery import RealBigQuery
 from tests.sim.scenario import Crash, Delivery, Pause, Scenario, Upload
-from tests.sim.sites import LOOKS, READS, site_of
+from tests.sim.sites import LOOKS, RARE, READS, site_of
 from tests.sim.surroundings import draw_surroundings
 from tests.support.bindings import CorePublisher, CoreStore, CoreSubscription, CoreWarehouse
 from tests.support.one_by_one import OneByOne
@@ -236,6 +236,8 @@ class Universe:
         self.last_fault = 0.0
         self.lives: list[Life] = []
         self._crashes: list[Crash] = list(scenario.crashes)
+        if any(sites):
+            self._crashes += [Crash(1, site, back_after=15.0) for site in RARE]
         self._pauses: list[Pause] = list(scenario.pauses)
         self._born: Counter[int] = Counter()
         self._under_way = 0  # messages that were sent and did not arrive yet

@@ -44,7 +44,7 @@ def test_files_that_wait_for_a_slow_table_leave_room_for_other_messages(simulate
             world.rule(f"{table}.json", rule)
         limits = {"jobs": {"max_running": 4}, "max_concurrent_load": 4, "intake": {"max_messages": 8}}
         with world.daemon(**limits) as daemon:
-            for number in range(40):
+            for number in range(12):
                 world.upload(f"slow/{number}/a.json", {"id": number, "name": "x"})
             await world.until(lambda: len(submitted(world, "slow")) >= 3)
             began = world.loop.time()
@@ -52,9 +52,9 @@ def test_files_that_wait_for_a_slow_table_leave_room_for_other_messages(simulate
             await world.until(lambda: bool(submitted(world, "fast")))
             assert world.loop.time() - began < 120
             assert len(submitted(world, "slow")) < 8, "the slots were no limit: this shows nothing"
-            await world.settled(40 * SLOW)
+            await world.settled(12 * SLOW)
             await daemon.stopped()
-        assert (len(world.rows("slow")), len(world.rows("fast"))) == (40, 1)
+        assert (len(world.rows("slow")), len(world.rows("fast"))) == (12, 1)
 
     simulate(story, job_latency=SLOW, plain=True)
 

@@ -150,7 +150,7 @@ def test_a_batch_under_way_gets_the_new_token_and_waits_for_an_action_that_is_go
     world.rule(written(secret("new"), "/elsewhere"))
     world.start(**settings)
     waiting = world.until(
-        lambda: [one for one in world.records("Running") if "no such action any more" in one["Error"]], 60
+        lambda: [one for one in world.records("Running") if "no such action any more" in one["Error"]]
     )
     assert "rule.json" in waiting[0]["Error"]
     assert not web.of("/elsewhere"), "a secret never goes where the batch's own rule did not send it"
