@@ -22,7 +22,10 @@ def threads(pid: int) -> dict[int, Use]:
     found: dict[int, Use] = {}
     left = [pid]
     while left:
-        for task in Path(f"/proc/{left.pop()}/task").glob("*"):
+        tasks: list[Path] = []
+        with suppress(OSError):  # the process ended before we looked
+            tasks = list(Path(f"/proc/{left.pop()}/task").iterdir())
+        for task in tasks:
             with suppress(OSError):  # it ended while we looked
                 ran, waited, _ = (task / "schedstat").read_text().split()
                 found[int(task.name)] = Use(int(ran) / 1e9, int(waited) / 1e9)

@@ -96,6 +96,12 @@ def test_threads_of_children_are_counted() -> None:
     assert child.pid not in threads(os.getpid())
 
 
+def test_a_process_that_has_ended_has_no_threads() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    assert threads(child.pid) == {}
+
+
 def test_a_wait_that_fails_says_what_it_waited_for_and_what_there_is() -> None:
     with pytest.raises(AssertionError, match=r"nothing changed for \d+ s .*: three of four"):
         eventually(lambda: False, lambda: "three of four", still=0.01)
