@@ -156,9 +156,9 @@ def _running(chunks: list[range], workers: int, features: Features) -> Iterator[
     try:
         yield pool.map(partial(run_seeds, features=features), chunks)
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
         for worker in active_children():
             worker.kill()  # what it has begun would keep this process until its end, and a seed may have none
+        pool.shutdown()
 
 
 def _progress(report: Report, part: Report, count: int, verbose: bool) -> None:
