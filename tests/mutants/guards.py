@@ -342,6 +342,27 @@ GUARDS = (
         "sim/test_odd_names.py::test_a_file_that_cannot_have_a_record_is_refused_and_blocks_nobody",
     ),
     Guard(
+        "what is left out is shut off by the same look that judges its jobs",
+        "batch/stages/directory.py",
+        "    following = located.load_job(progress.jobs + len(unsaved) + 1)",
+        "    following = located.load_job(progress.jobs + len(await unsaved_loads(located, warehouse)) + 1)",
+        "sim/test_interventions.py::test_a_batch_whose_job_is_submitted_while_somebody_looks_cannot_be_left_out",
+    ),
+    Guard(
+        "what is left out is shut off from jobs that its record tells of and nobody has submitted yet",
+        "batch/stages/directory.py",
+        "    for ref in [*(ref for ref in refs if known[ref] is None), following]:",
+        "    for ref in [following]:",
+        "sim/test_interventions.py::test_a_replica_whose_clock_is_behind_loads_nothing_of_what_was_left_out",
+    ),
+    Guard(
+        "what is left out is no more than that in the running record before its end is written",
+        "collect/success/interventions.py",
+        "        await self._journal.save(held)\n        held.record = held.record.enter(Phase.FAILED)",
+        "        held.record = held.record.enter(Phase.FAILED)",
+        "sim/test_interventions.py::test_a_batch_that_somebody_takes_meanwhile_cannot_be_left_out",
+    ),
+    Guard(
         "the name of a table fits into that of a record",
         "model/segments.py",
         "    if len(data) <= LONGEST:",

@@ -1,20 +1,24 @@
 """People who step in: what they are told is true, and nothing they do at a bad moment loses or doubles rows."""
 
 import asyncio
+from contextlib import ExitStack
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from tests.support.sim.directories import TABLE, batch, convention, explain, idle, interventions, rows, state
 from tests.support.sim.journal import replay
 from tests.support.sim.names import DATASET
 from tests.support.sim.stories import Simulate
 from tests.support.sim.world import Fate, World
 
+from ingestd.batch.journal import Held
 from ingestd.batch.record import Record
 from ingestd.collect.success.queue import TableState
 from ingestd.ledger.replay import Selection
 from ingestd.localcloud.faults import Fault, FaultKind
+from ingestd.model.jobs import JobRef, JobState
 from ingestd.model.objects import EPOCH
 
 ORDERED: dict[str, Any] = convention(order_per_table=True)
@@ -101,23 +105,69 @@ def test_a_batch_whose_second_job_nobody_has_written_down_cannot_be_left_out(sim
     simulate(story, plain=True)
 
 
-def test_a_replica_whose_clock_is_behind_loads_nothing_of_what_was_left_out(simulate: Simulate) -> None:
-    """By its lease, which looks over to everybody else, it is about to repeat a job that failed for a moment."""
+@pytest.mark.parametrize("renewed", [False, True])
+def test_a_replica_whose_clock_is_behind_loads_nothing_of_what_was_left_out(simulate: Simulate, renewed: bool) -> None:
+    """By its lease, which looks over to everybody else, it is about to repeat a job that failed for a moment.
+
+    Where it has renewed that lease meanwhile, its record tells of the job already.
+    """
 
     async def story(world: World) -> None:
         world.create_table("dummy")
-        world.faults.add(Fault("bigquery", "job.load", FaultKind.FAIL, reason="backendError", times=1))
+        world.faults.add(Fault("bigquery", "job.load", FaultKind.FAIL, reason="backendError", times=3))
         fate, behind = Fate(), timedelta(minutes=-5)
         batch(world, "dummy/b1", 1)
-        with world.daemon(fate, skew=behind, **ORDERED, recovery={"lease": "60s", "sweep_every": "5s"}) as daemon:
-            await world.until(lambda: any("insert_job" in one for one in fate.log))
+        lease = "40s" if renewed else "120s"
+        with world.daemon(fate, skew=behind, **ORDERED, recovery={"lease": lease, "sweep_every": "5s"}) as daemon:
+            await world.until(lambda: sum("insert_job" in one for one in fate.log) == 3)
             await asyncio.sleep(5)
+            if renewed:
+                await world.until(lambda: world.record("Running")[0]["Progress"]["Jobs"] == 4)
+            assert sum("insert_job" in one for one in fate.log) == 3, "it has repeated the job already"
             assert "is left out" in await interventions(world).skip(TABLE, "ann")
+            assert world.plain is not None
+            assert any("try4" in name for name in world.plain.known), "the job it is about to submit is not used up"
             batch(world, "dummy/b2", 2)
             await world.until(lambda: idle(world), 3_600)
             daemon.raise_if_broken()
         assert rows(world) == [2], "what was left out was loaded"
         assert sorted(record["Status"] for record in world.record()) == ["done", "failed"]
+
+    simulate(story, plain=True)
+
+
+def test_a_batch_whose_job_is_submitted_while_somebody_looks_cannot_be_left_out(simulate: Simulate) -> None:
+    """A replica whose clock is behind submits its first job right after it was asked for, and not found."""
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        looked, fate = asyncio.Event(), Fate()
+
+        async def before(what: str) -> None:
+            if "insert_job" in what:
+                await looked.wait()
+
+        fate.before = before
+        batch(world, "dummy/b1", 1)
+        with world.daemon(fate, skew=timedelta(minutes=-5), **ORDERED, recovery={"lease": "60s"}):
+            await world.until(lambda: any(record["Files"] for record in world.record("Running")))
+            await asyncio.sleep(5)
+            person = interventions(world)
+            get_job = person._warehouse.get_job
+
+            async def slow(ref: JobRef) -> JobState | None:
+                found = await get_job(ref)
+                looked.set()
+                await world.until(lambda: any("insert_job" in one for one in fate.log))
+                return found
+
+            person._warehouse.get_job = slow  # type: ignore[method-assign]
+            said = await person.skip(TABLE, "ann")
+            assert "is left out" not in said
+            assert "job" in said
+            await world.until(lambda: idle(world), 3_600)
+        assert rows(world) == [1]
+        assert [record["Status"] for record in world.record()] == ["done"]
 
     simulate(story, plain=True)
 
@@ -129,6 +179,40 @@ class DiesOnceChosen(Fate):
         super().happened(what)
         if "state.json" in what:
             self.die()
+
+
+@pytest.mark.parametrize("submitted", [False, True])
+def test_a_batch_that_somebody_takes_meanwhile_cannot_be_left_out(simulate: Simulate, submitted: bool) -> None:
+    """A replica whose clock is ahead finds the lease of the one who skips over at once, and goes on with the batch."""
+    effect = "insert_job" if not submitted else "journal/Running/"
+
+    async def story(world: World) -> None:
+        world.create_table("dummy")
+        batch(world, "dummy/b1", 1)
+        before = Fate() if submitted else DiesOnceChosen()
+        with world.daemon(before, **ORDERED) as first:
+            await world.until(lambda: not first.alive or any("insert_job" in one for one in before.log))
+            first.kill()
+        await asyncio.sleep(60)
+        with ExitStack() as stack:
+            person, fate = interventions(world), Fate()
+            claim = person._journal.claim
+
+            async def slow(held: Held) -> bool:
+                claimed = await claim(held)
+                stack.enter_context(world.daemon(fate, skew=timedelta(minutes=5), **ORDERED))
+                await world.until(lambda: any(effect in one for one in fate.log))
+                return claimed
+
+            person._journal.claim = slow  # type: ignore[method-assign]
+            said = await person.skip(TABLE, "ann")
+            assert "is left out" not in said
+            assert ("job" if submitted else "being loaded") in said
+            await world.until(lambda: idle(world), 3_600)
+        assert rows(world) == [1]
+        assert [record["Status"] for record in world.record()] == ["done"]
+
+    simulate(story, plain=True, job_latency=900.0 if submitted else 0.5)
 
 
 def test_what_was_left_out_is_explained_told_and_not_replayed_by_the_way(simulate: Simulate) -> None:

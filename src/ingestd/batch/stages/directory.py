@@ -110,47 +110,39 @@ def with_fault(record: Record, chunk: Chunk, job: JobState, why: SetAside) -> Se
 async def shut(record: Record, warehouse: Warehouse, staging: ObjectRef) -> JobState | None:
     """See to it that no job brings rows of the batch any more; where one has, or still may, it is that one.
 
-    Whoever holds the batch by a clock that is behind may be about to submit the next job: its id is used up. Nobody
-    goes on beyond such a job without writing the record (see `stages.land`), which fails then.
+    Whoever holds the batch by a clock that is behind may be about to submit a job: one that the record tells of, or
+    the next. So each is asked for once, and the id of whichever is not there is used up: a job that comes in between
+    has it, and is found. Nobody goes on beyond such a job without writing the record (see `stages.land`), which fails.
     """
-    job = await committing(record, warehouse)
     location = await _location(record, warehouse) if record.load else None
-    if job is not None or not location:
-        return job
-    located = record.located(location)
-    following = record.progress.jobs + len(await unsaved_loads(located, warehouse)) + 1
-    refs = [located.load_job(following), *([located.publish_job()] if record.lands_apart else [])]
+    if not location:
+        return None
+    located, progress = record.located(location), record.progress
+    refs = [located.load_job(number) for number in range(1, progress.jobs + 1)]
+    if record.lands_apart:
+        refs += [located.publish_job(attempt=attempt) for attempt in range(1, progress.publishing + 1)]
+    known = {ref: await warehouse.get_job(ref) for ref in refs}
+    unsaved = await unsaved_loads(located, warehouse)
+    for job in [*known.values(), *unsaved]:
+        if job is not None and _may_commit(record, job):
+            return job
     nothing = nothing_of(record, staging).url
     load = {
         "destinationTable": destination(record).rest,
         "sourceUris": [nothing],
         "createDisposition": "CREATE_NEVER",
     }
-    for ref in refs:
+    following = located.load_job(progress.jobs + len(unsaved) + 1)
+    for ref in [*(ref for ref in refs if known[ref] is None), following]:
         job = await warehouse.insert_job(request(located, ref, JobKind.LOAD, load, "load"))
         if nothing not in (job.configuration.get("sourceUris") or ()):
             return job
     return None
 
 
-async def committing(record: Record, warehouse: Warehouse) -> JobState | None:
-    """A job that has committed rows of the batch, or still may: it cannot be said any more that they are not there."""
-    if not record.load:
-        return None
-    table = destination(record)
-    location = await _location(record, warehouse)
-    if not location:
-        return None
-    located, progress = record.located(location), record.progress
-    jobs = [await warehouse.get_job(located.load_job(number)) for number in range(1, progress.jobs + 1)]
-    jobs += await unsaved_loads(located, warehouse)
-    if record.lands_apart:
-        attempts = range(1, progress.publishing + 1)
-        jobs += [await warehouse.get_job(located.publish_job(attempt=attempt)) for attempt in attempts]
-    for job in jobs:
-        if job is None or job.failed:
-            continue
-        target = job.configuration.get("destinationTable") or table.rest
-        if not job.done or target["tableId"] == table.rest["tableId"]:  # others are the batch's own, and are dropped
-            return job
-    return None
+def _may_commit(record: Record, job: JobState) -> bool:
+    """Whether it has committed rows of the batch, or still may: nobody can say any more that they are not there."""
+    table = destination(record).rest
+    target = job.configuration.get("destinationTable") or table
+    own = job.done and target["tableId"] != table["tableId"]  # the batch's own table, which is dropped
+    return not (job.failed or own)

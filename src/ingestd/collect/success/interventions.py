@@ -26,6 +26,7 @@ log = structlog.get_logger(__name__)
 
 _MOVED = "was moved on by somebody else meanwhile; look again"
 _JUST_ENDED = "has only just failed: try again in a moment"
+_BEING_LOADED = "is being loaded right now: wait for its end"
 
 
 class Interventions:
@@ -108,10 +109,11 @@ class Interventions:
             free = replace(free.ended(), allowed=(*state.allowed, state.current))
         first = await self._queues.save(free, over, self._clock.now())
         if reopened is not None:
-            if not first and state.current in (await self._queues.state(state.table))[0].skipped:
-                await self._fail(reopened, f"left out: {state.note}")
-            else:
-                with suppress(LeaseLost):  # somebody is at it already
+            skipped = not first and state.current in (await self._queues.state(state.table))[0].skipped
+            with suppress(LeaseLost):  # somebody is at it already
+                if skipped:
+                    await self._fail(reopened, f"left out: {state.note}")
+                else:
                     await self._journal.save(reopened, claim=False)
         return first
 
@@ -148,21 +150,31 @@ class Interventions:
             return "was loaded by now"
         held = await self._waiting(state) if record else await self._journal.open(self._stub(state), claim=True)
         if held is None or not await self._journal.claim(held):
-            return "is being loaded right now: wait for its end"
+            return _BEING_LOADED
         job = await shut(held.record, self._warehouse, self._staging)
         if job is not None:
-            await self._journal.save(held, claim=False)
+            with suppress(LeaseLost):  # somebody is at it already
+                await self._journal.save(held, claim=False)
             rows = "has committed its rows" if job.done else "may still commit its rows: wait for its end, or cancel it"
             return f"cannot be left out: job {job.ref.job_id} {rows}"
-        first = await self._fail(held, f"{why}: {held.record.error or state.note}")
+        try:
+            first = await self._fail(held, f"{why}: {held.record.error or state.note}")
+        except LeaseLost:
+            return _BEING_LOADED
         return "" if first else "has ended by now: look again"
 
     async def _fail(self, held: Held, error: str) -> bool:
-        """It ends as failed, and as left out: a replay of whatever failed passes it over."""
+        """It ends as failed, and as left out: a replay of whatever failed passes it over.
+
+        The running record says so first. Somebody whose clock is ahead may have taken the batch from us meanwhile, and
+        loads it: then this fails. Whoever takes it afterwards finds it failing.
+        """
         phase, mark = held.record.phase, held.record.success
         assert mark is not None
         failing = held.record if phase is Phase.FAILING else held.record.enter(Phase.FAILING, error=error)
-        held.record = replace(failing.enter(Phase.FAILED), error=error, trigger=replace(mark, left_out=True))
+        held.record = replace(failing, error=error, trigger=replace(mark, left_out=True))
+        await self._journal.save(held)
+        held.record = held.record.enter(Phase.FAILED)
         return await self._journal.end(held)
 
     async def _waiting(self, state: TableState) -> Held | None:
