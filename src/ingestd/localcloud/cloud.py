@@ -90,12 +90,14 @@ class LocalCloud:
         settings = self._settings
         self.pubsub = PubSubCore(self.state / "pubsub", clock=self._clock, hooks=self.hooks["pubsub"])
         stack.callback(self.pubsub.close)
+        notifications = Notifications(self.pubsub)
         self.storage = StorageCore(
             self.state / "storage",
             project=self.project,
             clock=self._clock,
             hooks=self.hooks["storage"],
-            publish=Notifications(self.pubsub),
+            publish=notifications,
+            publish_many=notifications.many,
             settings=StorageSettings(writes_per_second=1.0 if settings.enforce_quotas else None),
         )
         stack.callback(self.storage.close)

@@ -39,6 +39,11 @@ class Notifications:
                 raise LookupError(topic) from error
             raise
 
+    def many(self, topic: str, messages: Sequence[tuple[bytes, dict[str, str]]]) -> None:
+        """The same for several, of which all are published or none; each counts as a call of its own."""
+        self._pubsub.publish(topic, [(data, attributes, "") for data, attributes in messages])
+        self._pubsub.hooks.count("Publish", len(messages) - 1)
+
 
 class AuditSink:
     """A log sink: every completion goes to one topic, and is lost while that topic does not exist, as Google's are."""

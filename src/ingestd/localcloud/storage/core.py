@@ -6,6 +6,7 @@ them; each is atomic, counted, subject to planned faults, and durable once it re
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from ingestd.localcloud.faults import Hooks
@@ -14,7 +15,7 @@ from ingestd.localcloud.storage.database import Database
 from ingestd.localcloud.storage.globs import wildcard_matcher
 from ingestd.localcloud.storage.listing import list_page
 from ingestd.localcloud.storage.model import ListQuery, ObjectMetadata, ObjectVersion, Preconditions
-from ingestd.localcloud.storage.notifications import Publish
+from ingestd.localcloud.storage.notifications import Publish, PublishMany
 from ingestd.localcloud.storage.object_ops import Objects
 from ingestd.localcloud.storage.state import State, StorageSettings
 from ingestd.localcloud.storage.upload_ops import Uploads
@@ -25,7 +26,8 @@ class StorageCore:
     """One project's Cloud Storage under `root`.
 
     `publish(topic, data, attributes)` receives notifications, from whatever thread made the change; the topic is
-    `projects/p/topics/t`. Without it notification configs are stored but stay silent.
+    `projects/p/topics/t`. Without it notification configs are stored but stay silent. `publish_many(topic, messages)`
+    receives those that wait for one topic at once.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class StorageCore:
         clock: Clock,
         hooks: Hooks | None = None,
         publish: Publish | None = None,
+        publish_many: PublishMany | None = None,
         settings: StorageSettings | None = None,
         database: type[Database] = Database,
     ) -> None:
@@ -47,6 +50,7 @@ class StorageCore:
             clock=clock,
             hooks=self.hooks,
             publish=publish,
+            publish_many=publish_many,
             settings=settings or StorageSettings(),
             database=database,
         )
@@ -63,6 +67,12 @@ class StorageCore:
         """Retry what could not be handed over (a failing topic, a withheld message); returns what still waits."""
         self._state.notifier.deliver()
         return self._state.notifier.waiting
+
+    def together(self) -> AbstractContextManager[None]:
+        """What this thread changes in the block is committed at its end, as one; each operation still succeeds or is
+        refused by itself. None of it was done when an error leaves the block.
+        """
+        return self._state.together()
 
     @property
     def service_account(self) -> str:

@@ -100,10 +100,27 @@ class Database:
         self.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self.execute("COMMIT")
         except BaseException:
-            self.execute("ROLLBACK")
+            if self._connection.in_transaction:  # a full disk ends some by itself
+                self.execute("ROLLBACK")
             raise
-        self.execute("COMMIT")
+
+    def part(self) -> AbstractContextManager[None]:
+        """A part of a running transaction, which is undone without the others."""
+        return self._part()
+
+    @contextmanager
+    def _part(self) -> Iterator[None]:
+        self.execute("SAVEPOINT part")
+        try:
+            yield
+        except BaseException:
+            if self._connection.in_transaction:
+                self.execute("ROLLBACK TO part")
+                self.execute("RELEASE part")
+            raise
+        self.execute("RELEASE part")
 
     # Buckets and notification configs: few, so the core keeps them in memory and writes through.
 
@@ -190,7 +207,7 @@ class Database:
         return self.execute(
             "SELECT name, size, generation FROM json_each(?) AS asked CROSS JOIN objects"
             " WHERE bucket = ? AND name = asked.value AND live",
-            (_json(names), bucket),
+            (orjson.dumps(names).decode(), bucket),
         ).fetchall()
 
     def small(self, bucket: str, names: Sequence[str]) -> list[tuple[str, bytes]]:
@@ -198,7 +215,7 @@ class Database:
         return self.execute(
             "SELECT name, data FROM json_each(?) AS asked CROSS JOIN objects CROSS JOIN payloads"
             " WHERE bucket = ? AND name = asked.value AND live AND payloads.id = objects.payload",
-            (_json(names), bucket),
+            (orjson.dumps(names).decode(), bucket),
         ).fetchall()
 
     def put_object(self, version: ObjectVersion) -> None:
@@ -255,6 +272,9 @@ class Database:
             )
         return map(object_from_row, rows)
 
+    def forget_messages(self, ids: Sequence[int]) -> None:
+        self.execute("DELETE FROM outbox WHERE id IN (SELECT value FROM json_each(?))", (orjson.dumps(ids).decode(),))
+
     def referenced_files(self) -> set[str]:
         return {name for (name,) in self.execute("SELECT file FROM objects WHERE file IS NOT NULL")}
 
@@ -268,7 +288,3 @@ class Database:
 
     def save_generation(self, generation: int) -> None:
         self.execute("UPDATE counters SET value = MAX(value, ?) WHERE name = 'generation'", (generation,))
-
-
-def _json(names: Sequence[str]) -> str:
-    return orjson.dumps(names).decode()

@@ -1,11 +1,12 @@
 """Bucket notifications: each change of an object, told to the topics that asked for it.
 
 Invariant: a notification is committed in the same transaction as its change and removed only after it was handed to
-the publisher, so neither a crash nor a failing topic loses one. Like Google's, they arrive at least once.
+the publisher, so neither a crash nor a failing topic loses one. Like Google's, they arrive at least once. Messages that
+wait in a row for one topic are handed over together, unless faults are planned: those strike single messages.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock, RLock
 from typing import Any
@@ -29,11 +30,14 @@ from ingestd.localcloud.storage.resources import object_resource
 log = structlog.get_logger(__name__)
 
 Publish = Callable[[str, bytes, dict[str, str]], None]
+PublishMany = Callable[[str, Sequence[tuple[bytes, dict[str, str]]]], None]  # all of them, or none
 
 TOPIC_HOST = "//pubsub.googleapis.com/"
 MAX_CONFIGS = 100
 MAX_CONFIGS_PER_EVENT = 10
 MAX_CUSTOM_ATTRIBUTES = 10
+MOST_TOGETHER = 500  # messages that are handed over at once, and
+MOST_TOGETHER_BYTES = 4 * 1024 * 1024  # bytes in them
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +54,19 @@ class Pending:
 class Notifier:
     """The outbox. `publish` may be called from any thread; it raises LookupError for a topic that is gone."""
 
-    def __init__(self, database: Database, lock: RLock, hooks: Hooks, publish: Publish | None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        lock: RLock,
+        hooks: Hooks,
+        publish: Publish | None,
+        publish_many: PublishMany | None = None,
+    ) -> None:
         self._database = database
         self._lock = lock
         self._hooks = hooks
         self._publish = publish
+        self._publish_many = publish_many
         self._configs = database.load_notification_configs()
         self._delivering = Lock()
         self._pending = deque(
@@ -63,6 +75,10 @@ class Notifier:
                 "SELECT id, resource, topic, data, attributes FROM outbox ORDER BY id"
             )
         )
+
+    def reload(self) -> None:
+        """The configs as they are committed."""
+        self._configs = self._database.load_notification_configs()
 
     def configs(self, bucket: str) -> list[NotificationConfig]:
         return list(self._configs.get(bucket, ()))
@@ -150,11 +166,38 @@ class Notifier:
         held: list[Pending] = []
         failing: set[str] = set()
         while self._pending:
-            message = self._pending.popleft()
-            if message.topic in failing or not self._hand_over(message, failing):
-                held.append(message)
+            messages = self._next()
+            if len(messages) > 1 and messages[0].topic not in failing and self._hand_over_all(messages):
+                continue
+            held += (one for one in messages if one.topic in failing or not self._hand_over(one, failing))
         self._pending.extendleft(reversed(held))
         return bool(held)
+
+    def _next(self) -> list[Pending]:
+        """The message that waits longest, and those behind it that can be handed over with it."""
+        pending = self._pending
+        first = pending.popleft()
+        taken, size = [first], len(first.data)
+        if self._publish_many is None or not self._hooks.plan.is_empty:
+            return taken
+        while pending and pending[0].topic == first.topic and len(taken) < MOST_TOGETHER:
+            size += len(pending[0].data)
+            if size > MOST_TOGETHER_BYTES:
+                break
+            taken.append(pending.popleft())
+        return taken
+
+    def _hand_over_all(self, messages: Sequence[Pending]) -> bool:
+        """False when they were refused: which of them it is about, each finds out by itself."""
+        assert self._publish_many is not None
+        try:
+            self._publish_many(messages[0].topic, [(one.data, one.attributes) for one in messages])
+        except Exception as error:  # noqa: BLE001 - told and counted with the message that it is about
+            log.debug("storage.notifications_refused", topic=messages[0].topic, reason=str(error))
+            return False
+        with self._lock:
+            self._database.forget_messages([one.id for one in messages])
+        return True
 
     def _hand_over(self, message: Pending, failing: set[str]) -> bool:
         fault = self._hooks.message_fault("notifications.publish", message.resource)

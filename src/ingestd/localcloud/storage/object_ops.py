@@ -109,7 +109,7 @@ class Objects:
                 checksums.check(staged.crc32c, staged.md5)
                 with self._state.change() as change:
                     version = self.place(change, bucket, name, staged, metadata, conditions)
-                self._state.notifier.deliver()
+                self._state.deliver()
                 return version
         finally:
             if staged is not None and staged.path is not None:
@@ -125,7 +125,7 @@ class Objects:
                 _refuse_if_held(target)
                 self._state.throttle(bucket, name)
                 self._drop(change, target, permanently=generation is not None)
-            self._state.notifier.deliver()
+            self._state.deliver()
 
     def patch(
         self,
@@ -172,7 +172,7 @@ class Objects:
                     version = self.place(change, *destination, staged, metadata, conditions)
                 finally:
                     self._state.payloads.discard(staged)
-            self._state.notifier.deliver()
+            self._state.deliver()
             return version
 
     def move(
@@ -195,7 +195,7 @@ class Objects:
                 finally:
                     self._state.payloads.discard(staged)
                 self._drop(change, origin, permanently=False)
-            self._state.notifier.deliver()
+            self._state.deliver()
             return version
 
     def compose(
@@ -235,7 +235,7 @@ class Objects:
                     version = self.place(change, bucket, name, staged, metadata, conditions)
             finally:
                 payloads.discard(staged)
-            self._state.notifier.deliver()
+            self._state.deliver()
             return version
 
     # What the operations are made of; callers hold the lock.
@@ -355,7 +355,7 @@ class Objects:
             version = replace(target, metadata=after, metageneration=target.metageneration + 1, updated=change.now)
             self._state.database.put_object(version)
             change.emit(EventType.METADATA_UPDATE, version)
-        self._state.notifier.deliver()
+        self._state.deliver()
         return version
 
 

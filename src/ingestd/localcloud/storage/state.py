@@ -1,9 +1,12 @@
 """What the parts of the storage core share: one lock, one database, one generation counter, one kind of change.
 
 A `Change` is a transaction plus what must follow its commit: files to unlink, notifications to send. Nothing that
-cannot be undone happens before the commit.
+cannot be undone happens before the commit. Changes that are made `together` are parts of one transaction: each is made
+or refused by itself, and what follows waits for the commit of all.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import RLock
@@ -13,7 +16,7 @@ from ingestd.localcloud.faults import Hooks
 from ingestd.localcloud.storage.database import Database
 from ingestd.localcloud.storage.errors import no_such_bucket, rate_limited
 from ingestd.localcloud.storage.model import Bucket, EventType, ObjectVersion
-from ingestd.localcloud.storage.notifications import Notifier, Pending, Publish
+from ingestd.localcloud.storage.notifications import Notifier, Pending, Publish, PublishMany
 from ingestd.localcloud.storage.payloads import Payloads, Staged
 from ingestd.model.clock import Clock
 
@@ -69,6 +72,7 @@ class State:
         clock: Clock,
         hooks: Hooks,
         publish: Publish | None,
+        publish_many: PublishMany | None,
         settings: StorageSettings,
         database: type[Database] = Database,
     ) -> None:
@@ -82,7 +86,8 @@ class State:
         self.payloads = Payloads(root, inline_limit=settings.inline_limit)
         self.payloads.sweep(self.database.referenced_files())
         self.buckets: dict[str, Bucket] = self.database.load_buckets()
-        self.notifier = Notifier(self.database, self.lock, hooks, publish)
+        self.notifier = Notifier(self.database, self.lock, hooks, publish, publish_many)
+        self.joint: Change | None = None  # what changes that are made together have come to so far
         self._last_generation = self.database.last_generation()
         self._last_write: dict[tuple[str, str], float] = {}
 
@@ -115,8 +120,47 @@ class State:
         self._last_write[bucket, name] = now
 
     def change(self) -> "Changing":
-        """One atomic write. Notifications go out after the lock is released, by `Notifier.deliver`."""
+        """One atomic write. Notifications go out after the lock is released, by `deliver`."""
         return Changing(self)
+
+    def deliver(self) -> None:
+        """Send what notifications there are; those of changes made together go out when all are committed."""
+        if self.joint is None:
+            self.notifier.deliver()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Changes of this thread, committed as one; an error that leaves the block undoes all of them.
+
+        Nobody else gets at the state meanwhile, so nothing in it may wait.
+        """
+        with self.lock:
+            self.joint = joint = Change(self, self.now())
+            try:
+                with self.database.transaction():
+                    yield
+            except BaseException:
+                self.payloads.remove(joint.kept_files)
+                self.buckets = self.database.load_buckets()
+                self.notifier.reload()
+                raise
+            finally:
+                self.joint = None
+            self._follow(joint)
+        self.notifier.deliver()
+
+    def _follow(self, change: Change) -> None:
+        """What a committed change brings with it."""
+        self.notifier.committed(change.messages)
+        self.payloads.remove(change.dropped_files)
+
+    def made(self, change: Change) -> None:
+        if self.joint is None:
+            self._follow(change)
+            return
+        self.joint.messages += change.messages
+        self.joint.dropped_files += change.dropped_files
+        self.joint.kept_files += change.kept_files
 
 
 class Changing:
@@ -132,7 +176,7 @@ class Changing:
         state.lock.acquire()
         try:
             self._change = Change(state, state.now())
-            self._transaction = state.database.transaction()
+            self._transaction = state.database.transaction() if state.joint is None else state.database.part()
             self._transaction.__enter__()
         except BaseException:
             state.lock.release()
@@ -152,7 +196,6 @@ class Changing:
             if kind is not None:
                 state.payloads.remove(change.kept_files)
                 return
-            state.notifier.committed(change.messages)
-            state.payloads.remove(change.dropped_files)
+            state.made(change)
         finally:
             state.lock.release()

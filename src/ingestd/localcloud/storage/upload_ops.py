@@ -177,7 +177,7 @@ class Uploads:
                 return version
         finally:
             self._digests.pop(upload.id, None)
-            self._state.notifier.deliver()
+            self._state.deliver()
 
     def _session(self, upload_id: str) -> Lock:
         """Pieces of one upload come one at a time; other uploads and objects are not held up by their bytes."""

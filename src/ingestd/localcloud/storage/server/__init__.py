@@ -34,6 +34,7 @@ def make_handler(core: StorageCore) -> Handler:
 class StorageServer:
     def __init__(self, core: StorageCore) -> None:
         self._hooks = core.hooks
+        self._together = core.together
         self._buckets = BucketRoutes(core)
         self._media = MediaRoutes(core)
         self._objects = ObjectRoutes(core, self._media)
@@ -41,7 +42,7 @@ class StorageServer:
     def handle(self, request: Request) -> Response | Awaitable[Response]:
         try:
             if request.path.startswith("/batch"):
-                return self._settle(request, run_batch(request, self._dispatch))
+                return self._settle(request, run_batch(request, self._dispatch, self._together))
             outcome = self._dispatch(request)
         except (StorageError, FaultInjected, ResponseLost) as error:
             return _answer_error(request, error)
