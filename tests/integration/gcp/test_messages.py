@@ -70,6 +70,17 @@ async def test_thousands_of_acks_are_split_into_requests_that_fit(ports, cloud, 
     assert stats[subscription.name].backlog == 0
 
 
+async def test_ack_ids_of_twice_the_usual_length_still_fit(ports, topic):
+    """They are of no promised length; a request of too many bytes loses the leases of all its messages."""
+    subscription = ports.subscription(topic)
+    await ports.publisher.publish(topic, b"x", {})
+    (message,) = await pull_all(subscription, 1)
+    lease = message.ack_id.rpartition("-")[0]
+    late = [f"{lease}-{number:0380x}" for number in range(2_600)]  # of deliveries before this one
+    await subscription.extend(late, timedelta(seconds=60))
+    await subscription.ack(late)
+
+
 async def test_a_missing_subscription_or_topic_is_not_found(ports):
     with pytest.raises(NotFound):
         await ports.subscription("no-such-subscription").pull(1)

@@ -91,6 +91,12 @@ def _test_permissions(core: PubSubCore, r: Any) -> Any:
     return wire.iam.TestIamPermissionsResponse(permissions=core.test_iam_permissions(r.resource, r.permissions))
 
 
+def _fitting(r: Any) -> Any:
+    if r.ByteSize() > _MOST_BYTES_OF_ACKS:
+        raise invalid(f"Request payload size exceeds the limit: {_MOST_BYTES_OF_ACKS} bytes.")
+    return r
+
+
 def _publisher(name: str, response: Any, resource: str, call: Callable[[Any, Any], Any], request: Any = None) -> Method:
     return Method(PUBLISHER, name, request or request_type(f"{name}Request"), response, resource, call)
 
@@ -105,6 +111,7 @@ def _iam(name: str, response: Any, call: Callable[[Any, Any], Any]) -> Method:
     return Method(IAM, name, getattr(wire.iam, f"{name}Request"), response, "resource", call)
 
 
+_MOST_BYTES_OF_ACKS = 524_288  # https://cloud.google.com/pubsub/quotas#resource_limits
 _T, _S, _SNAP = wire.Topic, wire.Subscription, wire.Snapshot
 _SUB = "subscription"
 
@@ -138,9 +145,9 @@ _ALL = (
         "ModifyAckDeadline",
         Empty,
         _SUB,
-        lambda c, r: c.modify_ack_deadline(r.subscription, r.ack_ids, r.ack_deadline_seconds),
+        lambda c, r: c.modify_ack_deadline(r.subscription, _fitting(r).ack_ids, r.ack_deadline_seconds),
     ),
-    _subscriber("Acknowledge", Empty, _SUB, lambda c, r: c.acknowledge(r.subscription, r.ack_ids)),
+    _subscriber("Acknowledge", Empty, _SUB, lambda c, r: c.acknowledge(r.subscription, _fitting(r).ack_ids)),
     _subscriber("ModifyPushConfig", Empty, _SUB, lambda c, r: c.modify_push_config(r.subscription, r.push_config)),
     _subscriber("GetSnapshot", _SNAP, "snapshot", lambda c, r: c.get_snapshot(r.snapshot)),
     _subscriber("ListSnapshots", request_type("ListSnapshotsResponse"), "project", _list_snapshots),
