@@ -4,6 +4,7 @@ The configuration is a function of the rule and the file alone, so that every at
 same job. What needs asking is asked by `destinations`.
 """
 
+import re
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -32,10 +33,12 @@ _FORMATS = {
     ".orc": "ORC",
 }
 _PACKED = (".gz", ".gzip", ".bz2", ".zst")
+# What writers of parts put behind the extension: `-00000-of-00010`, `.2024-05-01T12`, `_3`.
+_NUMBERED = re.compile(rf".*({'|'.join(map(re.escape, _FORMATS))})[-_.]\d[-_.:\dtz]*(?:-of-\d+)?")
 
 
 def source_format(name: str) -> str | None:
-    """The format an object's name tells: its last extension, looking through compression."""
+    """The format an object's name tells: its last extension, looking through compression and the numbers of parts."""
     return _format_of(name.rpartition("/")[2].partition(".")[2])
 
 
@@ -45,7 +48,10 @@ def _format_of(extensions: str) -> str | None:
     base = f".{extensions.lower()}"
     for packed in _PACKED:
         base = base.removesuffix(packed)
-    return next((kind for extension, kind in _FORMATS.items() if base.endswith(extension)), None)
+    told = next((kind for extension, kind in _FORMATS.items() if base.endswith(extension)), None)
+    if told is None and (numbered := _NUMBERED.fullmatch(base)):
+        return _FORMATS[numbered[1]]
+    return told
 
 
 def new_record(
