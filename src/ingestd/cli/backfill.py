@@ -106,24 +106,46 @@ async def _run(
     wait: bool,
 ) -> "Account":
     from ingestd.gcp.connect import connect
-    from ingestd.gcp.notifications import finalize_topics
     from ingestd.ledger.announcing import Publishing
 
     async with connect(settings.project) as clients:
         if dry_run or mode is Mode.NOTIFICATIONS:
             announcer: Announcer | None = None
             if not dry_run:
-                topics = [topic] if topic else await asyncio.to_thread(finalize_topics, settings.project, prefix)
-                if not topics:
-                    raise CommandError(
-                        f"bucket {prefix.bucket} notifies no topic of finalized objects: give one with --topic, or use "
-                        "--mode local"
-                    )
-                announcer = Publishing(clients.publisher, topics[0], lambda: datetime.now(UTC))
+                topic = topic or await asyncio.to_thread(_topic, settings, prefix)
+                announcer = Publishing(clients.publisher, topic, lambda: datetime.now(UTC))
             search = await _search(settings, clients, success_filename)
             with _progress() as progress:
                 return await search.run(prefix, announcer, period=period, progress=progress)
         return await _locally(settings, clients, prefix, period, success_filename, wait=wait)
+
+
+def _topic(settings: "Settings", prefix: "ObjectRef") -> str:
+    """The bucket's own topic; of several, the daemon's: to others, what lies there already would be news."""
+    from ingestd.gcp.inspection import Inspector
+    from ingestd.gcp.notifications import finalize_topics
+    from ingestd.model.errors import IngestError
+
+    topics = sorted(set(finalize_topics(settings.project, prefix)))
+    if not topics:
+        raise CommandError(
+            f"bucket {prefix.bucket} notifies no topic of finalized objects: give one with --topic, or use --mode local"
+        )
+    if len(topics) == 1:
+        return topics[0]
+    name = settings.subscriptions.notifications
+    try:
+        with Inspector(settings.project) as inspector:
+            facts = inspector.subscription(name)
+    except IngestError as error:
+        why = str(error)
+    else:
+        if facts is not None and facts.topic in topics:
+            return facts.topic
+        why = f"{name} is on none of them" if facts else f"there is no subscription {name}"
+    raise CommandError(
+        f"bucket {prefix.bucket} notifies {', '.join(topics)}: say with --topic which of them the daemon hears ({why})"
+    )
 
 
 async def _search(settings: "Settings", clients: "Clients", success_filename: str) -> "Backfill":

@@ -109,7 +109,7 @@ def _object(url: str, name: str) -> "ObjectRef":
 def query(
     sql: Annotated[str, typer.Argument(help="GoogleSQL; several statements run as a script.")],
     state: where.State = None,
-    location: Annotated[str, typer.Option(help="Where the job runs.")] = "US",
+    location: Annotated[str, typer.Option(help="Where the job runs. [dim]Default: where its tables are.[/]")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per row.")] = False,
 ) -> None:
     """Run a query and print its rows."""
@@ -132,7 +132,7 @@ async def _query(project: str, sql: str, location: str) -> list[dict[str, Any]]:
         return await run_sql(clients.warehouse, sql, location)
 
 
-async def run_sql(warehouse: "Warehouse", sql: str, location: str = "US") -> list[dict[str, Any]]:
+async def run_sql(warehouse: "Warehouse", sql: str, location: str = "") -> list[dict[str, Any]]:
     """The rows of a query, or nothing for statements that return none."""
     from ingestd.model.jobs import JobKind, JobRef, JobRequest
 

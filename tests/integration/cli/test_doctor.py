@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.cloud import bigquery
 from google.cloud.storage.notification import BucketNotification
 from tests.support.google import PROJECT
 from typer.testing import CliRunner, Result
@@ -141,3 +142,45 @@ def test_commands_that_print_data_print_json(bucket: str, topic: str, tmp_path: 
     assert json.loads(run("version", "--json").stdout)["version"]
     settings = {one["setting"]: one for one in json.loads(run("settings", "--json").stdout)}
     assert settings["project"]["required"] and settings["http.port"]["default"] == "9090"
+
+
+def test_a_backfill_is_announced_to_the_daemon_and_to_none_of_the_buckets_other_listeners(
+    config: Path, bucket: str, unique: str, storage_client: Any, publisher: Any, subscriber: Any, faults: FaultPlan
+) -> None:
+    topic = publisher.create_topic(name=f"projects/{PROJECT}/topics/{unique}-another").name
+    listener = subscriber.create_subscription(
+        request={"name": f"projects/{PROJECT}/subscriptions/{unique}-another", "topic": topic}
+    ).name
+    watched = storage_client.bucket(bucket)
+    own = f"{unique}-notifications"
+    for notification in watched.list_notifications():
+        notification.delete()
+    watched.blob("in/a.json").upload_from_string("{}")
+    for name in (f"{unique}-another", own):
+        BucketNotification(watched, name, topic_project=PROJECT, payload_format="JSON_API_V1").create()
+    arguments = ("backfill", f"gs://{bucket}/in", "--config", str(config))
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    publisher.publish(topic=topic, messages=[{"data": b"the first and only one"}])
+    told = subscriber.pull(subscription=listener, max_messages=9).received_messages
+    assert [one.message.data for one in told] == [b"the first and only one"]
+    (heard,) = subscriber.pull(subscription=f"projects/{PROJECT}/subscriptions/{own}", max_messages=9).received_messages
+    assert heard.message.attributes["objectId"] == "in/a.json"
+
+    faults.add(Fault("pubsub", "GetSubscription", FaultKind.FAIL, status=403, reason="forbidden"))
+    unsure = run(*arguments)
+    assert unsure.exit_code == 1
+    assert "say with --topic which of them the daemon hears" in " ".join(unsure.stderr.split())
+
+
+def test_a_query_runs_where_its_tables_are(unique: str, bigquery_client: Any) -> None:
+    dataset = bigquery.DatasetReference(PROJECT, unique.replace("-", "_"))
+    made = bigquery.Dataset(dataset)
+    made.location = "europe-west3"
+    bigquery_client.create_dataset(made)
+    bigquery_client.create_table(bigquery.Table(dataset.table("t"), [bigquery.SchemaField("x", "INT64")]))
+    sql = f"SELECT x FROM {dataset.dataset_id}.t"
+    result = run("query", sql)
+    assert result.exit_code == 0, result.output
+    (job,) = [one for one in bigquery_client.list_jobs() if one.job_type == "query" and one.query == sql]
+    assert job.location == "europe-west3"
