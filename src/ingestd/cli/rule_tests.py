@@ -17,7 +17,7 @@ from ingestd.collect.windows.model import WindowId, window_of
 from ingestd.documents import Document, Many, Place, locate, read_documents
 from ingestd.documents.models import AnyValue, validate
 from ingestd.model.errors import BadInput
-from ingestd.model.objects import FileVersion, Generation, ObjectRef
+from ingestd.model.objects import EPOCH, LATEST, FileVersion, Generation, ObjectRef
 from ingestd.model.quantities import Duration, format_duration
 from ingestd.rules.destination import DestinationError, expand_destination
 from ingestd.rules.loading import RuleBook
@@ -141,11 +141,20 @@ def _failures(test: RuleTest, book: RuleBook, project: str) -> Iterator[str]:
 
 def _moment(test: RuleTest, number: int) -> datetime:
     at = test.at or _DEFAULT_TIME
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)) + (test.every or timedelta()) * number
+    try:
+        moment = (at if at.tzinfo else at.replace(tzinfo=UTC)) + (test.every or timedelta()) * number
+    except OverflowError:
+        moment = LATEST
+    if not EPOCH <= moment < LATEST:
+        raise CommandError(f"no file is uploaded before 1970 or after {LATEST:%Y}: see At and Every of {test.given[0]}")
+    return moment
 
 
 def _look_at(path: str, moment: datetime, book: RuleBook, project: str) -> _File:
-    ref = ObjectRef.parse(path) if path.startswith("gs://") else ObjectRef("bucket", path.lstrip("/"))
+    try:
+        ref = ObjectRef.parse(path) if path.startswith("gs://") else ObjectRef("bucket", path.lstrip("/"))
+    except ValueError as error:
+        raise CommandError(f"Given: {error}") from None
     one = _File(FileVersion(ref, Generation(int(moment.timestamp() * 1_000_000)), 1, moment))
     routing = book.route(ref.name)
     one.verdict = _verdict(routing)

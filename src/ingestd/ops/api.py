@@ -147,6 +147,7 @@ def _number(request: Request, name: str, default: int, least: int, most: int) ->
     text = request.query_params.get(name, "")
     if not text:
         return default
-    if not text.isascii() or not text.isdigit() or not least <= int(text[:12]) <= most:
+    # Twelve digits at most: what is compared has to be what is answered, and a number may be padded with zeros.
+    if not text.isascii() or not text.isdigit() or len(text) > 12 or not least <= int(text) <= most:
         raise BadRequest(f"{name} must be a whole number from {least} to {most}")
     return int(text)

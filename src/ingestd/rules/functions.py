@@ -154,7 +154,10 @@ def _bool(value: Any) -> bool:
 
 
 def _data(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except RecursionError:
+        raise ValueError("JSON that is nested too deeply") from None
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -128,6 +128,9 @@ def test_a_failure_names_the_line_of_its_test(folder: Path) -> None:
     [
         ("Tests: [{Given: a, Expect: {Tabel: x.y}}]", "unknown key 'Tabel'; did you mean 'Table'?"),
         ("Tests: []", "Tests: must not be empty"),
+        ("Tests: [{Given: 'gs:///a', Expect: {}}]", "Given: not a gs:// URL: 'gs:///a'"),
+        ("Tests: [{Given: [a, b], At: 9999-12-31, Every: 1d, Expect: {}}]", "see At and Every of a"),
+        ("Tests: [{Given: a, At: 1969-12-31, Expect: {}}]", "no file is uploaded before 1970"),
         ("Tests: [{Given: a, Expect: {Window: soon}}, {Given: /logs/a/b, Expect: {Window: soon}}]", "not 'soon'"),
     ],
 )

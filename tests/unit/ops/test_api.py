@@ -79,6 +79,8 @@ def test_a_list_is_answered_in_pages_that_lead_on() -> None:
     [
         ("batches?limit=501", "limit must be a whole number from 1 to 500"),
         ("batches?limit=-1", "limit must be"),
+        ("batches?limit=000000000001999", "limit must be"),
+        pytest.param(f"batches?limit={'0' * 5_000}", "limit must be", id="more digits than Python reads"),
         ("batches?offset=x", "offset must be"),
         ("windows?sort=colour", "sort must be one of due, files"),
         ("series?minutes=99999", "minutes must be"),

@@ -123,7 +123,11 @@ def test_random_numbers_are_fixed_for_a_file() -> None:
     assert expression.evaluate(Scope({}), NOW) == expression.evaluate(Scope({}), NOW)
 
 
-@pytest.mark.parametrize("expression", ["$AsInt('x')", "$FormatTime('soon','yyyy')", "$AsMap('[1]')", "$Rand(2,1)"])
+@pytest.mark.parametrize(
+    "expression",
+    ["$AsInt('x')", "$FormatTime('soon','yyyy')", "$AsMap('[1]')", "$Rand(2,1)", f"$AsData('{'[' * 5000}')"],
+    ids=lambda expression: expression[:12],
+)
 def test_a_function_that_fails_says_which(expression: str) -> None:
     with pytest.raises(ExpressionError, match=rf"^\{expression.split('(')[0]}\(\) failed: "):
         parse_expression(expression).evaluate(Scope({}), NOW)
