@@ -38,14 +38,19 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", LITTLE)
 LONGEST = (
     "image",
     "seeds",
+    "core-install",
     "spark",
     "newcomer",
     "local-command",
-    "dest-spark",
-    "cookbook",
-    "spark-connect",
     "spark-cluster",
+    "cookbook",
+    "deployment-page",
     "spark-faults",
+    "e2e-spark",
+    "spark-connect",
+    "dest-spark",
+    "cloud-command",
+    "console",
 )
 
 

@@ -25,6 +25,7 @@ from ingestd.spark.session.java import find_java
 
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 _KEPT = timedelta(days=14)
+_IMPORTED = "ingestd.app, ingestd.cli.main, ingestd.gcp.connect, ingestd.spark.start, pyspark.sql, pyspark.worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def _dependencies(scratch: Path) -> Path:
     """The environment with the wheel's requirements in it, made where it is not there yet."""
     requirements: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     constraints = ROOT / "constraints.txt"
-    made_from = "\n".join([sys.version, sys.base_prefix, *requirements, constraints.read_text()])
+    made_from = "\n".join([sys.version, sys.base_prefix, _IMPORTED, *requirements, constraints.read_text()])
     kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ingestd-test"
     kept.mkdir(parents=True, exist_ok=True)
     env = kept / f"core-{hashlib.sha256(made_from.encode()).hexdigest()[:16]}"
@@ -106,8 +107,15 @@ def _dependencies(scratch: Path) -> Path:
             wanted = scratch / "requirements.txt"
             wanted.write_text("\n".join(requirements))
             _pip(env, "install", "--no-compile", "-c", constraints, "-r", wanted)
+            _compile(env)
         complete.touch()
     return env
+
+
+def _compile(env: Path) -> None:
+    """What ingestd imports, once for all copies: each would compile the same modules again."""
+    environ = {**newcomers_environment(), "PYTHONPATH": str(ROOT / "src")}
+    subprocess.run([env / "bin/python", "-c", f"import {_IMPORTED}"], env=environ, cwd=env, check=True)
 
 
 def _unused(env: Path) -> bool:

@@ -168,6 +168,7 @@ def test_the_daemon_loads_the_samples_and_prepares_a_batch_on_spark(production: 
     }
     wanted = {**{table.partition(".")[2]: rows for table, rows in samples.rows.items()}, "raw": 0}
     sql = "SELECT " + ", ".join(f"{query} AS {name}" for name, query in counts.items())
+    daemon.heard("prepare.done")  # Spark takes longest, and a query is a process
     eventually(lambda: production.rows(sql) == [wanted], lambda: daemon.log.read_text())
     assert daemon.get("/readyz").status_code == 200
     assert daemon.metric("ingestd_spark_up") == 1

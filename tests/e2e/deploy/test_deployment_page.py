@@ -36,7 +36,7 @@ COMMANDS = ("gcloud", "bq", "kubectl", "docker", "make", "terraform", "sleep")
 pytestmark = [
     pytest.mark.sdk,
     pytest.mark.timeout(1800),
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("deployment-page"),
     pytest.mark.skipif(table_file() is None, reason="the Google Cloud SDK (gcloud) is not installed"),
     pytest.mark.skipif(shutil.which("bq") is None, reason="the Cloud SDK's bq is not installed"),
     pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed"),

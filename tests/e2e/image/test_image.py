@@ -147,6 +147,8 @@ def test_a_pod_of_the_overlay_loads_the_samples_answers_its_commands_and_drains(
         with running(manifests, image, here, environ) as pod:
             started(pod)
             upload(here, environ, *SAMPLES["Files"])
+            # Spark takes longest, and each question is a process that would take from it.
+            eventually(lambda: pod.ended or '"prepare.done"' in pod.said(), lambda: pod.said()[-4000:])
             complete = eventually(
                 lambda: sum((found := rows(here, environ)).values()) >= sum(SAMPLES["Rows"].values()) and found,
                 lambda: (rows(here, environ), pod.said()[-4000:]),

@@ -2,9 +2,7 @@
 
 import base64
 import re
-import threading
 from collections.abc import AsyncIterator, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import orjson
 import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.storage import Client
+from tests.support.answering import answering
 
 from ingestd.gcp.rest import Rest, Tokens, connections
 from ingestd.gcp.session import Session
@@ -54,30 +53,8 @@ class Storage:
 @pytest.fixture
 def storage() -> Iterator[Storage]:
     one = Storage()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def _answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            status, headers, said = one.answer(self.command, self.path, body)
-            self.send_response(status)
-            for key, value in {**headers, "Content-Length": str(len(said))}.items():
-                self.send_header(key, value)
-            self.end_headers()
-            self.wfile.write(said)
-
-        do_GET = do_POST = do_PUT = _answer  # noqa: N815 - the names that http.server looks for
-
-        def log_message(self, *_: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever)
-        thread.start()
-        one.url = f"http://127.0.0.1:{httpd.server_port}"
+    with answering(lambda asked: one.answer(asked.method, asked.path, asked.body)) as one.url:
         yield one
-        httpd.shutdown()
-        thread.join()
 
 
 @pytest.fixture

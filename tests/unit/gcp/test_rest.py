@@ -7,8 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, cast
+from typing import Any
 
 import google_crc32c
 import orjson
@@ -18,6 +17,7 @@ from google.api_core import exceptions as api
 from google.auth import _helpers, compute_engine
 from google.auth import exceptions as auth
 from google.auth.credentials import AnonymousCredentials, Credentials
+from tests.support.answering import Asked, Said, answering
 from tests.support.listening import deaf, dripping, listening
 
 from ingestd.gcp.errors import translated
@@ -49,35 +49,13 @@ class Service:
 def service() -> Iterator[Service]:
     one = Service()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(asked: Asked) -> Said:
+        one.asked.append((asked.method, asked.path, asked.headers, asked.body))
+        refused = one.wanted and asked.headers.get("Authorization") != f"Bearer {one.wanted}"
+        return 401 if refused else one.status, one.headers, one.data
 
-        def _answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            one.asked.append((self.command, self.path, cast("Mapping[str, str]", self.headers), body))
-            refused = one.wanted and self.headers.get("Authorization") != f"Bearer {one.wanted}"
-            self.send_response(401 if refused else one.status)
-            for key, value in one.headers.items():
-                self.send_header(key, value)
-            if "Content-Length" not in one.headers:
-                self.send_header("Content-Length", str(len(one.data)))
-            else:
-                self.close_connection = True
-            self.end_headers()
-            self.wfile.write(one.data)
-
-        do_GET = do_POST = do_DELETE = _answer  # noqa: N815 - the names that http.server looks for
-
-        def log_message(self, *_: object) -> None: ...
-
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=httpd.serve_forever)
-    thread.start()
-    one.url = f"http://127.0.0.1:{httpd.server_port}"
-    yield one
-    httpd.shutdown()
-    thread.join()
-    httpd.server_close()
+    with answering(answer) as one.url:
+        yield one
 
 
 @asynccontextmanager
@@ -261,37 +239,23 @@ class MetadataServer:
     def __init__(self) -> None:
         self.away = 0  # the status it answers with instead; -1: it cuts the connection
         self.asked = 0
-        self.host = ""
 
 
 @pytest.fixture
 def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetadataServer]:
     one = MetadataServer()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            one.asked += 1
-            if one.away < 0:
-                return
-            token = {"access_token": "t1", "expires_in": 3600}
-            said = token if "/token" in self.path else {"email": "a@b", "scopes": [], "aliases": []}
-            self.send_response(one.away or 200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Metadata-Flavor", "Google")
-            self.end_headers()
-            self.wfile.write(orjson.dumps(said))
+    def answer(asked: Asked) -> Said | None:
+        one.asked += 1
+        token = {"access_token": "t1", "expires_in": 3600}
+        said = token if "/token" in asked.path else {"email": "a@b", "scopes": [], "aliases": []}
+        headers = {"Content-Type": "application/json", "Metadata-Flavor": "Google"}
+        return None if one.away < 0 else (one.away or 200, headers, orjson.dumps(said))
 
-        def log_message(self, *_: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever)
-        thread.start()
-        one.host = f"127.0.0.1:{httpd.server_port}"
-        monkeypatch.setattr("google.auth.compute_engine._metadata._GCE_METADATA_HOST", one.host)
+    with answering(answer) as url:
+        monkeypatch.setattr("google.auth.compute_engine._metadata._GCE_METADATA_HOST", url.removeprefix("http://"))
         monkeypatch.setattr("google.auth._exponential_backoff.time.sleep", lambda _seconds: None)
         yield one
-        httpd.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize("away", [-1, 503])

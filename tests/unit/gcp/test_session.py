@@ -1,55 +1,28 @@
 """The session of Google's clients: what goes over the wire is what `requests` would send, and failures are its own."""
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import requests
 from google.api_core import exceptions as api
 from google.auth.credentials import AnonymousCredentials
+from tests.support.answering import Asked, Said, answering
 
 from ingestd.gcp.session import Session
 
 
-class Echo(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def _answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.path == "/moved":
-            self.send_response(302)
-            self.send_header("Location", "/there")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        if self.path == "/odd":
-            said = b'{"error": "upstream unavailable"}'
-            self.send_response(503)
-            self.send_header("Content-Length", str(len(said)))
-            self.end_headers()
-            self.wfile.write(said)
-            return
-        said = f"{self.command} {self.path} {self.headers.get('X-Mark', '')} ".encode() + body
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(said)))
-        self.end_headers()
-        self.wfile.write(said)
-
-    do_GET = do_POST = do_DELETE = do_PATCH = _answer  # noqa: N815 - the names that http.server looks for
-
-    def log_message(self, *_: object) -> None: ...
+def echo(asked: Asked) -> Said:
+    if asked.path == "/moved":
+        return 302, {"Location": "/there"}, b""
+    if asked.path == "/odd":
+        return 503, {}, b'{"error": "upstream unavailable"}'
+    return 200, {}, f"{asked.method} {asked.path} {asked.headers.get('X-Mark', '')} ".encode() + asked.body
 
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
-    thread = threading.Thread(target=httpd.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{httpd.server_port}"
-    httpd.shutdown()
-    thread.join()
-    httpd.server_close()
+    with answering(echo) as url:
+        yield url
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -120,6 +119,8 @@ def apply(folder: str) -> int:
 
 
 def rolled_out() -> int:
+    import httpx  # only here: the page has fifty commands, and few ask anybody
+
     url = f"http://127.0.0.1:{os.environ['INGESTD_HTTP__PORT']}/readyz"
 
     def ready() -> bool:
@@ -133,6 +134,8 @@ def rolled_out() -> int:
 
 def wait_for_the_file(_: list[str]) -> int:
     """Twenty seconds are long on Google's cloud; on a busy machine it takes what it takes."""
+    import httpx
+
     project = f"{os.environ['BIGQUERY_EMULATOR_HOST']}/bigquery/v2/projects/{os.environ['PROJECT']}"
     table = f"{project}/datasets/shop/tables/orders"
     return until(lambda: int(httpx.get(table, trust_env=False, timeout=10).json().get("numRows", 0)) > 0)
