@@ -2,10 +2,11 @@
 
 The first row in the order asked for wins, and of equals the newest: the last one of the file that is ranked highest, as
 Spark's way has it (`steps`). Keys are mapped into memory; where they are too many to be looked at together, those with
-hashes alike are, one part after the other, so that a batch of any size takes about as much memory.
+hashes alike are, one part after the other, and of each share its own are taken out: a batch of any size takes about as
+much memory, and two bytes for each row.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -53,27 +54,22 @@ def mark(
     """Marks in each share the rows to keep, and tells how many are not; None when there are too many to look at."""
     import numpy as np
 
-    looked_at = [*dict.fromkeys([*(item.name for item in keys), *(one.column.name for one in by)])]
-    names = [FILE, LINE, *(() if computed else looked_at)]
-    tables = [kept_columns(folder, number, names) for number in range(shares)]
-    if computed:
-        tables = [_beside(folder, number, table, looked_at) for number, table in enumerate(tables)]
-    counts = [table.num_rows for table in tables]
-    rows: int = sum(counts)
-    size = sum(table.column(name).nbytes for table in tables if table.num_rows for name in looked_at)
+    look = _Look(folder, [*dict.fromkeys([*(item.name for item in keys), *(one.column.name for one in by)])], computed)
+    counts, runs = _by_age((look.places(number) for number in range(shares)), order)
+    filled = [number for number, count in enumerate(counts) if count]
+    rows = sum(counts)
+    size = sum(look.values(number).nbytes for number in filled)
     parts = max(1, -(-rows // MOST_ROWS), -(-size // MOST_KEY_BYTES))
     if parts > MOST_PARTS:
         return None
-    runs = _by_age(tables, order)
-    tables = [table.select(looked_at) for table in tables if table.num_rows]
     marks = np.zeros(rows, bool)
-    for some, some_runs, places in _parts(tables, keys, runs, parts):
+    for some, some_runs, places in _parts(look, filled, keys, runs, parts):
         winners = _winners(some, keys, by, some_runs)
         if winners is None:
             return None
         marks[winners if places is None else places[winners]] = True
     if keep_keyless:
-        marks |= _keyless(tables, keys)
+        marks |= _keyless((look.values(number) for number in filled), keys)
     at = 0
     for number, count in enumerate(counts):
         np.save(marks_file(folder, number), marks[at : at + count])
@@ -81,22 +77,48 @@ def mark(
     return rows - int(marks.sum())
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What is looked at of the rows of a share. It is mapped into memory while somebody holds it, and no longer."""
+
+    folder: str
+    names: Sequence[str]
+    computed: bool
+
+    def places(self, share: int) -> "pa.Table":
+        """Each row's file and line."""
+        table = kept_columns(self.folder, share, [FILE, LINE])
+        if self.computed and table.num_rows:
+            _check_beside(self.folder, share, table.num_rows)
+        return table
+
+    def values(self, share: int) -> "pa.Table":
+        """The keys of its rows, of which there are some, and what orders them."""
+        if self.computed:
+            return _computed(self.folder, share).select(list(self.names))
+        return kept_columns(self.folder, share, self.names)
+
+
 def _parts(
-    tables: Sequence["pa.Table"], keys: Sequence[Field], runs: _Runs, parts: int
+    look: _Look, shares: Sequence[int], keys: Sequence[Field], runs: _Runs, parts: int
 ) -> "Iterator[tuple[Sequence[pa.Table], _Runs, NDArray[np.int64] | None]]":
     """Rows that are looked at together: all of a key are. And their places among all, where they are only some."""
     import numpy as np
     import pyarrow as pa
 
     if parts == 1:
-        yield tables, runs, None
+        yield [look.values(share) for share in shares], runs, None
         return
-    of_part = [_part(table, keys, parts) for table in tables]
+    of_part = [_part(look.values(share), keys, parts) for share in shares]
     for part in range(parts):
-        mine = [one == part for one in of_part]
-        places = np.flatnonzero(np.concatenate(mine))
+        some, found, at = [], [], 0
+        for share, numbers in zip(shares, of_part, strict=True):
+            mine = numbers == part
+            some.append(look.values(share).filter(pa.array(mine)))
+            found.append(np.flatnonzero(mine) + at)
+            at += len(numbers)
+        places = np.concatenate(found)
         ends = np.searchsorted(places, np.array(runs, np.int64).reshape(-1, 2))
-        some = [table.filter(pa.array(one)) for table, one in zip(tables, mine, strict=True)]
         yield some, [(int(start), int(end)) for start, end in ends if start < end], places
 
 
@@ -105,11 +127,14 @@ def _part(table: "pa.Table", keys: Sequence[Field], parts: int) -> "NDArray[np.u
     import numpy as np
     import polars as pl
 
-    hashes = np.zeros(table.num_rows, np.uint64)
-    for item in keys:
-        hashes *= np.uint64(31)
-        hashes += pl.Series(table.column(item.name)).hash().to_numpy() >> np.uint64(32)
-    return (hashes % np.uint64(parts)).astype(np.uint8)
+    found = [np.zeros(0, np.uint8)]
+    for batch in table.to_batches():
+        hashes = np.zeros(batch.num_rows, np.uint64)
+        for item in keys:
+            hashes *= np.uint64(31)
+            hashes += pl.Series(batch.column(item.name)).hash().to_numpy() >> np.uint64(32)
+        found.append((hashes % np.uint64(parts)).astype(np.uint8))
+    return np.concatenate(found)
 
 
 def _winners(
@@ -181,12 +206,12 @@ def _column(tables: Sequence["pa.Table"], item: Field) -> "pa.ChunkedArray":
     return pa.chunked_array([chunk for one in found for chunk in one.chunks], type=kind)
 
 
-def _keyless(tables: Sequence["pa.Table"], keys: Sequence[Field]) -> "NDArray[np.bool_]":
+def _keyless(tables: Iterable["pa.Table"], keys: Sequence[Field]) -> "NDArray[np.bool_]":
     """Which rows have a NULL in their key."""
     import numpy as np
 
     found = [np.zeros(0, bool)]
-    for table in filter(len, tables):
+    for table in tables:
         nulls = [table.column(item.name).is_null().to_numpy() for item in keys]
         found.append(np.logical_or.reduce(nulls))
     return np.concatenate(found)
@@ -259,26 +284,31 @@ def _whole(chunk: "pa.Array") -> "NDArray[np.int64]":
     return found
 
 
-def _by_age(tables: Sequence["pa.Table"], order: Sequence[int]) -> _Runs:
-    """All rows, the oldest first, as runs of their places over all shares.
+def _by_age(shares: Iterable["pa.Table"], order: Sequence[int]) -> tuple[list[int], _Runs]:
+    """How many rows each share has; and all of them, the oldest first, as runs of their places over all shares.
 
     Rows of one file lie together and rise by one line each, in every part of a file: only such runs are sorted.
     """
     import numpy as np
 
     runs: list[tuple[int, int, int, int]] = []
+    counts: list[int] = []
     at = 0
-    for table in tables:
-        count = table.num_rows
-        if count:
-            files, lines = table.column(FILE).to_numpy(), table.column(LINE).to_numpy()
-            starts = np.flatnonzero((np.diff(files) != 0) | (np.diff(lines) != 1)) + 1
-            ends = [*starts.tolist(), count]
-            for start, end in zip([0, *ends[:-1]], ends, strict=True):
-                file = int(files[start])
-                runs.append((order[file] if order else file, int(lines[start]), at + start, at + end))
-        at += count
-    return [(start, end) for _, _, start, end in sorted(runs)]
+    for table in shares:
+        first = len(runs)
+        for batch in filter(len, table.to_batches()):
+            files, lines = batch.column(FILE).to_numpy(), batch.column(LINE).to_numpy()
+            starts = [0, *(np.flatnonzero((np.diff(files) != 0) | (np.diff(lines) != 1)) + 1).tolist()]
+            for start, end in pairwise([*starts, len(files)]):
+                rank, line = order[int(files[start])] if order else int(files[start]), int(lines[start])
+                before = runs[-1] if len(runs) > first else None
+                if before and (before[0], before[1] + before[3] - before[2]) == (rank, line):
+                    runs[-1] = (*before[:3], at + end)
+                else:
+                    runs.append((rank, line, at + start, at + end))
+            at += len(files)
+        counts.append(table.num_rows)
+    return counts, [(start, end) for _, _, start, end in sorted(runs)]
 
 
 def _placed(runs: _Runs) -> "NDArray[np.int64] | None":
@@ -290,21 +320,20 @@ def _placed(runs: _Runs) -> "NDArray[np.int64] | None":
     return np.concatenate([np.arange(start, end) for start, end in runs])
 
 
-def _beside(folder: str, share: int, table: "pa.Table", names: Sequence[str]) -> "pa.Table":
-    """The rows with what was computed of them."""
+def _check_beside(folder: str, share: int, rows: int) -> None:
+    """What was computed is of the rows that were kept, each in its place."""
     import numpy as np
+
+    numbers = _computed(folder, share).column(ROW).to_numpy()
+    if not np.array_equal(numbers, np.arange(rows, dtype=np.int64) | (share << ROW_BITS)):
+        raise Fatal("the keys that Spark computed are not those of the rows that were kept")
+
+
+def _computed(folder: str, share: int) -> "pa.Table":
     import pyarrow as pa
 
-    if not table.num_rows:
-        return table.select([FILE, LINE]).slice(0, 0)
     file: Any = pa.ipc.open_file(pa.memory_map(str(computed_file(folder, share))))
-    found = file.read_all()
-    numbers = found.column(ROW).to_numpy()
-    if not np.array_equal(numbers, np.arange(table.num_rows, dtype=np.int64) | (share << ROW_BITS)):
-        raise Fatal("the keys that Spark computed are not those of the rows that were kept")
-    for name in dict.fromkeys(names):
-        table = table.append_column(name, found.column(name))
-    return table
+    return file.read_all()
 
 
 def computed_file(folder: str, share: int) -> Path:
