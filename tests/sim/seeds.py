@@ -9,10 +9,10 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import islice
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
@@ -105,14 +105,20 @@ def run_seeds(
     seeds: Iterable[int],
     features: Features = FEATURES,
     bigquery: type[PlainBigQuery | RealBigQuery] = PlainBigQuery,
+    *,
+    collect: bool = True,
 ) -> Report:
-    """All of them, in this process; a failing one is noted and the others go on."""
+    """All of them, in this process; a failing one is noted and the others go on.
+
+    Without `collect`, for a process that ends afterwards, they leave what they leave: a megabyte and a half each.
+    """
     report = Report()
     many = list(seeds)
-    with _collecting_rarely() if len(many) > 3 else nullcontext(), quiet(), _unmeasured(), _folder() as folder:
+    collecting = _collecting_rarely(afterwards=collect) if len(many) > 3 else nullcontext()
+    with collecting, quiet(), _unmeasured(), _folder() as folder:
         for number, seed in enumerate(many):
-            if number % 25 == 24:
-                gc.collect()  # a seed leaves a megabyte and a half
+            if collect and number % 25 == 24:
+                gc.collect()
             start = time.process_time()
             try:
                 with _given_up_after(_HOPELESS):
@@ -126,6 +132,8 @@ def run_seeds(
                 report.slowest = max(report.slowest, evidence.settled_after)
             report.seconds += time.process_time() - start
             report.seeds += 1
+        if collect:
+            gc.collect()
     return report
 
 
@@ -148,17 +156,30 @@ def run_many(
 
 @contextmanager
 def _running(chunks: list[range], workers: int, features: Features) -> Iterator[Iterator[Report]]:
-    """The chunks' reports, in order; what is not begun is not begun any more once somebody stops us."""
+    """The chunks' reports, as they are done; what is not begun is not begun any more once somebody stops us."""
     if workers == 1:
         yield (run_seeds(chunk, features) for chunk in chunks)
         return
-    pool = ProcessPoolExecutor(workers, initializer=end_with_parent)
     try:
-        yield pool.map(partial(run_seeds, features=features), chunks)
+        yield _apart(chunks, workers, features)
     finally:
         for worker in active_children():
             worker.kill()  # what it has begun would keep this process until its end, and a seed may have none
-        pool.shutdown()
+
+
+def _apart(chunks: list[range], workers: int, features: Features) -> Iterator[Report]:
+    """Each chunk in a process of its own, so many at a time: what its seeds leave behind goes with it at once."""
+    waiting = iter(chunks)
+    running: dict[Future[Report], ProcessPoolExecutor] = {}
+    while True:
+        for chunk in islice(waiting, workers - len(running)):
+            alone = ProcessPoolExecutor(1, initializer=end_with_parent)
+            running[alone.submit(run_seeds, chunk, features, collect=False)] = alone
+        if not running:
+            return
+        for done in wait(running, return_when=FIRST_COMPLETED).done:
+            running.pop(done).shutdown()
+            yield done.result()
 
 
 def _progress(report: Report, part: Report, count: int, verbose: bool) -> None:
@@ -212,7 +233,6 @@ def quiet() -> Iterator[None]:
             # A replica that dies leaves work behind that nobody awaits: that is what dying means.
             warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
             yield
-            gc.collect()
     finally:
         structlog.configure(**before)
 
@@ -267,18 +287,19 @@ def _unmeasured() -> Iterator[None]:
 
 
 @contextmanager
-def _collecting_rarely() -> Iterator[None]:
+def _collecting_rarely(*, afterwards: bool) -> Iterator[None]:
     """Looking for cycles in all that was imported, over and over, took an eighth of the time.
 
-    Goes around `quiet`, whose look at what is left is a short one then, too.
+    Goes around the look at what is left, which is a short one then, too.
     """
     gc.freeze()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
-        gc.unfreeze()
+        if afterwards:
+            gc.enable()
+            gc.unfreeze()
 
 
 @contextmanager
