@@ -16,6 +16,7 @@ from tests.support.loads import schema
 from ingestd.model.errors import BadInput, Fatal, Throttled, Transient
 from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import BadData, FileLayout
+from ingestd.model.schema import Field, Schema, Type
 from ingestd.spark.files.scratch import Scratch
 from ingestd.spark.preparer import SparkPreparer, Where
 from ingestd.spark.session.session import Spark
@@ -83,6 +84,20 @@ async def test_scratch_is_empty_after_success_and_after_failure(batches: Batches
     with pytest.raises(BadInput, match=r"Merge\.Format"):
         await batches.prepare(files, COLUMNS, layout=FileLayout(format="XML"))
     assert list(batches.scratch.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("more", [(), schema("more JSON")], ids=["parquet", "lines"])
+async def test_names_that_differ_only_in_case_are_the_same_columns(batches: Batches, more: Schema) -> None:
+    """Rows that nothing shapes are written as they are, by the names that they have in the files."""
+
+    def columns(name: str, inner: str) -> Schema:
+        fields = [{"name": inner, "type": "FLOAT"}]
+        return (Field(name, Type.INT64), Field.from_rest({"name": "loc", "type": "RECORD", "fields": fields}), *more)
+
+    files = await batches.put_all({"in/a": b'{"Id": 1, "loc": {"Lat": 2.5}}\n', "in/b": b'{"id": 2}\n'})
+    prepared = await batches.prepare(files, columns("id", "lat"), source_schema=columns("Id", "Lat"))
+    found = await batches.loaded(prepared)
+    assert [(row[0], row[1]) for row in found] == [(1, {"lat": 2.5}), (2, None)]
 
 
 async def test_a_batch_larger_than_scratch_says_what_to_change(batches: Batches) -> None:

@@ -176,6 +176,32 @@ def test_rows_are_fitted_to_their_table(frame: "DataFrame") -> None:
     assert (row[0], str(row[1]), tuple(row[2]), row[3]) == ("2", "1.000000000", (2.0, None), None)
 
 
+@pytest.mark.parametrize("repeated", [False, True])
+def test_members_of_the_files_columns_go_by_their_names_and_not_by_their_places(
+    session: "SparkSession", repeated: bool
+) -> None:
+    """As the statements of the BigQuery engine have it; only what an expression makes is coerced by its places."""
+
+    def column(*members: str) -> Field:
+        fields = [{"name": name, "type": "INTEGER"} for name in members]
+        return Field.from_rest(
+            {"name": "r", "type": "RECORD", "mode": "REPEATED" if repeated else "NULLABLE", "fields": fields}
+        )
+
+    kind = "STRUCT<a: BIGINT, b: BIGINT>"
+    ddl = f"r {f'ARRAY<{kind}>' if repeated else kind}, {FILE} INT, {LINE} BIGINT"
+    frame = session.createDataFrame([([(1, 2)] if repeated else (1, 2), 0, 1)], ddl)
+
+    def fitted(*members: str) -> list[Any]:
+        made = shape(frame, Shaping(), source=(column("a", "b"),), destination=(column(*members),))
+        (found,) = made.frame.collect()
+        return [tuple(one) for one in found[0]] if repeated else [tuple(found[0])]
+
+    assert fitted("a", "b") == [(1, 2)]
+    assert fitted("b", "a") == [(2, 1)]
+    assert fitted("A", "c") == [(1, None)]
+
+
 def test_a_table_that_evolves_gets_what_is_computed(frame: "DataFrame") -> None:
     shaping = Shaping(transform={"w": "id + 1", "key": "id"}, unique_columns=("key",))
     made = shape(frame, shaping, source=SOURCE, destination=SOURCE[:1], evolve=True)

@@ -93,6 +93,19 @@ def test_rows_from_a_shuffle_meet_their_own_columns(tmp_path: Path, monkeypatch:
     assert not list(tmp_path.glob("draft-*"))
 
 
+@pytest.mark.parametrize("taken", [[0, 0, 2], [0, 1, 1, 3], [1, 1, 1, 4], [0, 0, 2, 3, 3, 5, 6, 6, 8]])
+def test_rows_that_a_join_has_copied_beside_others_that_it_left_out_keep_their_own_columns(
+    tmp_path: Path, taken: list[int]
+) -> None:
+    """As many copies as gaps: from the first to the last number it looks as if none were missing."""
+    columns = schema("id INT64", "name STRING")
+    folder = keep(tmp_path, columns, [[{"id": n, "name": f"n{n}"} for n in range(9)]])
+    joined = pa.Table.from_batches(seen(folder, 1, "name")).take(pa.array(taken))
+    Writing(folder, str(tmp_path), columns, late("id"), "none").write(joined.to_batches(), 0)
+    found = pq.ParquetFile(tmp_path / "part-00000.parquet").read().to_pylist()
+    assert found == [{"id": n, "name": f"n{n}"} for n in taken]
+
+
 def test_each_branch_has_files_of_its_own(tmp_path: Path) -> None:
     columns = schema("id INT64", "name STRING")
     folder = keep(tmp_path, columns, [[{"id": n, "name": f"n{n}"} for n in range(9)]])

@@ -266,11 +266,11 @@ class _Share:
         while at < len(numbers):
             place = int(np.searchsorted(self._starts, numbers[at], side="right")) - 1
             end = int(np.searchsorted(numbers, self._starts[place + 1], side="left"))
-            batch, first, last = self._batches[place].select(names), numbers[at], numbers[end - 1]
-            if last - first == end - 1 - at:
-                yield batch.slice(int(first - self._starts[place]), end - at)
+            batch, mine = self._batches[place].select(names), numbers[at:end] - self._starts[place]
+            if (mine[1:] - mine[:-1] == 1).all():  # none left out, and none there several times
+                yield batch.slice(int(mine[0]), len(mine))
             else:
-                yield batch.take(pa.array(numbers[at:end] - self._starts[place]))
+                yield batch.take(pa.array(mine))
             at = end
 
 

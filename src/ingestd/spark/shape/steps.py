@@ -427,7 +427,8 @@ def _plain(text: str) -> str:
 
 def _fitted(column: _Column, field: Field, want: SqlType) -> str:
     value = Value(quote(column.name), column.type, simple=True)
-    found = coerce(value, want)
+    # GoogleSQL coerces members of a STRUCT by their position: that is for what an expression makes, not for files.
+    found = None if column.field is not None and _nested(want) else coerce(value, want)
     if found is None and column.field is None and is_wide(want.kind) and want.element is None:
         found = _cast(value, want)
     if found is None:
@@ -440,6 +441,10 @@ def _fitted(column: _Column, field: Field, want: SqlType) -> str:
     if column.field is None and want.element is not None:
         return _without_nulls(found.sql, field.name)
     return found.sql
+
+
+def _nested(kind: SqlType) -> bool:
+    return kind.kind == "STRUCT" or (kind.element is not None and _nested(kind.element))
 
 
 def _without_nulls(array: str, name: str) -> str:

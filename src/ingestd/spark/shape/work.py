@@ -91,8 +91,9 @@ def changes(work: Work, shaping: Shaping) -> bool:
 
 
 def _outline(schema: Schema) -> list[Any]:
+    """Names to the letter: whoever writes rows as they are finds columns and members by them."""
     return [
-        (item.name.lower(), item.type, item.mode is Mode.REPEATED, _outline(item.fields) if item.fields else None)
+        (item.name, item.type, item.mode is Mode.REPEATED, _outline(item.fields) if item.fields else None)
         for item in schema
     ]
 
