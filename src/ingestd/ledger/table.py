@@ -41,14 +41,20 @@ class LoadStateTable:
             return
         found = await self._warehouse.table(self.name)
         if found is None:
-            assert self.name.project is not None
-            await self._warehouse.create_dataset(self.name.project, self.name.dataset, self._location)
+            await self._make_dataset()
             found = await self._warehouse.create_table(self.name, table_resource())
             log.info("load_state.created", table=str(self.name))
         await self._add_columns(found)
         await self._view(latest_view(self.name), latest_sql(self.name), "One row per batch: its latest state.")
         await self._view(tables_view(self.name), tables_sql(self.name), "One row per table: how fresh it is.")
         self._ready = True
+
+    async def _make_dataset(self) -> None:
+        """Only where it is missing: whoever may make none is refused before BigQuery looks whether it is there."""
+        project, dataset = self.name.project, self.name.dataset
+        assert project is not None
+        if await self._warehouse.dataset_location(project, dataset) is None:
+            await self._warehouse.create_dataset(project, dataset, self._location)
 
     def doubt(self) -> None:
         """Something was missing: look again before the next rows."""

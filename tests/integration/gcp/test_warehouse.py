@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 from tests.support.google import PROJECT
 
+from ingestd.ledger.table import LoadStateTable
 from ingestd.localcloud.faults import FaultKind
 from ingestd.model.errors import BadInput, Fatal, NotFound, Throttled, Transient
 from ingestd.model.jobs import JobKind, JobRef, JobRequest
@@ -200,6 +201,16 @@ async def test_a_dataset_is_created_once_and_its_tables_expire(ports, unique):
     made = await ports.warehouse.create_table(TableName(PROJECT, name, "t"), {"schema": SCHEMA})
     resource = made.resource
     assert int(resource["expirationTime"]) - int(resource["creationTime"]) == day.total_seconds() * 1000
+
+
+async def test_the_load_state_in_a_dataset_that_is_there_takes_no_right_to_make_datasets(ports, dataset, fault):
+    """BigQuery refuses whoever has no such right before it looks whether the dataset is there."""
+    fault("bigquery", "datasets.insert", status=403, reason="accessDenied")
+    name = TableName(PROJECT, dataset, "load_states")
+    await LoadStateTable(ports.warehouse, name, location="US").ensure()
+    assert await ports.warehouse.table(name) is not None
+    with pytest.raises(Fatal, match="no permission"):
+        await LoadStateTable(ports.warehouse, TableName(PROJECT, "nowhere", "t"), location="US").ensure()
 
 
 async def test_streaming_twice_under_the_same_ids_adds_rows_once(ports, table):
