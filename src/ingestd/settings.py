@@ -235,7 +235,8 @@ class Actions(_Section):
     allowed_hosts: tuple[str, ...] = Field(
         (),
         description="Hosts `call` may reach, by the scheme's own port unless `:8443` or `:*` follows; empty: none. "
-        "`*.example.com` leads to public addresses only; `api.corp` to private ones too; `127.0.0.1` has to be listed.",
+        "`*.example.com` leads to public addresses only; `api.corp` to private ones too; `127.0.0.1` has to be listed. "
+        "On Kubernetes a NetworkPolicy stops ports other than 443: docs/deployment.md#what-pods-may-reach.",
     )
     timeout: Duration = Field(
         timedelta(seconds=60), description="Per HTTP call, to the end of its answer, unless the action says otherwise."
@@ -331,6 +332,13 @@ class Http(_Section):
         True, description="Ask for the token on /metrics too; false where a network policy says who may scrape."
     )
     remember: int = Field(5_000, ge=100, description="Ended batches, and troubles, that the console shows.")
+
+    @field_validator("token")
+    @classmethod
+    def _is_known_to_somebody(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value().strip():
+            raise ValueError("is empty, which everybody knows; leave it out to let only this machine ask")
+        return value
 
 
 class Logging(_Section):

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from ingestd.ops.access import COOKIE, TokenFile
 from ingestd.ops.api import Page
 from ingestd.ops.http import OpsServer
+from ingestd.settings import Settings
 
 
 class Views:
@@ -181,6 +182,13 @@ def test_a_session_is_proof_of_the_token_it_came_from() -> None:
 
 def test_a_login_form_is_short() -> None:
     assert client(token=lambda: "t").post("/login", data={"token": "x" * 10_000}).status_code == 413
+
+
+@pytest.mark.parametrize("token", ["", "  "])
+def test_a_token_that_everybody_knows_is_refused(token: str) -> None:
+    """A template without its value, say: an empty bearer would be let in, from everywhere."""
+    with pytest.raises(ValueError, match=r"http\.token\s.*is empty"):
+        Settings.model_validate({"project": "p", "http": {"token": token}})
 
 
 def test_a_token_file_is_read_again_when_it_changes_and_must_not_be_empty(tmp_path: Path) -> None:
