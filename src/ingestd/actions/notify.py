@@ -5,6 +5,7 @@ The token comes from the rule's own reference, the settings or a mounted file; i
 """
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -21,6 +22,7 @@ from ingestd.model.objects import ObjectRef
 from ingestd.ops.redaction import hide
 from ingestd.rules.actions import Credentials, NotifyRequest
 
+_ID = re.compile(r"[CGDZ][A-Z0-9]{8,}")
 _LARGEST_TOKEN = 64 << 10  # bytes of the file it is kept in
 _WORTH_WAITING = frozenset({"ratelimited", "rate_limited"})
 _WORTH_RETRYING = frozenset({"internal_error", "fatal_error", "service_unavailable", "request_timeout"})
@@ -33,9 +35,11 @@ async def run(ctx: ActionContext, step: Step, request: NotifyRequest) -> Outcome
     token = hide(await _token(ctx, request))
     posted: list[str] = []
     for channel in request.channels:
-        if request.message or request.body is None:
+        # A file is shared with a channel's id alone; for its name, Slack tells the id when it posts the message.
+        if request.message or request.body is None or not _ID.fullmatch(channel):
             answer = await _api(ctx, token, "chat.postMessage", _message(ctx, step, request, channel))
             posted.append(str(answer.get("ts", "")))
+            channel = str(answer.get("channel") or channel)
         if request.body is not None:
             await _upload(ctx, token, request, channel)
     return Outcome(details={"channels": list(request.channels), "messages": len(posted)})

@@ -1,7 +1,5 @@
 """`push`: publish a Pub/Sub message that carries the key by which its receiver can tell a repetition."""
 
-import base64
-import binascii
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,18 +20,10 @@ async def run(ctx: ActionContext, step: Step, request: PushRequest) -> Outcome:
     attributes = {key: render(value) for key, value in request.attributes.items()}
     attributes[IDEMPOTENCY_ATTRIBUTE] = idempotency_key(ctx, step)
     attributes[EVENT_ATTRIBUTE] = ctx.event_id
-    message_id = await ctx.publisher.publish(topic, _payload(request), attributes)
+    message_id = await ctx.publisher.publish(
+        topic, content(request.message if request.data is None else request.data), attributes
+    )
     return Outcome({"MessageIDs": [message_id]}, details={"topic": topic, "message_id": message_id})
-
-
-def _payload(request: PushRequest) -> bytes:
-    """`Data` is bytes, which JSON carries as base64; text that is no base64 is meant as it stands."""
-    if request.data is None:
-        return content(request.message)
-    try:
-        return base64.b64decode(request.data, validate=True)
-    except (binascii.Error, ValueError):
-        return request.data.encode()
 
 
 def content(value: Any) -> bytes:

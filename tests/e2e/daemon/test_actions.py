@@ -234,6 +234,8 @@ def test_notify_posts_to_slack_and_uploads_a_body_without_showing_the_token(worl
     assert posted[0]["text"] == "Loaded bqtail.dummy"
     assert posted[0]["attachments"][0]["text"] == f"from gs://{world.trigger}/{FILE}"
     assert posted[0]["metadata"]["event_payload"]["event_id"] == record["EventID"]
+    shared = [one.json["channel_id"] for one in web.of("/api/files.completeUploadExternal")]
+    assert shared == ["C012345678"] * 2, "Slack shares files with ids, as it told them"
     assert json.loads(web.of("/upload/1")[0].body) == {"event": record["EventID"]}
     assert web.of("/api/files.getUploadURLExternal")[0].form["filename"] == ["event.json"]
     assert {one.headers["authorization"] for one in web.received if one.path.startswith("/api/")} == {

@@ -184,7 +184,9 @@ class Endpoint:
             return Response.json({"ok": True, "upload_url": f"http://{request.host}/upload/1", "file_id": "F1"})
         if request.path == "/upload/1":
             return Response(200, b"OK")
-        return Response.json({"ok": True, "ts": "1", "BatchID": 42}, status)
+        if request.path.endswith("files.completeUploadExternal") and not request.json()["channel_id"].startswith("C"):
+            return Response.json({"ok": False, "error": "invalid_arguments"})  # names are for messages
+        return Response.json({"ok": True, "ts": "1", "channel": "C012345678", "BatchID": 42}, status)
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ class Web:
             case "/api/files.getUploadURLExternal":
                 return {"ok": True, "upload_url": f"{self.url}/upload/1", "file_id": "F1"}
             case path if path.startswith("/api/"):
-                return {"ok": True, "ts": "1700000000.000100"}
+                return {"ok": True, "ts": "1700000000.000100", "channel": "C012345678"}
             case _:
                 return {"echo": request.body.decode(errors="replace")}
 

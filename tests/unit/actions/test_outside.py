@@ -1,6 +1,5 @@
 """`push`, `call`, `notify`: what leaves the daemon, and the keys by which receivers tell repetitions."""
 
-import base64
 from datetime import timedelta
 from ipaddress import ip_address
 
@@ -48,10 +47,11 @@ async def test_push_carries_its_key_and_its_attributes(batch):
     }
 
 
-async def test_push_data_wins_and_is_bytes(batch):
-    encoded = base64.b64encode(b"\x00\x01").decode()
-    await batch.run({"Action": "push", "Request": {"Topic": "news", "Message": "text", "Data": encoded}})
-    assert batch.messages()[0].data == b"\x00\x01"
+@pytest.mark.parametrize("data", ["done", "20240101", "1641366893942630", "hello world", "AAE="])
+async def test_push_data_wins_and_is_sent_as_it_stands(batch, data):
+    """As bqtail sends it: text that would be base64 by chance is no other."""
+    await batch.run({"Action": "push", "Request": {"Topic": "news", "Message": "text", "Data": data}})
+    assert batch.messages()[0].data == data.encode()
 
 
 async def test_push_to_a_missing_topic_is_a_failure(batch):
@@ -241,24 +241,30 @@ async def test_notify_posts_to_every_channel(batch):
     assert orjson.loads(second["body"])["channel"] == "#dev"
 
 
-async def test_notify_uploads_a_body_as_a_file(batch):
-    batch.http.answers = [
+@pytest.mark.parametrize("channel", ["#ops", "C012345678"])
+async def test_notify_uploads_a_body_as_a_file(batch, channel):
+    """Slack shares files with a channel's id alone; for a name, it tells the id when it posts a message."""
+    posted = HttpAnswer(200, {}, b'{"ok": true, "ts": "1", "channel": "C012345678"}')
+    batch.http.answers = [posted] if channel == "#ops" else []
+    batch.http.answers += [
         HttpAnswer(200, {}, b'{"ok": true, "upload_url": "https://files.slack.com/u/1", "file_id": "F1"}'),
         HttpAnswer(200, {}, b"OK - 5"),
         HttpAnswer(200, {}, b'{"ok": true}'),
     ]
-    await batch.run(notify(Channels="#ops", Body={"a": 1}, Filename="r.json"))
-    ask, put, share = batch.http.asked
+    await batch.run(notify(Channels=channel, Body={"a": 1}, Filename="r.json"))
+    *posts, ask, put, share = batch.http.asked
+    assert [orjson.loads(post["body"])["channel"] for post in posts] == (["#ops"] if channel == "#ops" else [])
     assert ask["url"].endswith("/files.getUploadURLExternal") and ask["body"] == b"filename=r.json&length=7"
     assert (put["url"], put["body"]) == ("https://files.slack.com/u/1", b'{"a":1}')
     assert "Authorization" not in put["headers"]
-    assert orjson.loads(share["body"]) == {"files": [{"id": "F1", "title": "Loaded 117"}], "channel_id": "#ops"}
+    told = {"files": [{"id": "F1", "title": "Loaded 117"}], "channel_id": "C012345678"}
+    assert orjson.loads(share["body"]) == told
 
 
 async def test_an_upload_address_elsewhere_is_not_followed(batch):
     batch.http.answers = [HttpAnswer(200, {}, b'{"ok": true, "upload_url": "https://evil.com/", "file_id": "F1"}')]
     with pytest.raises(ActionFailed, match=r"evil\.com"):
-        await batch.run(notify(Channels="#ops", Body="x"))
+        await batch.run(notify(Channels="C012345678", Body="x"))
     assert len(batch.http.asked) == 1
 
 
