@@ -140,10 +140,9 @@ def _read_date(reading: _Reading, rest: list[str]) -> list[str]:
         )
     parts = [first[:4], *(first[at : at + 2] for at in range(4, len(first), 2))]
     taken = 1
-    if len(first) == 4:
-        while taken < len(rest) and len(parts) < len(_DATE_PARTS) and re.fullmatch(r"\d{2}", rest[taken]):
-            parts.append(rest[taken])
-            taken += 1
+    while taken < len(rest) and len(parts) < len(_DATE_PARTS) and re.fullmatch(r"\d{2}", rest[taken]):
+        parts.append(rest[taken])
+        taken += 1
     if len(parts) < len(_DATE_PARTS) and taken < len(rest) and re.match(r"\d", rest[taken]):
         raise NoDestination(
             f"folder {rest[taken]!r} after {'/'.join(rest[:taken])!r} could be the {_DATE_PARTS[len(parts)]} of the "

@@ -76,8 +76,9 @@ SURFACE: dict[str, tuple[str, ...]] = {
         "ds/t/_SUCCESS", "ds/t/historical/_SUCCESS", "ds/t/incremental/_SUCCESS", "ds/t/history/_SUCCESS",
         "ds/t/incrementalfoo/_SUCCESS", "ds/t/$20201030/b1/_SUCCESS", "ds/t$20200101/_SUCCESS",
         "ds/t/$20200101abc/_SUCCESS", "ds/t/2020/01/02/03/b/_SUCCESS", "ds/t/20200102/_SUCCESS",
-        "ds/t/2020010203/_SUCCESS", "ds/t/202001020304/_SUCCESS", "ds/t/2020-01-02/_SUCCESS", "ds/t/12345/_SUCCESS",
-        "ds/t/2020/1/_SUCCESS", "ds/t/foo/bar/baz/_SUCCESS", "ds/t/dt=2020-01-02/_SUCCESS", "ds/2020/b01/_SUCCESS",
+        "ds/t/2020010203/_SUCCESS", "ds/t/20200102/13/_SUCCESS", "ds/t/202001020304/_SUCCESS",
+        "ds/t/2020-01-02/_SUCCESS", "ds/t/12345/_SUCCESS", "ds/t/2020/1/_SUCCESS", "ds/t/foo/bar/baz/_SUCCESS",
+        "ds/t/dt=2020-01-02/_SUCCESS", "ds/2020/b01/_SUCCESS",
         "p.ds/t/_SUCCESS", "a.b.c/t/_SUCCESS", "ds/_SUCCESS",
     ),
     "Jobs": (

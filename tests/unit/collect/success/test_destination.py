@@ -33,6 +33,8 @@ def inferred(path: str, regex: str = "", root: str = "", **table: str) -> str:
         ("ds/t/2020/01/02/b-7", "home.ds.t$20200102", "b-7"),
         ("ds/t/20200102", "home.ds.t$20200102", ""),
         ("ds/t/2020010203/x", "home.ds.t$2020010203", "x"),
+        ("ds/t/20200102/13", "home.ds.t$2020010213", ""),
+        ("ds/t/202001/02", "home.ds.t$20200102", ""),
         ("ds/t/2020/01/02/03/0405", "home.ds.t$2020010203", "0405"),
         ("ds/t/foo/bar/baz", "home.ds.t", "foo"),
         ("ds/t/dt=2020-01-02", "home.ds.t", ""),
