@@ -25,7 +25,7 @@ from ingestd.collect.success.configuration import (
 )
 from ingestd.model.aside import aside
 from ingestd.model.clock import Clock
-from ingestd.model.errors import NotFound, TooWide, Transient
+from ingestd.model.errors import BadInput, NotFound, TooWide, Transient
 from ingestd.model.objects import ObjectRef
 from ingestd.ports import ObjectStore
 from ingestd.settings import Convention
@@ -72,8 +72,8 @@ class ConfigLookup:
         if fit and self._wide.get(bucket, 0.0) <= self._clock.monotonic():
             try:
                 return await self._listed(ObjectRef(bucket, ""), pattern if len(places) > 1 else pattern[1:-1])
-            except TooWide:
-                log.info("config.listed_one_by_one", bucket=bucket, folders=len(places))
+            except (TooWide, BadInput) as error:  # or it takes no such pattern
+                log.info("config.listed_one_by_one", bucket=bucket, folders=len(places), why=str(error))
                 self._wide[bucket] = self._clock.monotonic() + _ONE_BY_ONE.total_seconds()
         found: dict[ObjectRef, list[ConfigFile]] = {}
         for listed in await asyncio.gather(*(self._listed(place) for place in places)):

@@ -11,7 +11,7 @@ from tests.support.memory_store import MemoryStore
 from ingestd.collect.success.configuration import LARGEST, BadConfig, configured
 from ingestd.collect.success.lookup import ConfigLookup
 from ingestd.localcloud.storage.globs import glob_matcher
-from ingestd.model.errors import NotFound, TooWide, Transient
+from ingestd.model.errors import BadInput, IngestError, NotFound, TooWide, Transient
 from ingestd.model.objects import ObjectInfo, ObjectRef
 from ingestd.settings import Convention
 
@@ -27,14 +27,15 @@ class GlobStore(MemoryStore):
 
 
 class WideStore(MemoryStore):
-    """A bucket with so many objects that no pattern is answered in one call."""
+    """A bucket with so many objects that no pattern is answered in one call, or that takes no patterns of ours."""
 
     asked = 0
+    why: IngestError = TooWide("several calls")
 
     def list(self, prefix: ObjectRef, **options: Any) -> AsyncIterator[ObjectInfo]:
         if options.pop("glob", ""):
             self.asked += 1
-            raise TooWide("several calls")
+            raise self.why
         return super().list(prefix, **options)
 
 
@@ -49,9 +50,11 @@ async def found(lookup: ConfigLookup, convention: Convention, name: str = "in/ds
     return {**read.load, "ordered": read.ordered}
 
 
-async def test_a_bucket_that_is_too_wide_for_one_call_is_asked_folder_by_folder_for_a_while() -> None:
+@pytest.mark.parametrize("why", [TooWide("several calls"), BadInput("400 invalid matchGlob")])
+async def test_a_bucket_that_is_too_wide_for_one_call_is_asked_folder_by_folder_for_a_while(why: IngestError) -> None:
     clock = ManualClock()
     store = WideStore(clock)
+    store.why = why
     filled(store, **{"in/_config/load.json": '{"skipLeadingRows": 1}', "in/ds/t/_config/load.json": '{"quote": ""}'})
     filled(store, **{"in/ds/t/_config/deep/load.json": '{"quote": "x"}', "_config/load.json": '{"quote": "y"}'})
     lookup = ConfigLookup(store, clock)
