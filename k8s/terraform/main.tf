@@ -115,8 +115,13 @@ resource "google_storage_notification" "trigger" {
   bucket         = each.key
   topic          = google_pubsub_topic.notifications.id
   payload_format = "JSON_API_V1"
-  event_types    = ["OBJECT_FINALIZE"]
+  event_types    = var.event_types
   depends_on     = [google_pubsub_topic_iam_member.storage_publishes]
+  # Other event types take a new notification, and the old one stays until it is there: a file that is announced twice is
+  # loaded once, one that nobody announces waits for a sweep or a backfill.
+  lifecycle {
+    create_before_destroy = true
+  }
 }
 
 resource "google_logging_project_sink" "completions" {

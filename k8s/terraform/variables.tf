@@ -15,6 +15,16 @@ variable "trigger_buckets" {
   default     = []
 }
 
+variable "event_types" {
+  description = "What the trigger buckets tell of. Add OBJECT_DELETE where success files are used and deleting `_bqlock` or a `_config/` file shall count; each deletion is a message then, the daemon's own included."
+  type        = set(string)
+  default     = ["OBJECT_FINALIZE"]
+  validation {
+    condition     = contains(var.event_types, "OBJECT_FINALIZE")
+    error_message = "Without OBJECT_FINALIZE nobody tells of new files: add it."
+  }
+}
+
 variable "datasets" {
   description = "Datasets that rules load into, made here; the daemon may edit their tables."
   type        = set(string)

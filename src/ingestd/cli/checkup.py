@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ingestd.gcp.inspection import BucketFacts, NotificationFacts, SinkFacts, SubscriptionFacts
 
 FINALIZE = "OBJECT_FINALIZE"
+DELETE = "OBJECT_DELETE"
 READ = ("storage.objects.get", "storage.objects.list")
 WRITE = (*READ, "storage.objects.create", "storage.objects.delete")
 CONSUME = ("pubsub.subscriptions.consume",)
@@ -150,6 +151,20 @@ def notification(name: str, configs: "Sequence[NotificationFacts]", topic: str) 
         return doubtful(title, found, "gcloud storage buckets notifications delete …")
     only = f", only below {', '.join(prefixes)}" if len(prefixes) == len(telling) else ""
     return good(title, f"to {telling[0].topic.rpartition('/')[2]}{only}")
+
+
+def deletions(name: str, configs: "Sequence[NotificationFacts]", topic: str) -> Check | None:
+    """Whether deleting a control file is heard; None where no notification comes in: that is said already."""
+    title = f"deletions in gs://{name}"
+    fitting = [one for one in configs if one.topic == topic]
+    if not fitting:
+        return None
+    if any(DELETE in (one.events or (DELETE,)) for one in fitting):
+        return good(title, "told")
+    found = f"no {DELETE} is told: deleting `_bqlock` frees no table, and deleting a `_config/` file wakes no batch"
+    create = f"gcloud storage buckets notifications create gs://{name} --topic={topic} --payload-format=json"
+    fix = f"{create} --event-types={DELETE} --skip-topic-setup  (or `ingestd ordered retry` for held tables)"
+    return doubtful(title, found, fix)
 
 
 def sink(sinks: "Sequence[SinkFacts] | None", topic: str) -> Check:

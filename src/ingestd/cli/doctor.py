@@ -5,7 +5,6 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +22,7 @@ from ingestd.cli.checkup import (
     Mark,
     bad,
     bucket,
+    deletions,
     doubtful,
     filling,
     good,
@@ -201,8 +201,7 @@ def _messages(settings: "Settings", inspector: "Inspector", triggers: list[str])
     ):
         topics[what] = yield from _subscription(inspector, what, name, usual)
     for name in triggers:
-        told = partial(_notifications, inspector, name, topics["notifications"])
-        yield _asked(f"notifications of gs://{name}", told, _VIEW_BUCKET.format(name))
+        yield from _notifications(settings, inspector, name, topics["notifications"])
     topic = topics["completions"]
     yield _asked("log sink for job completions", lambda: _sink(inspector, topic), _VIEW_SINKS.format(settings.project))
     if name := names.dead_letter_topic:
@@ -234,12 +233,32 @@ def _subscription(inspector: "Inspector", what: str, name: str, usual: str) -> G
     return facts.topic if facts else ""
 
 
-def _notifications(inspector: "Inspector", name: str, topic: str) -> Check:
-    found = inspector.notifications(name)
+def _notifications(settings: "Settings", inspector: "Inspector", name: str, topic: str) -> Iterator[Check]:
+    title = f"notifications of gs://{name}"
+    try:
+        found = inspector.notifications(name)
+    except IngestError as error:
+        yield unread(title, error, _VIEW_BUCKET.format(name))
+        return
     if not topic:
         told = ", ".join(sorted({one.topic for one in found})) or "none"
-        return Check(f"notifications of gs://{name}", Mark.SKIPPED, f"which topic they must reach is unknown ({told})")
-    return notification(name, found, topic)
+        yield Check(title, Mark.SKIPPED, f"which topic they must reach is unknown ({told})")
+        return
+    yield notification(name, found, topic)
+    if deletions_matter(settings, name) and (check := deletions(name, found, topic)):
+        yield check
+
+
+def deletions_matter(settings: "Settings", name: str) -> bool:
+    """Whether a file deleted in the bucket may ask for something: tables may be ordered (`ORDERME` is seen only when a
+    batch comes), and `_config/` may be mended.
+    """
+    from ingestd.model.objects import ObjectRef
+
+    return any(
+        one.bucket in (name, "*") or (one.config_url and ObjectRef.parse(one.config_url).bucket == name)
+        for one in settings.success.effective()
+    )
 
 
 def _sink(inspector: "Inspector", topic: str) -> Check:
@@ -324,6 +343,8 @@ def _warehouse(
         except IngestError as error:
             yield bad(f"dataset {name}", str(error), "grant roles/bigquery.dataEditor on the dataset")
     yield from locations(found, places, settings.project)
+    if settings.load_state.enabled:
+        yield _load_state(settings, inspector)
     for table in _tables(book):
         try:
             refused = filling(str(table), inspector.table_permissions(table, FILL))
@@ -331,6 +352,22 @@ def _warehouse(
             refused = bad(f"table {table}", str(error), "grant roles/bigquery.dataEditor on the dataset")
         if refused:
             yield refused
+
+
+def _load_state(settings: "Settings", inspector: "Inspector") -> Check:
+    """Where the load state is kept; the daemon makes the table itself."""
+    from ingestd.model.tables import parse_table
+
+    table = parse_table(settings.load_state.table).in_project(settings.project)
+    title, name = f"load state in {table}", f"{table.project}:{table.dataset}"
+    try:
+        location = inspector.dataset_location(table.project or "", table.dataset)
+    except IngestError as error:
+        return bad(title, str(error), f"grant roles/bigquery.dataEditor on the dataset {name}")
+    if location is None:
+        told = "there is no such dataset, and making one takes more than the daemon's roles"
+        return doubtful(title, told, f"bq mk --dataset --location={settings.jobs.location} {name}")
+    return good(title, f"the dataset is in {location}")
 
 
 def _datasets(book: "RuleBook | None") -> list[tuple[str, str]]:

@@ -111,6 +111,15 @@ def test_rules_given_as_values_are_mounted_read_and_restart_the_pods(tmp_path: P
     assert checksum(made) != checksum(chart())
 
 
+def test_pods_reach_what_the_values_name_besides_what_the_base_lets_out(tmp_path: Path) -> None:
+    shown = re.findall(r"^#   (extraEgress:\n(?:#   .*\n)+)", (CHART / "values.yaml").read_text(), re.M)[0]
+    values = yaml.safe_load(shown.replace("\n#   ", "\n"))
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
+    made = chart("--values", str(tmp_path / "values.yaml"))
+    usual = chart()["NetworkPolicy", "ingestd"]["spec"]["egress"]
+    assert made["NetworkPolicy", "ingestd"]["spec"]["egress"] == [*usual, *values["extraEgress"]]
+
+
 def checksum(objects: Objects) -> str:
     annotations = objects["Deployment", "ingestd"]["spec"]["template"]["metadata"]["annotations"]
     return str(annotations["checksum/config"])

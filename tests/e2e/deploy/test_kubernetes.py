@@ -44,8 +44,12 @@ def pod(overlay: str) -> dict[str, Any]:
 
 @overlays
 def test_an_overlay_is_valid(overlay: str, tmp_path: Path) -> None:
-    file = tmp_path / "all.yaml"
-    file.write_text(render(f"overlays/{overlay}"))
+    valid(render(f"overlays/{overlay}"), tmp_path)
+
+
+def valid(text: str, folder: Path) -> None:
+    file = folder / "all.yaml"
+    file.write_text(text)
     command = [BIN / "kubernetes-validate", "-k", "1.32", "--strict", file]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -132,7 +136,7 @@ AUTOPILOT_EPHEMERAL = 10  # GiB: Autopilot refuses a pod that asks for more
 
 
 def gib(text: str) -> float:
-    return float(text.removesuffix("iB").removesuffix("G").removesuffix("Gi"))
+    return float(text.removesuffix("iB").removesuffix("g").removesuffix("G").removesuffix("Gi"))
 
 
 @overlays
@@ -156,17 +160,20 @@ def test_the_namespace_admits_every_pod_under_the_restricted_profile(overlay: st
     assert refusals(pod(overlay)) == []
 
 
+def executor() -> dict[str, Any]:
+    """The pod that Spark makes its executors from."""
+    held = [one["data"] for one in manifests("spark-cluster", "ConfigMap")]
+    [text] = [files["executor.yaml"] for files in held if "executor.yaml" in files]
+    template: dict[str, Any] = yaml.safe_load(text)
+    return template
+
+
 def test_the_namespace_admits_sparks_executors() -> None:
-    """As Spark makes them: from the template, with an image, a folder of its own and its settings."""
-    [text] = [
-        one["data"]["executor.yaml"]
-        for one in manifests("spark-cluster", "ConfigMap")
-        if "executor.yaml" in one["data"]
-    ]
-    template = yaml.safe_load(text)
+    """As Spark makes them: from the template, with an image and its settings."""
+    template = executor()
     spec = template["spec"]
     assert refusals(spec) == []
-    spec["volumes"] += [{"name": "spark-local-dir-1", "emptyDir": {}}, {"name": "conf", "configMap": {"name": "x"}}]
+    spec["volumes"] += [{"name": "conf", "configMap": {"name": "x"}}]
     assert refusals(spec) == []
     assert spec["enableServiceLinks"] is False and spec["automountServiceAccountToken"] is False
     [policy] = [one for one in manifests("spark-cluster", "NetworkPolicy") if one["metadata"]["name"] == "spark"]
@@ -185,6 +192,43 @@ def test_the_driver_names_the_template_that_the_pod_mounts_and_an_address_that_e
     addresses = {one["name"]: one for one in container["env"]}
     for name in ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME"):
         assert addresses[name]["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
+
+
+def test_a_node_of_the_documented_cluster_has_room_for_an_executor() -> None:
+    """What does not fit into any node stays pending for ever, and nothing but the pod's own status says so."""
+    page = (ROOT / "docs/deployment.md").read_text()
+    [cores] = map(int, re.findall(r"--machine-type=e2-standard-(\d+)", page))
+    conf = settings_of("spark-cluster").spark.conf
+    asked = conf.get("spark.kubernetes.executor.request.cores", conf["spark.executor.cores"])
+    reserved = 60 + 10 + 5 * (cores - 2)  # by GKE: 6 % of the first core, 1 % of the second, 0.5 % of the next two
+    assert cores == 4, "the sum above is that of four cores"
+    assert millicores(asked) <= 1000 * cores - reserved - SYSTEM_PODS
+    memory = gib(conf["spark.executor.memory"]) + gib(conf["spark.executor.memoryOverhead"])
+    assert memory <= 4 * cores - (1 + 0.8 + 0.8) - 0.1 - 1  # GKE's reserve of 16 GiB, for evictions, and for its pods
+
+
+SYSTEM_PODS = (
+    600  # millicores that GKE's own pods ask for: logs, metrics, metadata, network, on some nodes name resolution
+)
+
+
+def millicores(text: str) -> int:
+    return int(text.removesuffix("m")) if text.endswith("m") else int(1000 * float(text))
+
+
+def test_what_executors_shuffle_fits_into_what_their_pod_may_keep_on_the_nodes_disk() -> None:
+    """Autopilot gives 1 GiB to a pod that names nothing, and evicts it when Spark spills more."""
+    spec = executor()["spec"]
+    [container] = spec["containers"]
+    asked, most = (container["resources"][part]["ephemeral-storage"] for part in ("requests", "limits"))
+    assert asked == most, "Autopilot lowers limits to requests"
+    assert gib(most) <= AUTOPILOT_EPHEMERAL
+    sizes = {one["name"]: gib(one["emptyDir"]["sizeLimit"]) for one in spec["volumes"] if "emptyDir" in one}
+    assert sum(sizes.values()) < gib(most), "logs are on the same disk"
+    mounted = {one["name"] for one in container["volumeMounts"]}
+    spill = [name for name in sizes if name.startswith("spark-local-dir-")]  # else Spark adds one, of any size
+    assert spill and mounted.issuperset(spill)
+    assert sizes[spill[0]] > sum(sizes.values()) / 2
 
 
 @pytest.mark.parametrize("tag", ["0.1.0", "7.7.7"])
@@ -215,6 +259,64 @@ def test_executors_reach_what_the_daemon_reaches() -> None:
     """The metadata server, above all: without it they have no token."""
     policies = {one["metadata"]["name"]: one for one in manifests("spark-cluster", "NetworkPolicy")}
     assert egress(policies["ingestd"]) <= egress(policies["spark"])
+
+
+def outward(rendered: str) -> list[dict[str, Any]]:
+    """All that the daemon's pods may reach: policies add up."""
+    policies = [one["spec"] for one in yaml.safe_load_all(rendered) if one and one["kind"] == "NetworkPolicy"]
+    daemon = {"matchLabels": {"app.kubernetes.io/name": "ingestd"}}
+    return [way for one in policies if one["podSelector"] == daemon for way in one.get("egress", [])]
+
+
+def test_namespaces_that_carry_a_label_are_reached_on_every_port_once_the_component_is_taken(tmp_path: Path) -> None:
+    """An OpenTelemetry collector's 4318, a Spark master's 7077 and 15002: the base lets none of them through."""
+    before, after = outward(render("base")), outward(with_component("egress", tmp_path))
+    assert {port["port"] for one in before for port in one["ports"]} == {53, 80, 443, 987, 988}
+    assert [one for one in after if one not in before] == [
+        {"to": [{"namespaceSelector": {"matchLabels": {"ingestd-egress": "allowed"}}}]}
+    ]
+
+
+def test_the_page_shows_a_policy_for_a_host_outside_the_cluster(tmp_path: Path) -> None:
+    section = (
+        (ROOT / "docs/deployment.md").read_text().partition("\n### What pods may reach\n")[2].partition("\n## ")[0]
+    )
+    [shown] = re.findall(r"^```yaml\n(.*?)^```$", section, re.M | re.S)
+    valid(shown, tmp_path)
+    assert outward(shown) == [{"to": [{"ipBlock": {"cidr": "10.20.0.7/32"}}], "ports": [{"port": 15002}]}]
+
+
+def test_the_chart_adds_what_its_values_show_to_what_pods_may_reach(tmp_path: Path) -> None:
+    """Without helm: the example is valid, and the template has it where egress ends. `test_helm.py` renders it."""
+    values = (ROOT / "k8s/helm/ingestd/values.yaml").read_text()
+    assert yaml.safe_load(values)["extraEgress"] == []
+    [shown] = re.findall(r"^#   (extraEgress:\n(?:#   .*\n)+)", values, re.M)
+    added = yaml.safe_load(shown.replace("\n#   ", "\n"))["extraEgress"]
+    assert {port["port"] for one in added for port in one["ports"]} == {4318, 15002}
+    template = (ROOT / "k8s/helm/ingestd/templates/network.yaml").read_text()
+    head, addition, rest = template.partition("    {{- with .Values.extraEgress }}\n    {{- toYaml . | nindent 4 }}\n")
+    assert addition and rest == "    {{- end }}\n"
+    policy = yaml.safe_load(head.replace("{{ .Release.Namespace }}", "ingestd"))
+    assert list(policy["spec"])[-1] == "egress", "what follows is more of it"
+    policy["spec"]["egress"] += added
+    valid(yaml.safe_dump(policy), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("page", "about"),
+    [
+        ("operations.md", "`tracing.endpoint`"),
+        ("operations.md", "| `actions.allowed_hosts` |"),
+        ("rules.md", "`actions.allowed_hosts`"),
+        ("settings.md", "| `actions.allowed_hosts` |"),
+        ("spark.md", "`sc://host:15002`"),
+    ],
+)
+def test_where_a_setting_names_another_port_the_reader_learns_that_pods_do_not_reach_it(page: str, about: str) -> None:
+    assert "\n### What pods may reach\n" in (ROOT / "docs/deployment.md").read_text()
+    paragraphs = re.split(r"\n\n|\n(?=\|)", (ROOT / "docs" / page).read_text())
+    told = [one for one in paragraphs if about in one and "deployment.md#what-pods-may-reach" in one]
+    assert told, f"docs/{page} promises {about} and does not say what it takes on Kubernetes"
 
 
 @overlays

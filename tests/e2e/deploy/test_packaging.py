@@ -1,6 +1,7 @@
 """What is deployed around the manifests: the image's recipe, the wheel in it, pinned versions, the Google side."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -94,6 +95,53 @@ def test_the_google_side_names_what_the_settings_default_to() -> None:
     defaults = Settings(project="play").subscriptions
     assert {defaults.notifications, defaults.completions} == {"ingestd-notifications", "ingestd-completions"}
     assert 'name                       = "ingestd-${each.key}"' in module
+
+
+@pytest.mark.parametrize(
+    ("events", "right"),
+    [(None, True), (["OBJECT_FINALIZE", "OBJECT_DELETE"], True), (["OBJECT_DELETE"], False), ([], False)],
+)
+@pytest.mark.sdk
+def test_terraform_refuses_notifications_that_tell_of_no_new_files(
+    events: list[str] | None, right: bool, tmp_path: Path
+) -> None:
+    """Variables alone are planned without a provider."""
+    if shutil.which("terraform") is None:
+        pytest.skip("terraform is not installed")
+    shutil.copy(ROOT / "k8s/terraform/variables.tf", tmp_path)
+    told = [] if events is None else [f"-var=event_types={json.dumps(events)}"]
+    command = ["terraform", f"-chdir={tmp_path}", "plan", "-input=false", "-no-color", "-var=project=p", *told]
+    environment = {**os.environ, "CHECKPOINT_DISABLE": "1"}
+    planned = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert (planned.returncode == 0) is right, planned.stdout + planned.stderr
+    assert right or "Without OBJECT_FINALIZE nobody tells of new files" in planned.stderr
+
+
+def test_notifications_are_the_same_by_hand_and_by_terraform_and_never_missing() -> None:
+    module = (ROOT / "k8s/terraform/main.tf").read_text()
+    resource = module.partition('resource "google_storage_notification" "trigger"')[2].partition("\n}")[0]
+    assert re.search(r"event_types += var\.event_types$", resource, re.M)
+    assert "create_before_destroy = true" in resource, "other event types replace it: nothing may be missed meanwhile"
+    variables = (ROOT / "k8s/terraform/variables.tf").read_text()
+    default = re.findall(r'variable "event_types" \{.*?default += \[(.*?)\]', variables, re.S)
+    page = (ROOT / "docs/deployment.md").read_text()
+    assert re.findall(r"--event-types=(\S+) --skip-topic-setup", page) == ["OBJECT_FINALIZE"]
+    assert default == ['"OBJECT_FINALIZE"']
+
+
+@pytest.mark.parametrize(
+    ("page", "promise"),
+    [
+        ("success-convention.md", "deleting the `_bqlock`"),
+        ("success-convention.md", "saving the mended file"),
+        ("migration-from-gcs_ocn_bq_ingest.md", "`OBJECT_DELETE`"),
+    ],
+)
+def test_where_a_deletion_is_promised_to_mean_something_it_says_that_it_must_be_told(page: str, promise: str) -> None:
+    """The notification that the page for deployments makes carries no deletions."""
+    assert "\n### Deletions\n" in (ROOT / "docs/deployment.md").read_text()
+    paragraphs = (ROOT / "docs" / page).read_text().split("\n\n")
+    assert [one for one in paragraphs if promise in one and "deployment.md#deletions" in one], f"docs/{page}"
 
 
 def test_rights_are_given_only_on_what_terraform_makes_or_is_told_of() -> None:

@@ -43,6 +43,7 @@ def config(
         "error_url": f"gs://{bucket}/errors",
         "defer_task_url": f"gs://{bucket}/tasks",
         "batch_url": f"gs://{bucket}/batch",
+        "load_state": {"table": f"{dataset}.loads"},
         "subscriptions": {"notifications": f"{unique}-notifications", "completions": f"{unique}-completions"},
     }
     file = tmp_path / "ingestd.json.yaml"
@@ -65,6 +66,7 @@ def test_everything_in_place_is_said_so(config: Path, bucket: str, dataset: str)
     assert set(found.values()) <= {"ok", "skipped"}, result.stdout
     assert found[f"notifications of gs://{bucket}"] == "ok"
     assert found[f"dataset {dataset}"] == "ok"
+    assert found[f"load state in {PROJECT}.{dataset}.loads"] == "ok"
     assert found["log sink for job completions"] == "skipped"
 
 
@@ -88,6 +90,17 @@ def test_what_is_missing_is_named_with_its_remedy_and_fails(config: Path, unique
     shown = run("doctor", "--config", str(config), "--bucket", f"{unique}-not-there")
     assert f"✗ dataset {unique}_no  there is no such dataset" in shown.stdout
     assert "to mend" in shown.stdout.splitlines()[-1]
+
+
+def test_a_load_state_without_a_dataset_is_a_warning_with_its_remedy(config: Path, bucket: str, unique: str) -> None:
+    document = json.loads(config.read_text())
+    document["load_state"]["table"] = f"{unique}_no.loads"
+    config.write_text(json.dumps(document))
+    result = run("doctor", "--config", str(config), "--bucket", bucket, "--json")
+    assert result.exit_code == 0, result.output
+    (found,) = [one for one in json.loads(result.stdout) if one["what"].startswith("load state")]
+    assert found["mark"] == "warning"
+    assert found["fix"] == f"bq mk --dataset --location=US {PROJECT}:{unique}_no"
 
 
 def test_reads_that_the_documented_roles_do_not_permit_are_warnings_with_their_remedy(
@@ -116,6 +129,35 @@ def test_reads_that_the_documented_roles_do_not_permit_are_warnings_with_their_r
     assert notified.endswith("--role=roles/storage.legacyBucketReader")
     assert (f"files arrive in gs://{bucket}", "ok", "") in found
     assert (f"dead-letter topic {unique}-completions", "ok", "") in found
+
+
+def test_deletions_that_a_convention_waits_for_in_vain_are_a_warning(
+    config: Path, bucket: str, unique: str, storage_client: Any
+) -> None:
+    arguments = ("doctor", "--config", str(config), "--bucket", bucket, "--json")
+    title = f"deletions in gs://{bucket}"
+    watched = storage_client.bucket(bucket)
+
+    def notify(event: str) -> None:
+        own = {"topic_project": PROJECT, "payload_format": "JSON_API_V1", "event_types": [event]}
+        BucketNotification(watched, f"{unique}-notifications", **own).create()
+
+    assert title not in marks(run(*arguments)), "rules do not care"
+    document = json.loads(config.read_text())
+    document["success"] = {"conventions": [{"bucket": bucket}]}
+    config.write_text(json.dumps(document))
+    assert marks(run(*arguments))[title] == "ok", "without event types it carries all of them"
+    for everything in watched.list_notifications():
+        everything.delete()
+    notify("OBJECT_FINALIZE")
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    (found,) = [one for one in json.loads(result.stdout) if one["what"] == title]
+    assert found["mark"] == "warning"
+    assert f"--topic=projects/{PROJECT}/topics/{unique}-notifications " in found["fix"]
+    notify("OBJECT_DELETE")  # as the remedy says
+    found = marks(run(*arguments))
+    assert (found[title], found[f"notifications of gs://{bucket}"]) == ("ok", "ok")
 
 
 def test_what_spark_lacks_is_said_and_only_fails_where_a_rule_needs_spark(

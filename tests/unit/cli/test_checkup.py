@@ -19,6 +19,7 @@ from ingestd.cli.checkup import (
     Kept,
     Mark,
     bucket,
+    deletions,
     filling,
     lifecycle,
     locations,
@@ -29,7 +30,7 @@ from ingestd.cli.checkup import (
     sink,
     subscription,
 )
-from ingestd.cli.doctor import kept
+from ingestd.cli.doctor import deletions_matter, kept
 from ingestd.gcp.inspection import (
     BucketFacts,
     DeletionFacts,
@@ -117,6 +118,54 @@ def test_a_bucket_that_does_not_tell_of_its_files_is_noticed(
     found = notification("b", [NotificationFacts(*one) for one in configs], TOPIC)
     assert found.mark is mark
     assert words in found.found
+
+
+@pytest.mark.parametrize(
+    ("configs", "mark"),
+    [
+        ([(TOPIC, ("OBJECT_FINALIZE",), "", "JSON_API_V1")], Mark.WARNING),
+        ([(TOPIC, ("OBJECT_FINALIZE", "OBJECT_DELETE"), "", "JSON_API_V1")], Mark.OK),
+        ([(TOPIC, (one,), "", "JSON_API_V1") for one in ("OBJECT_FINALIZE", "OBJECT_DELETE")], Mark.OK),
+        ([(TOPIC, (), "", "JSON_API_V1")], Mark.OK),  # without a choice it carries everything
+        (
+            [
+                (TOPIC, ("OBJECT_FINALIZE",), "", "JSON_API_V1"),
+                ("projects/p/topics/other", ("OBJECT_DELETE",), "", "JSON_API_V1"),
+            ],
+            Mark.WARNING,
+        ),
+    ],
+)
+def test_deletions_that_nobody_tells_of_are_a_warning_with_its_remedy(
+    configs: list[tuple[str, tuple[str, ...], str, str]], mark: Mark
+) -> None:
+    facts = [NotificationFacts(*one) for one in configs]
+    found = deletions("b", facts, TOPIC)
+    assert found is not None and found.mark is mark
+    assert notification("b", facts, TOPIC).mark is Mark.OK, "the remedy doubles no announcement of files"
+    if mark is Mark.WARNING:
+        assert "_bqlock" in found.found
+        assert f"gs://b --topic={TOPIC} " in found.fix and "--event-types=OBJECT_DELETE" in found.fix
+
+
+def test_where_no_notification_reaches_the_daemon_nothing_is_said_of_deletions() -> None:
+    assert deletions("b", [], TOPIC) is None
+    assert deletions("b", [NotificationFacts("projects/p/topics/other", (), "", "NONE")], TOPIC) is None
+
+
+@pytest.mark.parametrize(
+    ("success", "matter"),
+    [
+        ({}, False),
+        ({"conventions": [{"bucket": "b"}]}, True),
+        ({"conventions": [{"bucket": "*"}]}, True),
+        ({"conventions": [{"bucket": "b-too"}]}, False),
+        ({"conventions": [{"bucket": "other"}], "config_url": "gs://b/landing"}, True),
+        ({"conventions": [{"bucket": "other", "config_url": "gs://b-too/landing"}]}, False),
+    ],
+)
+def test_deletions_matter_in_buckets_of_a_convention(success: dict[str, object], matter: bool) -> None:
+    assert deletions_matter(Settings.model_validate({"project": "p", "success": success}), "b") is matter
 
 
 def test_a_sink_must_bring_bigquerys_entries_to_the_topic() -> None:
