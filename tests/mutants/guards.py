@@ -379,9 +379,30 @@ GUARDS = (
     Guard(
         "a moved file does not start its rule again",
         "batch/sources.py",
-        "        if verdict is None and info is not None and guarded(info.metadata):",
+        "        if verdict is None and info is not None and guarded(info):",
         "        if False:",
         "sim/test_trouble.py::test_a_move_into_the_watched_prefix_does_not_go_round_in_circles",
+    ),
+    Guard(
+        "a moved file that is put back is a file like any other",
+        "actions/objects.py",
+        "    return keys if keys and moved_here(info) else set()",
+        "    return keys",
+        "sim/test_put_back.py::test_a_moved_file_that_is_put_back_is_loaded_once_more",
+    ),
+    Guard(
+        "marks of a move before do not tell of the last one",
+        "actions/objects.py",
+        '    return info.metadata.get(TARGET_MARK, "").partition(".")[0] == _digest(_move(info.metadata))',
+        "    return TARGET_MARK in info.metadata",
+        "unit/actions/test_objects.py::test_versions_that_move_one_after_the_other_stop_loops_as_well",
+    ),
+    Guard(
+        "no two rules have one name",
+        "rules/loading.py",
+        "        ordered = tuple(sorted(told_apart(rules), key=lambda rule: (rule.url, rule.index)))",
+        "        ordered = tuple(sorted(rules, key=lambda rule: (rule.url, rule.index)))",
+        "sim/test_rule_names.py::test_rules_that_share_a_workflow_do_with_their_files_what_they_say",
     ),
     Guard(
         "the console asks for its token",

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ingestd.actions.context import ActionContext, Outcome, Step
-from ingestd.actions.objects import EVENT_MARK, MANY_OBJECTS, SOURCE_MARK, Fate, counted, marks, refs
+from ingestd.actions.objects import EVENT_MARK, MANY_OBJECTS, SOURCE_MARK, Fate, aimed, counted, marks, refs
 from ingestd.model.aside import aside
 from ingestd.model.bounded import bounded
 from ingestd.model.errors import BadInput, IngestError, NotFound, PreconditionFailed
@@ -134,7 +134,7 @@ def _look(ctx: ActionContext, moving: Sequence[_Moving], found: Sequence[ObjectI
             one.fate = Fate.SUPERSEDED
         else:
             key = f"{one.source.bucket}/{one.source.name}#{live.generation}"
-            one.generation, one.metadata, one.seen = live.generation, marks(ctx, live.metadata, key), live
+            one.generation, one.metadata, one.seen = live.generation, marks(ctx, live, key, one.target), live
 
 
 async def _copy_once(ctx: ActionContext, moving: Sequence[_Moving]) -> None:
@@ -184,6 +184,7 @@ async def _copy_onto(ctx: ActionContext, one: _Moving) -> None:
             return  # the first half was done before
         if present and one.spare:
             one.target = one.spare.pop(0)
+            one.metadata = aimed(wanted, one.target)
             continue
         copy = one.copy(present.generation if present else ABSENT)  # an older file of that name makes way
         try:

@@ -99,7 +99,8 @@ async def _into_files(ctx: ActionContext, step: Step, request: SparkRequest, res
         if info is None:
             raise NotFound(f"{source} is gone before it was copied")
         key = f"{source.bucket}/{source.name}#{info.generation}"
-        await ctx.store.copy(source, target, source_generation=info.generation, metadata=marks(ctx, info.metadata, key))
+        marked = marks(ctx, info, key, target)
+        await ctx.store.copy(source, target, source_generation=info.generation, metadata=marked)
 
     await bounded(targets, copy, ctx.settings.max_concurrency)
     listed = [info async for info in ctx.store.list(ObjectRef(base.bucket, base.name + "/"))]

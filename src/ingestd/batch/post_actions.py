@@ -1,6 +1,6 @@
 """A batch's post-actions: the record gives them their variables and remembers how far they got."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ import structlog
 
 from ingestd.actions.context import ActionContext, ActionHttp, ActionSettings, BatchRows
 from ingestd.actions.executor import ActionFailed, run_actions
-from ingestd.actions.objects import loop_guard
+from ingestd.actions.objects import movers, tells_target
 from ingestd.actions.plan import Plan, PlannedAction, plan
 from ingestd.batch.expiries import Expiries
 from ingestd.batch.journal import Held, Journal
@@ -22,7 +22,7 @@ from ingestd.batch.variables import batch_variables
 from ingestd.model.aside import aside
 from ingestd.model.errors import Fatal, IngestError
 from ingestd.model.jobs import JobState
-from ingestd.model.objects import FileVersion
+from ingestd.model.objects import FileVersion, ObjectInfo
 from ingestd.model.preparation import Drift
 from ingestd.model.schema import schema_from_rest
 from ingestd.ports import ObjectStore, Publisher, SparkSql, Warehouse
@@ -118,9 +118,16 @@ class PostActions:
             except ActionFailed as failure:  # logged and counted; why the batch waits stays its error
                 log.warning("batch.not_told", event_id=held.record.event_id, error=str(failure))
 
-    def guarded(self, record: Record, metadata: Mapping[str, str]) -> bool:
-        """Whether this object was put there by this very rule."""
-        return record.rule.name in loop_guard(metadata)
+    def guarded(self, record: Record, info: ObjectInfo) -> bool:
+        """Whether this very rule has put the object where it lies, or had it before the rules that did.
+
+        An earlier version called the rule by its workflow, though others have that name as well. It says no more which
+        of them it was, so none of them takes what that version moved.
+        """
+        keys = movers(info)
+        if not keys or not record.rule.keys.isdisjoint(keys):
+            return bool(keys)
+        return record.rule.workflow_name in keys and not tells_target(info)
 
     async def quarantine(self, held: Held) -> None:
         """Set aside the files that are at fault, and write down what became of those that need a person's eye."""

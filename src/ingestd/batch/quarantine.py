@@ -91,7 +91,7 @@ class Quarantine:
         sidecar = reason_beside(target)
         document = orjson.dumps(_reason(record, file, aside), option=orjson.OPT_INDENT_2)
         # Marked as the file itself is, so that a rule that watches the place does not take the reason for data.
-        await self._store.create(sidecar, document, metadata=marks(ctx, {}, file.key))
+        await self._store.create(sidecar, document, metadata=marks(ctx, None, file.key, sidecar))
         return target
 
     async def lies_at(self, place: ObjectRef, record: Record, file: FileVersion) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import orjson
 
+from ingestd.rules.names import place_in_file, place_key
 from ingestd.rules.rule import Rule, pinned, stored_spec
 from ingestd.rules.schema import RuleSpec, Transient
 from ingestd.rules.secrets import is_sealed
@@ -22,6 +23,17 @@ class PinnedRule:
     @classmethod
     def of(cls, rule: Rule) -> Self:
         return cls(_document(rule), rule.url, rule.name, rule.content_hash)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """What marks of files that it moved name it by."""
+        return frozenset((self.name, place_key(self.name, self.url)))
+
+    @property
+    def workflow_name(self) -> str:
+        """What it would be called if no other rule claimed its workflow's name; empty without a workflow."""
+        workflow = (self.document.get("Info") or {}).get("Workflow")
+        return workflow + place_in_file(self.name, self.url) if workflow else ""
 
     @property
     def spec(self) -> RuleSpec:

@@ -18,6 +18,7 @@ from ingestd.model.errors import BadInput, Fatal, IngestError, NotFound, raise_f
 from ingestd.model.objects import FileVersion, ObjectInfo, ObjectRef
 from ingestd.ports import ObjectStore
 
+OWN_MOVE = "moved here by the same rule"  # records keep it: `explain` goes by it
 _AT_ONCE = 16
 MANY_FILES = 20_000  # of a batch: from there on they are gone through beside the event loop
 _FEW = 25  # files of one folder that are asked for by name: a listing costs as much as a dozen of them
@@ -81,14 +82,14 @@ def judge(
     wanted: Sequence[int],
     files: Sequence[FileVersion],
     found: Mapping[ObjectRef, ObjectInfo],
-    guarded: Callable[[Mapping[str, str]], bool],
+    guarded: Callable[[ObjectInfo], bool],
 ) -> None:
     """Take in what was found of these files; one that is `guarded` was put there by the batch's own rule."""
     for index in wanted:
         info = found.get(files[index].ref)
         verdict = _verdict(files[index], info)
-        if verdict is None and info is not None and guarded(info.metadata):
-            verdict = SetAside(Fate.IGNORED, "moved here by the same rule")
+        if verdict is None and info is not None and guarded(info):
+            verdict = SetAside(Fate.IGNORED, OWN_MOVE)
         if verdict is not None:
             looked.aside[index] = verdict
         elif info is not None:

@@ -13,6 +13,7 @@ from ingestd.batch.content import Fate, SetAside
 from ingestd.batch.phases import Phase
 from ingestd.batch.quarantine import Quarantine, reason_beside, refusal_place
 from ingestd.batch.record import Record
+from ingestd.batch.sources import OWN_MOVE
 from ingestd.batch.stages.prove import rejected_rows
 from ingestd.batch.variables import batch_variables
 from ingestd.model.errors import IngestError, NotFound
@@ -127,7 +128,10 @@ class Whereabouts:
             case Fate.CORRUPTED | Fate.INVALID_SCHEMA if record.phase.final:
                 return self._remedy_for_bad(record, file, aside, kept, put_away=put_away)
             case Fate.FAILED if record.phase is Phase.FAILED:
-                lost = "" if kept == file.ref else f"; the file has to be back at {file.ref} for that"
+                # What is put back there is a new generation: it has a batch of its own, and this one never sees it.
+                if kept is not None and kept != file.ref:
+                    return f"once the cause is gone: copy {kept} back to {file.ref}"
+                lost = "" if kept else f", or upload it again to {file.ref} if it is not there any more"
                 return f"once the cause is gone: {again}{lost}"
             case Fate.REFUSED:
                 return "compare the table with the file; then upload the file again, or delete it"
@@ -136,7 +140,12 @@ class Whereabouts:
             case Fate.SUPERSEDED:
                 return "nothing: the newer upload of that name has a batch of its own"
             case Fate.IGNORED:
-                return "nothing: its own rule has put it there"
+                if aside.why != OWN_MOVE:
+                    return "nothing: that batch has it"
+                return (
+                    "nothing: its own rule has put it there; to have it loaded once more, copy it to where it was "
+                    "before, or upload it again"
+                )
         return ""
 
     def _remedy_for_bad(

@@ -1,8 +1,9 @@
 """What will hurt: everything that is refused at load, and warnings about rules that load but surprise."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from ingestd.documents import DocumentError, Place, Problem, Severity, dotted, locate
 from ingestd.model.errors import UnreadableObject
@@ -14,6 +15,7 @@ from ingestd.rules.functions import parse_expression, references_of
 from ingestd.rules.lint_dest import ExpressionChecks, dest_errors, dest_warnings
 from ingestd.rules.lint_types import expression_types, request_types
 from ingestd.rules.load_options import LoadOptions, SourceFormat
+from ingestd.rules.names import told_apart
 from ingestd.rules.parsing import ParsedRule, is_rule_file, parse_file
 from ingestd.rules.rule import Rule, plain
 from ingestd.rules.source import RuleSource
@@ -22,6 +24,7 @@ _CSV_ONLY = ("field_delimiter", "quote", "skip_leading_rows", "allow_jagged_rows
 _DAY_SECONDS = 86_400
 _LOADS_PER_DAY = 1_500  # BigQuery: modifications per table and day, failed ones included
 _COMPARED = 1_000  # rules that a running daemon compares with each other
+_NAMED = 3  # of the rules that have a name in common
 _WITHOUT_EFFECT = {
     "RollOver": "bqtail's window reaches back for files that it has not listed, and may load some twice; here each "
     "file is in the window of its own time, a late one in a late window",
@@ -57,7 +60,8 @@ async def lint(
         problems += file.route_warnings
         for rule in file.rules:
             problems += _warnings(rule, checks)
-    problems += _overlaps(parsed)
+    called = _called(parsed)
+    problems += (problem for _, problem in (*_overlapping(called), *_sharing(called)))
     return sorted(problems)
 
 
@@ -72,9 +76,10 @@ def warnings_by_rule(rules: Sequence[ParsedRule]) -> dict[tuple[str, int], list[
     Comparing every rule with every other takes too long for a daemon once there are thousands of them.
     """
     found = {(parsed.rule.url, parsed.rule.index): list(_warnings(parsed, None)) for parsed in rules}
-    if len(rules) <= _COMPARED:
-        for parsed, problem in _overlapping(rules):
-            found[parsed.rule.url, parsed.rule.index].append(problem)
+    called = _called(rules)
+    overlapping = _overlapping(called) if len(rules) <= _COMPARED else ()
+    for parsed, problem in (*overlapping, *_sharing(called)):
+        found[parsed.rule.url, parsed.rule.index].append(problem)
     return {key: problems for key, problems in found.items() if problems}
 
 
@@ -228,8 +233,37 @@ def _request_warnings(request: object) -> Iterator[str]:
         yield "Auth sends an identity token, and http:// sends it unencrypted; use https://"
 
 
-def _overlaps(rules: Sequence[ParsedRule]) -> Iterator[Problem]:
-    return (problem for _, problem in _overlapping(rules))
+def _called(rules: Sequence[ParsedRule]) -> list[ParsedRule]:
+    """The rules by the names that they have beside each other."""
+    names = told_apart(parsed.rule for parsed in rules)
+    return [replace(parsed, rule=rule) for parsed, rule in zip(rules, names, strict=True)]
+
+
+def _sharing(rules: Sequence[ParsedRule]) -> Iterator[tuple[ParsedRule, Problem]]:
+    """Rules that other rules keep from being called as they would be, and those whose workflow others claim."""
+    having: dict[str, list[ParsedRule]] = defaultdict(list)
+    for parsed in rules:
+        for name in dict.fromkeys(parsed.rule.names):
+            having[name].append(parsed)
+    claimed = Counter(parsed.rule.names[0] for parsed in rules)
+    for parsed in rules:
+        rule, workflow, wanted = parsed.rule, parsed.rule.spec.info.workflow, parsed.rule.names[0]
+        if rule.name == wanted and not (workflow and claimed[wanted] > 1):
+            continue
+        others = [other for other in having[wanted][: _NAMED + 1] if other is not parsed][:_NAMED]
+        where = ", ".join(str(other.document.place) for other in others)
+        remedy = "each has a Workflow of its own" if workflow else "one of the files has another name"
+        place, path, _ = locate(parsed.document, ("Info", "Workflow") if workflow else (), Place(rule.url, 1, 1))
+        yield (
+            parsed,
+            Problem.at(
+                place,
+                dotted(path),
+                f"{wanted} is also the name of {where}, and rules are told apart by their names: this one is called"
+                f" {rule.name} until {remedy}",
+                Severity.WARNING,
+            ),
+        )
 
 
 def _overlapping(rules: Sequence[ParsedRule]) -> Iterator[tuple[ParsedRule, Problem]]:

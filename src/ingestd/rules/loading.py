@@ -21,6 +21,7 @@ from ingestd.model.errors import NotFound, Throttled, Transient
 from ingestd.model.unknown_keys import UnknownKeys
 from ingestd.rules.actions import Action
 from ingestd.rules.matching import Routing, RuleIndex
+from ingestd.rules.names import told_apart
 from ingestd.rules.parsing import ParsedFile, ParsedRule, is_rule_file, parse_file
 from ingestd.rules.routes import Route
 from ingestd.rules.rule import Rule
@@ -58,18 +59,24 @@ class RuleBook:
         problems: Iterable[Problem] = (),
         loaded_at: datetime | None = None,
     ) -> "RuleBook":
-        ordered = tuple(sorted(rules, key=lambda rule: (rule.url, rule.index)))
+        ordered = tuple(sorted(told_apart(rules), key=lambda rule: (rule.url, rule.index)))
         by_hash = {rule.content_hash: rule for rule in reversed(ordered)}
         return cls(ordered, tuple(routes), tuple(problems), loaded_at, RuleIndex(ordered), by_hash)
 
     def actions(self, name: str, content_hash: str) -> tuple[Action, ...] | None:
-        """All actions of the rule or route of that name, or else of that content; None when there is none."""
+        """All actions of the rule or route of that name, or else of that content; None when there is none.
+
+        A rule is known by each of its names: it may have had another when the batch began (see `rules.names`).
+        """
         same = self.by_hash.get(content_hash)
-        if same is not None and same.name == name:
+        if same is not None and name in same.names:
             return same.actions
         named: Iterable[Rule | Route] = (*self.rules, *self.routes)
         found = next((one for one in named if one.name == name), same)
-        return found.actions if found else None
+        if found is not None:
+            return found.actions
+        claiming = [rule for rule in self.rules if name in rule.names]
+        return tuple(action for rule in claiming for action in rule.actions) if claiming else None
 
     def route(self, object_name: str) -> Routing:
         """Which rule takes an object."""
@@ -244,6 +251,6 @@ class RuleLoader:
         RULES.set(len(rules))
         BROKEN.set(len(problems))
         IGNORED.set(sum(len(file.ignored) for file in good))
-        for rule in rules:
+        for rule in self.book.rules:
             self._kept[rule.content_hash] = rule
         self._told(self.book)

@@ -18,6 +18,7 @@ from ingestd.documents import (
 )
 from ingestd.model.unknown_keys import UnknownKeys
 from ingestd.rules.actions import Action, CallRequest, InsertRequest, QueryRequest, SparkRequest
+from ingestd.rules.names import names_of
 from ingestd.rules.routes import Route, RoutesFile, RouteSpec, open_ends
 from ingestd.rules.rule import Rule
 from ingestd.rules.schema import RuleSpec
@@ -76,7 +77,7 @@ async def parse_file(
         try:
             if found := _routes(item, url, unknown, route_ignored):
                 for spec, _ in found:
-                    routes.append(Route.of(spec, url, len(routes), _name(url, root, len(routes), 2)))
+                    routes.append(Route.of(spec, url, len(routes), names_of(url, root, len(routes), 2)[0]))
                 warnings += _open_ends(found, item, url)
                 continue
             rule, ignored = read_document(RuleSpec, item, url, unknown)
@@ -92,7 +93,9 @@ async def parse_file(
         raise DocumentError(sorted(problems))
     count = len(specs)
     parsed = tuple(
-        ParsedRule(Rule.of(spec, url, index, _name(url, root, index, count, spec.info.workflow)), item, tuple(ignored))
+        ParsedRule(
+            Rule.of(spec, url, index, *names_of(url, root, index, count, spec.info.workflow)), item, tuple(ignored)
+        )
         for index, (spec, item, ignored) in enumerate(specs)
     )
     passed = [*(problem for rule in parsed for problem in rule.ignored), *route_ignored]
@@ -142,12 +145,6 @@ def _items(documents: list[Any]) -> Iterator[Any]:
             yield from document
         else:
             yield document
-
-
-def _name(url: str, root: str, index: int, count: int, workflow: str | None = None) -> str:
-    """`sub/orders` (or the workflow) for the only rule of `<root>sub/orders.yaml`, `sub/orders#2` for its third."""
-    stem = workflow or posixpath.splitext(url.removeprefix(root))[0]
-    return stem if count == 1 else f"{stem}#{index}"
 
 
 class _Files:

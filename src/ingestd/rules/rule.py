@@ -67,10 +67,13 @@ class Rule:
     spec: RuleSpec = field(repr=False)
     content_hash: str
     matcher: Matcher = field(repr=False, compare=False)
+    names: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    """What it may be called, best first; which of them it is depends on the other rules (see `rules.names`)."""
 
     @classmethod
-    def of(cls, spec: RuleSpec, url: str, index: int = 0, name: str | None = None) -> Self:
-        return cls(url, index, name or url, spec, content_hash(spec), Matcher(spec))
+    def of(cls, spec: RuleSpec, url: str, index: int = 0, *names: str) -> Self:
+        called = names or (url,)
+        return cls(url, index, called[0], spec, content_hash(spec), Matcher(spec), called)
 
     def __hash__(self) -> int:
         return hash((self.url, self.index, self.content_hash))

@@ -60,7 +60,7 @@ class Nobody:
 
 async def look(store: Store, record: Record, *, patient: bool = True) -> Looked:
     """At all files of the batch; objects that are marked as `ours` were put there by its rule."""
-    actions = SimpleNamespace(guarded=lambda _, marks: "ours" in marks)
+    actions = SimpleNamespace(guarded=lambda _, info: "ours" in info.metadata)
     parts = SimpleNamespace(store=store, actions=actions, underway=Nobody(), trails=Nobody(), journal=None, clock=None)
     parts.patient = lambda _: patient
     drive = cast("Any", SimpleNamespace(record=record))
