@@ -18,7 +18,7 @@ from tests.support.sim.stories import (
     partitioned,
     upload_all,
 )
-from tests.support.sim.ways import ON_BIGQUERY, TEMP, WAYS, everything, prepare
+from tests.support.sim.ways import ON_BIGQUERY, SPLIT, TEMP, UNIQUE, WAYS, everything, prepare
 from tests.support.sim.world import World
 
 from ingestd.localcloud.faults import Fault, FaultKind
@@ -288,6 +288,31 @@ def test_a_transient_table_that_the_load_makes_itself_expires_too(simulate: Simu
         assert left_behind(world) == []
 
     simulate(story, job_latency=5.0)
+
+
+DOUBLED = {"SQL": "SELECT COUNT(1) - COUNT(DISTINCT id) AS n FROM $TempTable", "Dest": f"{DATASET}.counted"}
+
+
+@pytest.mark.parametrize(("shape", "rows"), [(UNIQUE, (0, 1, 2)), (SPLIT, (1,))], ids=["unique", "split"])
+def test_actions_find_the_rows_as_they_were_loaded_in_the_transient_table(
+    simulate: Simulate, shape: dict[str, Any], rows: tuple[int, ...]
+) -> None:
+    """As in bqtail, whose rules count there what its `UniqueColumns` will leave out."""
+
+    async def story(world: World) -> None:
+        world.create_table("third")
+        world.prepared(together(False, Dest={**TEMP, **shape}, OnSuccess=[{"Action": "query", "Request": DOUBLED}]))
+        with world.daemon():
+            upload_all(world, 3)
+            world.upload(name(3), *(({"id": 1, "name": "x"},) if shape is UNIQUE else ()), {"id": 2, "name": "x"})
+            await world.settled()
+        assert world.rows("counted") == [("2",) if shape is UNIQUE else ("1",)]
+        assert world.rows() == expected(*rows)
+        if shape is SPLIT:
+            assert (world.rows("third"), world.rows("even")) == (expected(0), expected(2, 2))
+        assert left_behind(world) == []
+
+    simulate(story)
 
 
 def test_a_daemon_without_spark_says_so_and_keeps_the_batch(simulate: Simulate) -> None:

@@ -166,6 +166,14 @@ def test_fetched_files_take_a_share_of_the_volume_that_is_really_there(
         ({"Dest": {"Table": "d.t", "UniqueColumns": ["id"]}}, "bigquery", False),
         ({"Dest": {"Table": "d.t", "AllowFieldAddition": True}}, "spark", True),
         ({"Merge": {}}, "bigquery", True),
+        (
+            {
+                "Dest": {"Table": "d.t", "UniqueColumns": ["id"], "TransientDataset": "temp"},
+                "OnSuccess": [{"Action": "query", "Request": {"SQL": "SELECT 1 FROM $TempTable"}}],
+            },
+            "spark",
+            False,
+        ),
         ({"OnBadData": "quarantine rows"}, "bigquery", True),
         ({"OnSuccess": [{"Action": "spark", "Request": {"SQL": "SELECT 1", "Dest": "d.u"}}]}, "bigquery", True),
     ],

@@ -62,6 +62,17 @@ class ActionSettings:
     """Where files lie on their way into tables."""
     max_concurrency: int = 8
     """Objects or partitions one action works on at the same time."""
+    job_project: str = ""
+    """Where the batch's jobs run, and with them those of its actions; empty: in `project`."""
+
+    @property
+    def jobs_in(self) -> str:
+        return self.job_project or self.project
+
+    @property
+    def home(self) -> str:
+        """What SQL has to say of tables that name no project, since its job would take them for its own project's."""
+        return self.project if self.jobs_in != self.project else ""
 
 
 @dataclass(frozen=True, slots=True)

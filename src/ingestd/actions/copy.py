@@ -75,7 +75,8 @@ async def _partition_ids(ctx: ActionContext, step: Step, request: CopyRequest) -
     sql = _default_partition_sql(table)
     if written:
         try:
-            sql = expand_sql(written, with_source_table(step.values, table), legacy=legacy)
+            scope = Scope(with_source_table(step.values, table), home=ctx.settings.home)
+            sql = expand_sql(written, scope, legacy=legacy)
         except ValueError as error:
             raise BadInput(f"copy: PartitionSQL: {error}") from error
     configuration = {"query": sql, "useLegacySql": legacy}

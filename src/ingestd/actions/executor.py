@@ -119,7 +119,7 @@ class _Run:
         if not await self._wanted(action, step):
             return None
         heavy = len(self._ctx.files) > _MANY_FILES
-        request = await aside(heavy, filled_request, await self._ctx.opened(action), step)
+        request = await aside(heavy, filled_request, await self._ctx.opened(action), step, self._ctx.settings.home)
         with hiding(await aside(heavy, secret_texts, request)):
             try:
                 outcome = await ACTIONS[action.name].run(self._ctx, step, request)
@@ -193,12 +193,12 @@ class _Run:
 _SKIPPED = {"Skipped": True}
 
 
-def filled_request(body: Request, step: Step) -> Request:
+def filled_request(body: Request, step: Step, home: str) -> Request:
     """The request with its variables, and what it leaves unsaid, filled in."""
     own_sql = ACTIONS[step.action].own_sql
     kept = {name: getattr(body, name) for name in own_sql}
     try:
-        filled = body.model_copy(update=dict.fromkeys(own_sql)).expanded(Scope(step.values))
+        filled = body.model_copy(update=dict.fromkeys(own_sql)).expanded(Scope(step.values, home=home))
     except ValueError as error:
         raise BadInput(f"{step.action}: {_reason(error)}") from error
     return fill_from_job(filled.model_copy(update=kept), step.job)

@@ -18,35 +18,56 @@ _TEMPLATE_FIELDS = ("schema", "timePartitioning", "rangePartitioning", "clusteri
 
 
 async def run_job(
-    ctx: ActionContext, step: Step, kind: JobKind, configuration: dict[str, Any], location: str, *, part: str = ""
+    ctx: ActionContext,
+    step: Step,
+    kind: JobKind,
+    configuration: dict[str, Any],
+    location: str,
+    *,
+    part: str = "",
+    once: str = "",
 ) -> JobState:
     """Run this step's job to its success, or raise the kind of error it ended with.
 
     `part` tells several jobs of one step apart. Attempts that failed in an earlier life are left behind: their ids are
     used up, and whatever made them fail may have been mended since. One that is running or succeeded is adopted.
+
+    Earlier versions submitted to the daemon's own project, and so does whoever acts before the batch's project is
+    chosen. What runs or succeeded there is adopted there (at `once`, where that was another location): a job id counts
+    in one project only, and another would run the same job again.
     """
-    make = _requests(ctx, step, kind, configuration, location, part)
-    skipped = 0
-    while skipped < _MAX_EARLIER_ATTEMPTS:
-        earlier = await ctx.warehouse.get_job(make(skipped + 1).ref)
-        if earlier is None or not earlier.failed:
+    settings = ctx.settings
+    for project in dict.fromkeys((settings.project, settings.jobs_in)):
+        place = location if project == settings.jobs_in else once or location
+        make, adopted = await _next(ctx, _requests(ctx, step, kind, configuration, (project, place), part))
+        if adopted:
             break
-        skipped += 1
-    job = await ctx.jobs.run(lambda attempt: make(skipped + attempt))
+    job = await ctx.jobs.run(make)
     if problem := job_failure(job):
         raise problem
     return job
 
 
+async def _next(ctx: ActionContext, make: Callable[[int], JobRequest]) -> tuple[Callable[[int], JobRequest], bool]:
+    """The requests that are left after those that failed, and whether the first of them is there already."""
+    skipped, earlier = 0, None
+    while skipped < _MAX_EARLIER_ATTEMPTS:
+        earlier = await ctx.warehouse.get_job(make(skipped + 1).ref)
+        if earlier is None or not earlier.failed:
+            break
+        skipped += 1
+    return (lambda attempt: make(skipped + attempt)), earlier is not None and not earlier.failed
+
+
 def _requests(
-    ctx: ActionContext, step: Step, kind: JobKind, configuration: dict[str, Any], location: str, part: str
+    ctx: ActionContext, step: Step, kind: JobKind, configuration: dict[str, Any], place: tuple[str, str], part: str
 ) -> Callable[[int], JobRequest]:
     name = (f"{step.action}_{part}" if part else step.action) + ctx.again
     labels = {"ingestd": step.action, "ingestd_event": ctx.event_id}
 
     def make(attempt: int) -> JobRequest:
         identity = job_id(ctx.dest, ctx.event_id, step.number, name, ctx.mode, attempt)
-        return JobRequest(JobRef(ctx.settings.project, location, identity), kind, configuration, labels)
+        return JobRequest(JobRef(*place, identity), kind, configuration, labels)
 
     return make
 

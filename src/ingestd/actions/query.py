@@ -12,6 +12,7 @@ from ingestd.model.jobs import JobKind, JobState
 from ingestd.model.objects import ObjectRef
 from ingestd.model.tables import TableName
 from ingestd.rules.actions import InsertRequest, QueryRequest, SparkRequest
+from ingestd.rules.expansion import Scope
 from ingestd.rules.sql import expand_sql
 
 _LARGEST_SQL = 4 << 20  # bytes of a file; BigQuery takes a statement of 1 MB
@@ -40,12 +41,15 @@ async def run_query(
 ) -> JobState:
     """Run the statement where its destination or default dataset lives."""
     default: TableName | None = None
+    once = ""
     if dataset:
         project, _, name = dataset.replace(":", ".").rpartition(".")
-        default = TableName(project or ctx.settings.project, name, "_")
+        default = TableName(project or ctx.settings.jobs_in, name, "_")
         configuration["defaultDataset"] = {"projectId": default.project, "datasetId": name}
+        if not project and ctx.settings.home:  # where an earlier version ran it (see `run_job`)
+            once = await location_of(ctx, dest, TableName(ctx.settings.home, name, "_"), ctx.dest_table)
     location = await location_of(ctx, dest, default, ctx.dest_table)
-    return await run_job(ctx, step, JobKind.QUERY, configuration, location)
+    return await run_job(ctx, step, JobKind.QUERY, configuration, location, once=once)
 
 
 async def statement(ctx: ActionContext, step: Step, request: QueryRequest | InsertRequest | SparkRequest) -> str:
@@ -60,6 +64,6 @@ async def statement(ctx: ActionContext, step: Step, request: QueryRequest | Inse
         raise BadInput(f"{step.action}: SQLURL: {error}") from error
     data = await content_of(ctx, ref, f"{step.action}: SQLURL", largest=_LARGEST_SQL)
     try:
-        return expand_sql(data.decode(), step.values, legacy=request.use_legacy)
+        return expand_sql(data.decode(), Scope(step.values, home=ctx.settings.home), legacy=request.use_legacy)
     except ValueError as error:
         raise BadInput(f"{step.action}: {ref}: {error}") from error

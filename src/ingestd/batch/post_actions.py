@@ -158,6 +158,8 @@ class PostActions:
             progress=RecordProgress(held, self._journal),
             settings=ActionSettings(
                 project=self._settings.project,
+                # A route's job is somebody else's: that its actions may run in that project is not said.
+                job_project=record.placement.project if record.kind is Kind.LOAD else "",
                 location=record.placement.location or self._settings.jobs.location,
                 allowed_hosts=actions.allowed_hosts,
                 timeout=actions.timeout,

@@ -14,6 +14,7 @@ from ingestd.model.tables import TableName
 from ingestd.rules.destination import DestinationError, expand_destination
 from ingestd.rules.rule import Matcher, Rule
 from ingestd.rules.schema import Engine, RuleSpec
+from ingestd.rules.shaping import engine_asked
 from ingestd.warehouse.schemas import SELF_DESCRIBING
 
 
@@ -42,8 +43,7 @@ class Way(StrEnum):
 
 def shapes(spec: RuleSpec) -> bool:
     """Whether the rows are not the files' own any more."""
-    criteria = spec.dest.staging.criteria if spec.dest.staging else None
-    return bool(spec.dest.transforms or spec.dest.unique_keys or criteria)
+    return spec.dest.shapes
 
 
 def engine_matters(spec: RuleSpec, load: dict[str, Any]) -> bool:
@@ -62,12 +62,11 @@ def way_of(record: Record, default: str) -> Way:
 
 
 def engine_of(record: Record, default: str) -> Engine:
-    """Who prepares rows; what only Spark can do is Spark's, whatever the default."""
+    """Who prepares rows: what only Spark can do is Spark's, whatever the default; else what was chosen stays."""
     spec = record.rule.spec
-    files = any(side.reads_files for side in spec.dest.side_inputs)
-    if spec.engine is None and (files or spec.merge is not None or spec.on_bad_data is BadData.QUARANTINE_ROWS):
+    if spec.engine is None and spec.needs_spark:
         return Engine.SPARK
-    return Engine(record.placement.engine or spec.engine or default)
+    return Engine(record.placement.engine or engine_asked(spec) or default)
 
 
 def _way(spec: RuleSpec, load: dict[str, Any], engine: Engine) -> Way:

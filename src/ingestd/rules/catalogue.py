@@ -39,7 +39,7 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable("SourceURI", "URL of the (first) file", _EVERYWHERE),
     Variable("DestTable", "destination table, variables filled in", _ACTION),
-    Variable("TempTable", "transient table of the load", _ACTION),
+    Variable("TempTable", "transient table of the load, with its rows as they were loaded (see Engines)", _ACTION),
     Variable("URLs", "URLs of the loaded files, joined by commas", _ACTION),
     Variable("LoadURIs", "URLs of the loaded files, as a list", _ACTION),
     Variable("JobID", "id of the BigQuery job that leads to the action", _ACTION),

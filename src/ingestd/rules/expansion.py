@@ -42,6 +42,8 @@ class Scope:
     """What `$Mod(n)` hashes; without it `$Mod(n)` stays."""
     prefixes: tuple[str, ...] = ()
     """Names that are also found at the start of a longer name: bqtail reads `t_$Date_raw` as `$Date` and `_raw`."""
+    home: str = ""
+    """The project that SQL names for tables without one; empty: none is named."""
 
     def resolve(self, text: str, reference: Reference) -> Resolved | None:
         """The value of a reference found in `text`, or None when it is unknown here."""

@@ -12,7 +12,7 @@ from ingestd.rules.catalogue import Context, names
 from ingestd.rules.expansion import Scope, unknown_variables
 from ingestd.rules.references import find_references
 from ingestd.rules.schema import Dest, Engine, RuleSpec
-from ingestd.rules.shaping import expressions_of, lifted
+from ingestd.rules.shaping import engine_asked, expressions_of, lifted, reads_landed_rows
 from ingestd.rules.sql import IDENTIFIER_VARIABLES, expand_sql
 
 Path = tuple[str | int, ...]
@@ -33,12 +33,16 @@ def dest_warnings(
 ) -> Iterator[Warning_]:
     yield from _open_choices(spec.dest)
     yield from _unknown_variables(spec.dest)
+    if checks is None or spec.dest.schema_options.split is None:  # else it is an error
+        yield from _landed_rows(spec)
     if checks is not None:
         yield from _expressions(spec, checks, default)
 
 
 def dest_errors(spec: RuleSpec, checks: ExpressionChecks) -> Iterator[Warning_]:
-    """Expressions that nobody can run."""
+    """Expressions that nobody can run, and a table that nobody makes."""
+    if spec.dest.schema_options.split is not None:
+        yield from _landed_rows(spec)
     for path, _, problem in _read(spec.dest, checks):
         if problem:
             yield path, problem
@@ -65,6 +69,23 @@ def _open_choices(dest: Dest) -> Iterator[Warning_]:
                 yield ("Dest", "SideInputs", index, "On"), f"the condition does not mention {alias}: is it a join?"
 
 
+def _landed_rows(spec: RuleSpec) -> Iterator[Warning_]:
+    """`$TempTable` where Spark fills it: not with the rows as they were loaded, and not with those of a split."""
+    if not reads_landed_rows(spec) or engine_asked(spec) is not Engine.SPARK:
+        return
+    found = "is not there, or lacks rows: those of Schema.Split lie in a table per mapping"
+    if spec.dest.schema_options.split is None:
+        found = "has the rows as they were shaped, and in bqtail as they were loaded"
+    if spec.engine is not None:
+        yield ("Engine",), f"with Engine: spark, $TempTable {found}; leave Engine out, and they all lie there as loaded"
+        return
+    message = (
+        f"$TempTable {found}, since the rule asks for what only Spark can do: Merge, OnBadData: quarantine rows, "
+        "Schema.Drift: discard_row, or files as a side input; do without it, or without $TempTable"
+    )
+    yield ("Dest", "Transient"), message
+
+
 def _unknown_variables(dest: Dest) -> Iterator[Warning_]:
     known = names(Context.ACTION, Context.GROUP) | {parameter.name for parameter in dest.parameters}
     for path, text in expressions_of(dest):
@@ -74,7 +95,7 @@ def _unknown_variables(dest: Dest) -> Iterator[Warning_]:
 
 def _expressions(spec: RuleSpec, checks: ExpressionChecks, default: Engine) -> Iterator[Warning_]:
     dest = spec.dest
-    on_spark = (spec.engine or default) is Engine.SPARK
+    on_spark = (engine_asked(spec) or default) is Engine.SPARK
     for path, text, problem in _read(dest, checks):
         if problem:
             continue

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ingestd.documents import Document, Many
 from ingestd.model.preparation import BadData, Drift, FileLayout, Unmatched
@@ -21,6 +21,8 @@ from ingestd.rules.load_options import LoadOptions, WriteDisposition
 from ingestd.rules.references import Reference, find_references, group_index
 from ingestd.rules.sql import IDENTIFIER_VARIABLES
 
+AS_WRITTEN = "as written"
+"""Said by whoever reads a rule from its file, and not by those who read what a batch has pinned of it."""
 DEFAULT_WINDOW = timedelta(seconds=95)
 DEFAULT_MAX_RELOAD = 15
 
@@ -210,6 +212,11 @@ class Dest(LoadOptions):
         return bool(self.side_inputs or self.transform or self.schema_options.split or self.unique_columns)
 
     @property
+    def shapes(self) -> bool:
+        """Whether the rows of the table are not the files' own any more."""
+        return bool(self.transforms or self.unique_keys or (self.staging and self.staging.criteria))
+
+    @property
     def drift(self) -> Drift:
         """What becomes of columns that the data has and the destination has not."""
         if self.schema_options.drift is not None:
@@ -234,6 +241,18 @@ class Dest(LoadOptions):
         if self.transient or not self.transient_dataset:
             return self.transient
         return Transient(dataset=self.transient_dataset)
+
+    @property
+    def named_by_event(self) -> str:
+        """The key whose name for the destination has `$EventID`, by itself or through a parameter; mostly none."""
+        found = {"EventID"}
+        for parameter in self.parameters:  # one of that name stands for it from there on
+            used = references_of(parse_expression(parameter.expression))
+            changing = any(reference.name in found for _, reference in used)
+            found = found | {parameter.name} if changing else found - {parameter.name}
+        texts = {"Table": self.table, "Partition": self.partition or ""}
+        named = (key for key, text in texts.items() if any(one.name in found for one in find_references(text)))
+        return next(named, "")
 
     @model_validator(mode="after")
     def _dispositions_agree(self) -> Self:
@@ -479,6 +498,13 @@ class RuleSpec(Document):
         return value
 
     @property
+    def needs_spark(self) -> bool:
+        """Whether it asks for what Spark alone can do, whatever the default."""
+        files = any(side.reads_files for side in self.dest.side_inputs)
+        by_row = self.on_bad_data is BadData.QUARANTINE_ROWS or self.dest.drift is Drift.DISCARD_ROW
+        return files or by_row or self.merge is not None
+
+    @property
     def layout(self) -> FileLayout:
         """How prepared files are written."""
         return self.merge.layout if self.merge else FileLayout()
@@ -490,6 +516,23 @@ class RuleSpec(Document):
             if action.name in {"delete", "move"}:
                 raise ValueError(f"{action.name} would take away files that are still to be loaded; use OnFailure")
         return actions
+
+    @model_validator(mode="after")
+    def _files_find_their_batch(self, info: ValidationInfo) -> Self:
+        """`$EventID` is the file's until a window is chosen, by the table's name, and the batch's from then on.
+
+        So no two files would share a window, and actions would look for a table that nobody makes. What an earlier
+        version has pinned of such a rule ends as it began.
+        """
+        key = self.dest.named_by_event if self.batch and info.context == AS_WRITTEN else ""
+        if key:
+            raise ValueError(
+                f"Dest.{key} has $EventID, which is another one for each file, so that Batch would put no two files "
+                "together, and actions would look for a table of the batch's own id. Leave Batch out for a table per "
+                "file; name the table by $Date, $Hour or $GroupID; or use Transient, and $TempTable for a table per "
+                "batch"
+            )
+        return self
 
     @model_validator(mode="after")
     def _engine_can_do_it(self) -> Self:

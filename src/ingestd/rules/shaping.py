@@ -12,9 +12,10 @@ from ingestd.googlesql.words import named_in, paths_in
 from ingestd.model.errors import BadInput
 from ingestd.model.preparation import Branch, Drift, Shaping, SideInput
 from ingestd.model.tables import InvalidTableName, TableName, parse_table
-from ingestd.rules.expansion import Scope, render
+from ingestd.rules.expansion import Scope, render, unknown_variables
 from ingestd.rules.references import find_references
-from ingestd.rules.schema import Dest, SplitMatch
+from ingestd.rules.rule import plain
+from ingestd.rules.schema import Dest, Engine, RuleSpec, SplitMatch
 from ingestd.rules.schema import SideInput as SideInputRule
 from ingestd.rules.sql import IDENTIFIER_VARIABLES, expand_sql
 
@@ -79,6 +80,25 @@ def upsert_conditions(dest: Dest, values: Mapping[str, Any] | Scope, parameters:
     filler = _Filler(values if isinstance(values, Scope) else Scope(values), parameters)
     update = filler.sql("Dest.Merge.UpdateWhen", dest.merge.update_when or "")
     return update, filler.sql("Dest.Merge.DeleteWhen", dest.merge.delete_when or "")
+
+
+def reads_landed_rows(spec: RuleSpec) -> bool:
+    """Whether something of the rule names `$TempTable`, which has other rows by each engine.
+
+    As in bqtail, statements shape rows on their way out of the transient table: it has them as they were loaded. Spark
+    shapes them before they get there, and those of a split get a table for each mapping.
+    """
+    dest = spec.dest
+    return dest.staging is not None and dest.shapes and "$TempTable" in unknown_variables(plain(spec), frozenset())
+
+
+def engine_asked(spec: RuleSpec) -> Engine | None:
+    """Who prepares the rule's rows; None: that makes no difference to what it says, so the settings choose."""
+    if spec.engine is not None:
+        return spec.engine
+    if spec.needs_spark:
+        return Engine.SPARK
+    return Engine.BIGQUERY if reads_landed_rows(spec) else None
 
 
 def absent_policy(dest: Dest) -> Drift:

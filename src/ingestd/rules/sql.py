@@ -61,23 +61,24 @@ class _Filled:
     value: Any
     end: int
     owned: bool
+    home: str
 
-    @property
-    def text(self) -> str:
-        """The value as part of a name: a table as GoogleSQL spells it."""
-        table = self.table
+    def text(self, *, first: bool) -> str:
+        """The value as part of a name: a table as GoogleSQL spells it, with its project where the name begins."""
+        table = self.table(first=first)
         return table.dotted if table else render(self.value)
 
-    @property
-    def table(self) -> TableName | None:
+    def table(self, *, first: bool) -> TableName | None:
         if isinstance(self.value, TableName):
-            return self.value
-        if not self.owned or not isinstance(self.value, str):
+            found = self.value
+        elif not self.owned or not isinstance(self.value, str):
             return None
-        try:
-            return parse_table(self.value)
-        except InvalidTableName:
-            return None
+        else:
+            try:
+                found = parse_table(self.value)
+            except InvalidTableName:
+                return None
+        return found.in_project(self.home) if first and self.home else found
 
 
 class _Writer:
@@ -92,7 +93,7 @@ class _Writer:
         for reference in find_references(sql):
             if reference.start >= last and (resolved := scope.resolve(sql, reference)):
                 owned = reference.name in identifiers or isinstance(resolved.value, TableName)
-                self._filled[reference.start] = _Filled(reference, resolved.value, resolved.end, owned)
+                self._filled[reference.start] = _Filled(reference, resolved.value, resolved.end, owned, scope.home)
                 last = resolved.end
         self._starts = list(self._filled)
 
@@ -138,12 +139,16 @@ class _Writer:
         """Back-ticks (or legacy brackets): a value is the identifier, or part of one of its names."""
         start, end = piece.body
         whole = end < piece.end and start in self._filled and self._filled[start].end == end
-        names = (part if isinstance(part, str) else self._identifier_part(part, whole=whole) for part in parts)
+        names = (
+            part if isinstance(part, str) else self._identifier_part(part, whole=whole, first=part is parts[0])
+            for part in parts
+        )
         return self._sql[piece.start : start] + "".join(names) + self._sql[end : piece.end]
 
-    def _identifier_part(self, filled: _Filled, *, whole: bool) -> str:
-        text = filled.text.strip("`") if whole else filled.text
-        if self._legacy and (table := filled.table):
+    def _identifier_part(self, filled: _Filled, *, whole: bool, first: bool) -> str:
+        text = filled.text(first=first)
+        text = text.strip("`") if whole else text
+        if self._legacy and (table := filled.table(first=first)):
             return table.legacy
         if not filled.owned and not whole and not _SEPARATORS.isdisjoint(text):
             raise UnsafeValue(f"{filled.reference.label} is {text!r}, which would name another table")
@@ -168,19 +173,20 @@ class _Writer:
         in_path = before == "." or (after == "." and before != "$")
         first = parts[0]
         if len(parts) > 1 or table_position or in_path or isinstance(first, str):
-            return self._name(parts, whole=len(parts) == 1 and not in_path)
+            return self._name(parts, whole=len(parts) == 1 and not in_path, begins=before != ".")
         if first.owned and isinstance(first.value, (str, TableName)) and not is_number(str(first.value)):
-            return self._name(parts, whole=True)
+            return self._name(parts, whole=True, begins=True)
         text = literal(first.value) if self._parameters is None else self._parameter(first)
         return f"{' ' if before in _BEFORE else ''}{text}{' ' if after in _AFTER else ''}"
 
-    def _name(self, parts: list[str | _Filled], *, whole: bool) -> str:
+    def _name(self, parts: list[str | _Filled], *, whole: bool, begins: bool) -> str:
         texts = []
         for part in parts:
             if isinstance(part, str):
                 texts.append(part)
                 continue
-            text = part.text.strip("`") if whole else part.text
+            text = part.text(first=begins and part is parts[0])
+            text = text.strip("`") if whole else text
             if not part.owned and not whole and not _SEPARATORS.isdisjoint(text):
                 raise UnsafeValue(f"{part.reference.label} is {text!r}, which would name another table")
             texts.append(text if self._legacy else escape(text))

@@ -24,7 +24,7 @@ from ingestd.documents.models import problems_of
 from ingestd.model.unknown_keys import UnknownKeys
 from ingestd.rules.actions import ACTIONS, Action, action_name
 from ingestd.rules.load_options import BigQueryResource
-from ingestd.rules.schema import RuleSpec
+from ingestd.rules.schema import AS_WRITTEN, RuleSpec
 
 _NEAR = 0.7
 """How alike two words are that are one word and its misspelling."""
@@ -49,7 +49,7 @@ def read_document(
     ignored: list[Problem] = []
     while True:
         try:
-            return model.model_validate(item), ignored
+            return model.model_validate(item, context=AS_WRITTEN), ignored
         except ValidationError as error:
             extras = [one for one in error.errors(include_url=False) if one["type"] == "extra_forbidden"]
             passed = [] if policy is UnknownKeys.REFUSE else list(_pass_over(extras, item, url, policy))

@@ -13,6 +13,7 @@ from ingestd.model.preparation import BadData, Drift
 from ingestd.ports import FileStore
 from ingestd.rules.schema import Engine as EngineName
 from ingestd.rules.schema import RuleSpec
+from ingestd.rules.shaping import engine_asked
 from ingestd.settings import Spark as SparkSettings
 from ingestd.spark import archive
 from ingestd.spark.files.scratch import Scratch
@@ -103,9 +104,8 @@ def wants_spark(rule: RuleSpec, default_engine: str) -> bool:
     by_row = dest.drift is Drift.DISCARD_ROW or rule.on_bad_data is BadData.QUARANTINE_ROWS
     if by_row or rule.merge is not None or any(action.name == "spark" for _, action in rule.actions()):
         return True  # nobody else can do it
-    shaped = dest.transforms or dest.unique_keys or (dest.staging is not None and dest.staging.criteria)
-    chosen = EngineName(rule.engine or default_engine)
-    return chosen is EngineName.SPARK and bool(shaped or dest.drift is Drift.EVOLVE)
+    chosen = EngineName(engine_asked(rule) or default_engine)
+    return chosen is EngineName.SPARK and bool(dest.shapes or dest.drift is Drift.EVOLVE)
 
 
 def scratch_folder(settings: SparkSettings) -> Path:

@@ -36,16 +36,17 @@ class MemoryWarehouse:
     """Jobs under ids that are used once, tables by name. `fails` maps part of a job id to the error it ends with."""
 
     project: str = PROJECT
-    jobs: dict[str, JobState] = field(default_factory=dict)
+    jobs: dict[JobRef, JobState] = field(default_factory=dict)
     order: list[JobRequest] = field(default_factory=list)
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     results: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     streamed: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     requests: list[int] = field(default_factory=list)
     fails: dict[str, JobError] = field(default_factory=dict)
+    locations: dict[tuple[str, str], str] = field(default_factory=lambda: {(PROJECT, "eu_data"): "EU"})
 
     async def insert_job(self, request: JobRequest) -> JobState:
-        known = self.jobs.get(request.ref.job_id)
+        known = self.jobs.get(request.ref)
         if known is not None:
             return known
         self.order.append(request)
@@ -56,13 +57,13 @@ class MemoryWarehouse:
             {"totalBytesProcessed": "1", "query": {"timeline": [1], "statementType": "SELECT"}},
             created=now, started=now, ended=now,
         )  # fmt: skip
-        self.jobs[request.ref.job_id] = state
+        self.jobs[request.ref] = state
         if error is None and (written := request.configuration.get("destinationTable")):
             self.tables.setdefault(f"{written['datasetId']}.{written['tableId'].partition('$')[0]}", {})
         return state
 
     async def get_job(self, ref: JobRef) -> JobState | None:
-        return self.jobs.get(ref.job_id)
+        return self.jobs.get(ref)
 
     async def cancel_job(self, ref: JobRef) -> None: ...
 
@@ -81,7 +82,7 @@ class MemoryWarehouse:
         return self.tables.pop(f"{name.dataset}.{name.table_id}", None) is not None
 
     async def dataset_location(self, project: str, dataset: str) -> str | None:
-        return {"eu_data": "EU"}.get(dataset)
+        return self.locations.get((project, dataset))
 
     async def rows(self, job: JobRef, *, limit: int | None = None, start: int = 0) -> list[dict[str, Any]]:
         found = next((rows for part, rows in self.results.items() if part in job.job_id), [])

@@ -236,6 +236,71 @@ async def test_a_rerun_adopts_the_job_instead_of_running_it_again(batch):
     assert len(batch.warehouse.order) == 1
 
 
+ELSEWHERE = {"job_project": "jobs-proj"}
+
+
+async def test_actions_run_in_the_project_of_their_batchs_jobs_and_name_tables_of_the_daemons(batch):
+    batch.settings = ELSEWHERE
+    batch.warehouse.results = {"insert": [{"a": 1}], "partitions": [{"partition_id": "20240101"}]}
+    batch.storage.write("outbox", "q.sql", b"SELECT 1 FROM ${DestTable}_old, `$DestTable`, x.$DestTable")
+    await batch.run(
+        {
+            "Action": "query",
+            "Request": {"SQL": "SELECT '$DestTable' FROM $DestTable", "Dest": "ds.out", "DatasetID": "d"},
+        },
+        {"Action": "query", "Request": {"SQLURL": "gs://outbox/q.sql"}},
+        {"Action": "export", "Request": {"Source": "ds.a", "DestURL": "gs://outbox/a.avro"}},
+        {
+            "Action": "copy",
+            "Request": {
+                "Source": "ds.a",
+                "Dest": "ds.b",
+                "MultiPartition": True,
+                "PartitionSQL": "SELECT partition_id FROM $DestTable",
+            },
+        },
+        {"Action": "insert", "Request": {"SQL": "SELECT 1 AS a", "Dest": "ds.c"}},
+    )
+    assert {request.ref.project for request in batch.warehouse.order} == {"jobs-proj"}
+    first, second, export, partitions, copy, _ = (request.configuration for request in batch.warehouse.order)
+    assert first["query"] == "SELECT 'ds.orders' FROM `proj.ds.orders`"
+    assert first["destinationTable"] == table("out")
+    assert first["defaultDataset"] == {"projectId": "jobs-proj", "datasetId": "d"}
+    assert second["query"] == "SELECT 1 FROM `proj.ds.orders_old`, `proj.ds.orders`, x.`ds.orders`"
+    assert partitions["query"] == "SELECT partition_id FROM `proj.ds.orders`"
+    assert export["sourceTable"] == table("a")
+    assert copy["destinationTable"] == table("b$20240101")
+    assert list(batch.warehouse.streamed) == ["proj.ds.c"]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"SQL": "INSERT INTO ds.x SELECT 1"},
+        {"SQL": "INSERT INTO x SELECT 1", "DatasetID": "eu_data"},
+    ],
+)
+async def test_a_job_that_an_earlier_version_left_in_the_daemons_project_is_adopted_there(batch, request_):
+    """Its statement would otherwise run twice: a job id counts in one project only, and in one location."""
+    action = {"Action": "query", "Request": request_}
+    await batch.run(action)
+    batch.progress.crash()
+    batch.settings = ELSEWHERE
+    await batch.run(action)
+    assert [request.ref.project for request in batch.warehouse.order] == ["proj"]
+    assert batch.progress.response(2)["JobReference"]["ProjectId"] == "proj"
+
+
+async def test_a_job_that_failed_in_the_daemons_project_is_tried_in_that_of_the_batch(batch):
+    action = {"Action": "query", "Request": {"SQL": "INSERT INTO ds.x SELECT 1"}}
+    batch.warehouse.fails = {"query": JobError("accessDenied", "may not run jobs here")}
+    with pytest.raises(ActionFailed):
+        await batch.run(action)
+    batch.settings, batch.warehouse.fails = ELSEWHERE, {}
+    await batch.run(action)
+    assert [request.ref.project for request in batch.warehouse.order] == ["proj", "jobs-proj"]
+
+
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [

@@ -68,6 +68,47 @@ def test_only_what_needs_preparation_is_prepared(
     assert way_of(ruled(dest, **more), default) is way
 
 
+COUNT = [{"Action": "query", "Request": {"SQL": "SELECT COUNT(1) FROM ${TempTable}", "Dest": "ds.counted"}}]
+NESTED = [{"Action": "query", "Request": {"SQL": "SELECT 1"}, "OnSuccess": COUNT}]
+TEMP = {"Transient": {"Dataset": "temp"}}
+JOINED = {"SideInputs": [{"From": "SELECT MAX(id) AS id FROM $TempTable", "Alias": "s", "On": "s.id = t.id"}]}
+
+
+@pytest.mark.parametrize(
+    ("dest", "more", "way"),
+    [
+        ({**UNIQUE, **TEMP}, {"OnSuccess": COUNT}, Way.STATEMENTS),
+        ({**SPLIT, **TEMP}, {"OnSuccess": NESTED}, Way.STATEMENTS),
+        ({**SPLIT, "TransientDataset": "temp"}, {"OnFailure": COUNT}, Way.STATEMENTS),
+        ({**UNIQUE, **TEMP}, {"OnBlocked": COUNT}, Way.STATEMENTS),
+        ({**JOINED, **TEMP}, {}, Way.STATEMENTS),
+        # The author's word, or what only Spark can do, comes first; lint says what is in the table then.
+        ({**UNIQUE, **TEMP}, {"OnSuccess": COUNT, "Engine": "spark"}, Way.PREPARED),
+        ({**UNIQUE, **TEMP}, {"OnSuccess": COUNT, "Merge": {"Format": "PARQUET"}}, Way.PREPARED),
+        ({**FILES, **TEMP}, {"OnSuccess": COUNT}, Way.PREPARED),
+        ({**UNIQUE, **TEMP, "Schema": {"Drift": "discard_row"}}, {"OnSuccess": COUNT}, Way.PREPARED),
+        # Nothing there reads it, or it has the same rows either way.
+        ({**UNIQUE, **TEMP}, {}, Way.PREPARED),
+        (UNIQUE, {"OnSuccess": COUNT}, Way.PREPARED),
+        (TEMP, {"OnSuccess": COUNT}, Way.DIRECT),
+        ({**TEMP, "AllowFieldAddition": True}, {"OnSuccess": COUNT}, Way.PREPARED),
+    ],
+)
+def test_rows_are_shaped_by_statements_where_the_rule_reads_them_as_they_were_loaded(
+    dest: dict[str, Any], more: dict[str, Any], way: Way
+) -> None:
+    batch = settle(ruled(dest, **more), "spark", slots())
+    assert way_of(batch, "spark") is way
+
+
+def test_a_batch_that_spark_has_begun_stays_with_spark_though_its_rule_names_the_transient_table() -> None:
+    """An earlier version chose by the setting alone, and jobs of both engines would load twice."""
+    batch = ruled({**UNIQUE, **TEMP}, OnSuccess=COUNT)
+    before = replace(batch, placement=replace(batch.placement, engine="spark", settled=True))
+    again = settle(Record.from_json(before.to_json()), "spark", slots())
+    assert way_of(again, "spark") is Way.PREPARED
+
+
 def test_the_engine_that_was_chosen_by_default_stays_when_the_default_changes() -> None:
     settled = settle(ruled(UNIQUE), "spark", slots())
     assert (settled.placement.engine, settled.placement.settled) == ("spark", True)

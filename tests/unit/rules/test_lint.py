@@ -319,6 +319,45 @@ def test_what_only_spark_lacks_is_fine_on_bigquery(folder: Path) -> None:
     assert shaped(folder, "Transform: {a: 'SOUNDEX(t.b)'}", "Engine: bigquery\n") == []
 
 
+RAW = """OnSuccess: [{Action: query, Request: {SQL: 'SELECT COUNT(1) FROM $TempTable', Dest: d.n, Append: true}}]\n"""
+TRANSIENT = "Transient: {Dataset: temp}\n"
+BY_KEY = f"{TRANSIENT}UniqueColumns: [id]\nOrderBy: [id]\n"
+BY_TABLE = TRANSIENT + "Schema: {Split: {Mapping: [{When: id = 1, Then: d.x}], Unmatched: drop}}\n"
+BY_SPARK = "Engine: spark\n"
+SPARK_FILES = "Merge: {Format: PARQUET}\n"
+LOADED = "the rows as they were shaped, and in bqtail as they were loaded"
+NOWHERE = "not there, or lacks rows: those of Schema.Split lie in a table per mapping"
+REMEDY = "leave Engine out, and they all lie there as loaded"
+
+
+@pytest.mark.parametrize(
+    ("dest", "rest", "found"),
+    [
+        (BY_KEY, BY_SPARK, f"r.yaml:8:1: warning: Engine: with Engine: spark, $TempTable has {LOADED}; {REMEDY}"),
+        (BY_TABLE, BY_SPARK, f"r.yaml:7:1: Engine: with Engine: spark, $TempTable is {NOWHERE}; {REMEDY}"),
+        (BY_KEY, SPARK_FILES, f"r.yaml:4:3: warning: Dest.Transient: $TempTable has {LOADED}"),
+        (BY_TABLE, SPARK_FILES, f"r.yaml:4:3: Dest.Transient: $TempTable is {NOWHERE}"),
+    ],
+    ids=["shaped by word", "split by word", "shaped by need", "split by need"],
+)  # fmt: skip
+def test_a_transient_table_without_the_rows_that_were_loaded_is_named(
+    folder: Path, dest: str, rest: str, found: str
+) -> None:
+    assert shaped(folder, dest, rest + RAW) != []
+    (problem,) = [str(one).replace(f"{folder}/", "") for one in lint_path(folder, CHECKS)]
+    assert problem.startswith(found)
+    for said in ("", "Engine: bigquery\n"):
+        assert shaped(folder, dest, said + RAW) == []
+    assert shaped(folder, dest, rest) == []
+    assert shaped(folder, TRANSIENT, rest + RAW) == []
+
+
+def test_what_only_spark_lacks_is_fine_where_the_rule_reads_the_rows_as_they_were_loaded(folder: Path) -> None:
+    dest = TRANSIENT + "Transform: {a: 'SOUNDEX(t.b)'}"
+    assert shaped(folder, dest) == ["SOUNDEX is not available"]
+    assert shaped(folder, dest, RAW) == []
+
+
 def bare(folder: Path, pattern: str, expression: str, sql: str, *, key: str = "SQL") -> list[str]:
     """The warnings about types of a rule with the parameter `Id`, which an action's SQL uses."""
     action = {"Action": "query", "Request": {key: sql, "Dest": "d.x", "Append": True}}

@@ -2,12 +2,14 @@
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from tests.support.rules import refused, spec
+from tests.support.rules import parsed, refused, spec
 
+from ingestd.documents import DocumentError
 from ingestd.model.preparation import Drift, FileLayout
-from ingestd.rules.rule import Rule, content_hash
+from ingestd.rules.rule import Rule, content_hash, stored_spec
 from ingestd.rules.schema import DEFAULT_WINDOW, CopyMethod, Engine
 
 EVERY_FIELD = """
@@ -240,6 +242,48 @@ def test_a_rule_survives_the_journal_unchanged() -> None:
     assert again == rule
     assert again.spec == rule.spec
     assert content_hash(again.spec) == rule.content_hash
+
+
+@pytest.mark.parametrize(
+    ("dest", "key"),
+    [
+        ({"Table": "d.t_$EventID"}, "Table"),
+        ({"Table": "d.t_${EventID}_x"}, "Table"),
+        ({"Table": "d.t", "Partition": "$EventID"}, "Partition"),
+        ({"Table": "d.$App", "Parameters": [{"Name": "Id", "Expression": "$Concat('t',$EventID)"},
+                                            {"Name": "App", "Expression": "x_$Id"}]}, "Table"),
+    ],
+)  # fmt: skip
+async def test_a_table_named_after_its_file_is_refused_where_files_load_together(
+    dest: dict[str, Any], key: str
+) -> None:
+    """Each file would have a window of its own, and actions would look for the table of the batch's own id."""
+    when = {"When": {"Prefix": "/in/"}}
+    assert len((await parsed(json.dumps({**when, "Dest": dest}))).rules) == 1
+    with pytest.raises(DocumentError) as refused:
+        await parsed(json.dumps({**when, "Dest": dest, "Batch": {"Window": {"DurationInSec": 60}}}), "orders.json")
+    (problem,) = refused.value.problems
+    assert problem.file == "orders.json"
+    assert f"Dest.{key} has $EventID" in problem.message
+    assert "Leave Batch out for a table per file" in problem.message
+
+
+@pytest.mark.parametrize(
+    "dest",
+    [
+        {"Table": "d.t_$Date", "Transform": {"batch": "$EventID"}},
+        {"Table": "d.t_$EventID", "Parameters": [{"Name": "EventID", "Expression": "$Date"}]},
+        {"Table": "d.t", "Schema": {"Split": {"Mapping": [{"When": "x", "Then": "d.t_$EventID"}]}}},
+    ],
+)
+async def test_the_id_of_the_batch_may_be_named_wherever_only_the_batch_is_meant(dest: dict[str, Any]) -> None:
+    rule = {"When": {"Prefix": "/in/"}, "Dest": dest, "Batch": {}}
+    assert len((await parsed(json.dumps(rule))).rules) == 1
+
+
+def test_what_was_pinned_of_a_rule_that_is_refused_now_ends_as_it_began() -> None:
+    document = {"Dest": {"Table": "d.t_$EventID"}, "Batch": {"Window": {"DurationInSec": 60}}}
+    assert stored_spec(document).batch is not None
 
 
 def test_a_journal_of_another_version_is_refused() -> None:

@@ -6,6 +6,7 @@ import pytest
 import sqlglot
 
 from ingestd.model.tables import parse_table
+from ingestd.rules.expansion import Scope
 from ingestd.rules.sql import UnsafeValue, expand_sql, literal, parameter_value
 
 NASTY = "o'x\"; DROP TABLE a.b -- `\n"
@@ -79,6 +80,24 @@ def test_legacy_sql_names_tables_in_brackets() -> None:
     sql = "SELECT * FROM [$DestTable$__PARTITIONS_SUMMARY__] WHERE x = '$Name'"
     assert expand_sql(sql, VALUES, legacy=True).startswith("SELECT * FROM [my-proj:ds.t$__PARTITIONS_SUMMARY__] WHERE")
     assert expand_sql("SELECT * FROM $DestTable", VALUES, legacy=True) == "SELECT * FROM [my-proj.ds.t]"
+
+
+@pytest.mark.parametrize(
+    ("sql", "legacy", "expected"),
+    [
+        ("SELECT '$DestTable' FROM $DestTable", False, "SELECT 'ds.t' FROM `home.ds.t`"),
+        ("SELECT 1 FROM `$DestTable`, ${DestTable}_old", False, "SELECT 1 FROM `home.ds.t`, `home.ds.t_old`"),
+        ("SELECT 1 FROM `x.$DestTable`, x.$DestTable", False, "SELECT 1 FROM `x.ds.t`, x.`ds.t`"),
+        ("SELECT 1 FROM $TempTable, ds.t", False, "SELECT 1 FROM `p.tmp.t_77`, ds.t"),
+        ("SELECT 1 FROM ${ProjectID}.tmp.x, `$ProjectID.tmp.x`", False, "SELECT 1 FROM `jobs`.tmp.x, `jobs.tmp.x`"),
+        ("SELECT 1 FROM [$DestTable]", True, "SELECT 1 FROM [home:ds.t]"),
+    ],
+)
+def test_a_table_without_a_project_gets_the_one_it_is_in_where_the_job_runs_elsewhere(
+    sql: str, legacy: bool, expected: str
+) -> None:
+    values = {"DestTable": "ds.t", "TempTable": "p.tmp.t_77", "ProjectID": "jobs"}
+    assert expand_sql(sql, Scope(values, home="home"), legacy=legacy) == expected
 
 
 def test_statements_without_known_variables_are_untouched() -> None:
