@@ -20,6 +20,7 @@ from tests.support.loads import schema
 
 from ingestd.formats.options import LoadOptions
 from ingestd.model.errors import BadInput
+from ingestd.model.objects import ObjectRef
 from ingestd.model.preparation import BadData, Branch, Drift, Prepared, Shaping, SideInput, Unmatched
 from ingestd.model.schema import Field, Type
 from ingestd.spark.files import alike, kept
@@ -29,7 +30,7 @@ from ingestd.spark.files.readers import ReadPlan
 from ingestd.spark.files.reserved import FILE, LINE
 from ingestd.spark.preparer import SparkPreparer, Where
 from ingestd.spark.session.session import Spark
-from ingestd.spark.shape import choose, distinct, pipeline
+from ingestd.spark.shape import choose, distinct, pipeline, work
 from ingestd.spark.shape.choose import mark
 from ingestd.spark.shape.distinct import keys_of
 from ingestd.spark.shape.steps import SideFrame
@@ -463,3 +464,25 @@ async def test_rows_are_joined_after_they_were_chosen_and_are_the_same(
     assert rows == other_rows
     assert sum(map(len, rows)) > 10
     assert (prepared.rows_left_out, prepared.bad) == (other.rows_left_out, other.bad)
+
+
+async def test_a_bad_row_is_set_aside_once_however_often_the_batch_is_made(
+    spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One task reads the first time; the second time several do, under other numbers."""
+    batches = Batches(spark, tmp_path)
+    labels = Labels([(n, "label") for n in (1, 1, 2)])
+    batches.preparer = SparkPreparer(spark, batches.store, batches.scratch, Where(cores=2), labels)
+    monkeypatch.setattr(alike, "comparable", lambda *_: False)
+    monkeypatch.setattr(work, "SHARE_BYTES", 1)
+    unkept = []
+    plain = pipeline._unkept
+    monkeypatch.setattr(pipeline, "_unkept", lambda *given: unkept.append(given) or plain(*given))
+    contents = {"in/large": lines([_row(n) for n in range(60)]), "in/bad": lines([_row(1)]) + b'{"id": "?"}\n'}
+    files = await batches.put_all(contents)
+    side = SideInput("s", "s.id = t.id", select="SELECT 1")
+    shaping = Shaping(transform={"name": "s.label"}, side_inputs=(side,), unique_columns=("id",))
+    prepared = await batches.prepare(files, FLAT, shaping=shaping, bad_data=BadData.QUARANTINE_ROWS)
+    assert len(unkept) == 1
+    told = [(await batches.store.read(ObjectRef.parse(url)))[0] for url in prepared.rejected]
+    assert len(b"".join(told).splitlines()) == prepared.rows_left_out["bad"] == 1

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.spark.batches import Batches
-from tests.support.files import lines, parquet
+from tests.support.files import avro, lines, orc, parquet
 
 from ingestd.formats.detect import detect_json
 from ingestd.formats.errors import BigQueryError
@@ -302,3 +302,116 @@ async def test_options_that_say_where_else_files_or_columns_are_told_are_refused
     files = [await batches.put("in/a.json", b'{"id": 1}')]
     with pytest.raises(BadInput, match=next(iter(option))):
         await batches.prepare(files, (ID,), {"sourceFormat": "NEWLINE_DELIMITED_JSON", **option})
+
+
+FORMATS = {"PARQUET": parquet, "ORC": orc, "AVRO": lambda table: avro(AVRO_FIELDS, table.to_pylist())}
+AVRO_FIELDS = [
+    {"name": "id", "type": ["null", "long"]},
+    *({"name": name, "type": ["null", "string"]} for name in ("note", "raw")),
+]
+TEXTS = pa.schema([("id", pa.int64()), ("note", pa.string()), ("raw", pa.string())])
+RENAMED = (Field("id", Type.INT64), Field("note", Type.STRING), Field("user", Type.STRING))
+
+
+def _texts(*rows: tuple[int, str | None, str | None]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(TEXTS.names, row, strict=True)) for row in rows], TEXTS)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize(
+    "rows",
+    [[(1, None, "a"), (2, None, "b")], [(1, "x", None)], [(1, None, None)], []],
+    ids=["a column without a value", "the one that is renamed", "both", "no rows"],
+)
+async def test_columns_without_a_value_are_columns_of_their_files(
+    spark: Spark, tmp_path: Path, kind: str, rows: list[tuple[int, str | None, str | None]]
+) -> None:
+    """Also where all columns are read from the files, as one is renamed."""
+    batches = Batches(spark, tmp_path)
+    files = [await batches.put(f"in/{n}", FORMATS[kind](_texts(*part))) for n, part in enumerate((rows, rows[:1]))]
+    prepared = await batches.prepare(
+        files, RENAMED, {"sourceFormat": kind}, shaping=Shaping(transform={"user": "t.raw"})
+    )
+    assert prepared.bad == ()
+    assert await batches.loaded(prepared) == sorted((*rows, *rows[:1]))
+    created = await batches.prepare(files, (), {"sourceFormat": kind}, shaping=Shaping(transform={"user": "t.raw"}))
+    assert {item.name: item.type.rest for item in created.schema}.items() >= {
+        "note": "STRING",
+        "user": "STRING",
+    }.items()
+
+
+@pytest.mark.parametrize(
+    ("kind", "make"), [("PARQUET", parquet), ("NEWLINE_DELIMITED_JSON", lambda t: lines(t.to_pylist()))]
+)
+async def test_columns_are_detected_also_where_unknown_values_are_to_be_ignored(
+    spark: Spark, tmp_path: Path, kind: str, make: Any
+) -> None:
+    batches = Batches(spark, tmp_path)
+    files = [await batches.put("in/a", make(_texts((1, "n", "r"))))]
+    load = {"sourceFormat": kind, "autodetect": True, "ignoreUnknownValues": True}
+    prepared = await batches.prepare(files, (), load, shaping=Shaping(transform={"user": "t.raw"}))
+    assert (prepared.bad, await batches.loaded(prepared)) == ((), [(1, "n", "r", "r")])
+
+
+async def test_texts_alone_without_rows_are_columns(spark: Spark, tmp_path: Path) -> None:
+    batches = Batches(spark, tmp_path)
+    files = [await batches.put("in/a", parquet(pa.table({"raw": pa.array([], pa.string())})))]
+    shaping = Shaping(transform={"user": "t.raw"})
+    prepared = await batches.prepare(files, (Field("user", Type.STRING),), {"sourceFormat": "PARQUET"}, shaping=shaping)
+    assert (prepared.bad, prepared.rows_read, await batches.loaded(prepared)) == ((), 0, [])
+
+
+NOTHING = pa.array([None], pa.string())
+TYPELESS = pa.nulls(1)
+
+
+@pytest.mark.parametrize(
+    ("at", "amount", "transform", "loaded"),
+    [
+        (NOTHING, NOTHING, {}, (1, None, None)),  # neither is converted: as the table has them
+        (TYPELESS, TYPELESS, {}, (1, None, None)),
+        (NOTHING, TYPELESS, {"at": "PARSE_DATE('%d.%m.%Y', t.at)", "amount": "t.amount * 2"}, (1, None, None)),
+        (NOTHING, NOTHING, {"amount": "IFNULL(SAFE_CAST(t.amount AS INT64), 7)"}, (1, None, 7)),
+    ],
+)
+async def test_a_column_without_a_value_has_the_type_that_expression_and_table_ask_for(
+    spark: Spark, tmp_path: Path, at: pa.Array, amount: pa.Array, transform: dict[str, str], loaded: tuple[Any, ...]
+) -> None:
+    """Text that a file declares is what an expression converts; of a column without a type, the table tells one."""
+    batches = Batches(spark, tmp_path)
+    table = pa.table({"id": [1], "at": at, "amount": amount, "raw": ["r"]})
+    files = [await batches.put("in/a", parquet(table))]
+    columns = (ID, Field("at", Type.DATE), Field("amount", Type.INT64))
+    shaping = Shaping(transform=transform, criteria="t.raw = 'r' AND t.amount IS NULL")
+    prepared = await batches.prepare(files, columns, {"sourceFormat": "PARQUET"}, shaping=shaping)
+    assert (prepared.bad, await batches.loaded(prepared)) == ((), [loaded])
+
+
+async def test_a_value_in_any_file_tells_the_type_of_a_column_that_is_text_without_one_elsewhere(
+    spark: Spark, tmp_path: Path
+) -> None:
+    batches = Batches(spark, tmp_path)
+    arrays = [NOTHING, TYPELESS, pa.array([3]), NOTHING]
+    tables = [pa.table({"id": [n], "amount": array}) for n, array in enumerate(arrays)]
+    files = [await batches.put(f"in/{n}", parquet(table)) for n, table in enumerate(tables)]
+    columns = (Field("id", Type.INT64), Field("twice", Type.INT64))
+    shaping = Shaping(transform={"twice": "t.amount * 2"})
+    prepared = await batches.prepare(files, columns, {"sourceFormat": "PARQUET"}, shaping=shaping)
+    assert prepared.bad == ()
+    assert await batches.loaded(prepared) == [(0, None), (1, None), (2, 6), (3, None)]
+
+
+async def test_a_table_evolves_with_values_and_not_with_names(spark: Spark, tmp_path: Path) -> None:
+    """But for a column that an expression asks for; and what the batch leaves out is relaxed."""
+    batches = Batches(spark, tmp_path)
+    files = [await batches.put("in/a", parquet(_texts((1, None, None))))]
+    strict = (ID, replace(NAME, name="note", mode=Mode.REQUIRED))
+    load = {"sourceFormat": "PARQUET"}
+    shaping = Shaping(transform={"user": "t.raw"})
+    prepared = await batches.prepare(files, (ID,), load, drift=Drift.EVOLVE, shaping=shaping)
+    assert (prepared.bad, [item.name for item in prepared.added]) == ((), ["raw", "user"])
+    relaxed = await batches.prepare(files, strict, load, drift=Drift.EVOLVE, shaping=shaping)
+    assert (relaxed.bad, relaxed.relaxed) == ((), ("note",))
+    frozen = await batches.prepare(files, (*strict, replace(NAME, name="user")), load, shaping=shaping)
+    assert [(bad.index, bad.column) for bad in frozen.bad] == [(0, "note")]

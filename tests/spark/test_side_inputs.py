@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.spark.batches import Batches
 from tests.support.files import lines, parquet
 from tests.support.manual_clock import ManualClock
 
@@ -21,6 +22,7 @@ from ingestd.model.schema import Field, Type
 from ingestd.model.tables import TableName
 from ingestd.ports import TableRows
 from ingestd.spark.files.reserved import FILE, LINE
+from ingestd.spark.files.side_files import look, read_files
 from ingestd.spark.shape.side_inputs import SideInputs
 from ingestd.spark.shape.steps import Shaped, shape
 
@@ -193,3 +195,17 @@ def _content(ending: str, rows: list[dict[str, Any]]) -> bytes:
     if ending == "parquet":
         return parquet(pa.Table.from_pylist(rows))
     return gzip.compress(lines(rows))
+
+
+@pytest.mark.parametrize("kept", [["one", None], [None, None], []])
+async def test_a_side_input_has_all_columns_of_its_files_also_those_without_a_value(
+    batches: Batches, kept: list[str | None]
+) -> None:
+    side = pa.schema([("id", pa.int64()), ("label", pa.string())])
+    for place, label in enumerate(kept or [None]):
+        rows = [{"id": place, "label": label}] if kept else []
+        await batches.put(f"side/{place}.parquet", parquet(pa.Table.from_pylist(rows, side)))
+    files = await look(batches.store, "gs://bucket/side/*.parquet", 1 << 20)
+    found = await read_files(batches.store, files, 1 << 20)
+    assert [(one.name, one.type) for one in found.schema] == [("id", Type.INT64), ("label", Type.STRING)]
+    assert found.table.column("label").to_pylist() == kept

@@ -34,6 +34,7 @@ class FileColumns:
     arrays: tuple["pa.Array", ...]
     physical: dict[str, str]
     rows: int
+    typeless: frozenset[str] = frozenset()  # columns of NULLs that the file has no type for: STRING in the schema
 
 
 _CPP = {Type.FLOAT64: "DOUBLE", Type.BYTES: "STRING", Type.STRUCT: "MESSAGE"}

@@ -149,13 +149,16 @@ def _columns(table: "pa.Table", shape: _Shape, physical: dict[str, str]) -> File
     import pyarrow as pa
 
     fields, arrays = [], []
+    typeless = set()
     for index, item in enumerate(table.schema):
         chunks = table.column(index).chunks
         whole = pa.concat_arrays(chunks) if chunks else pa.array([], item.type)
         field, array = _convert(item.name, item, whole, shape, item.name)
         fields.append(field)
         arrays.append(array)
-    return FileColumns(tuple(fields), tuple(arrays), physical, table.num_rows)
+        if pa.types.is_null(item.type):
+            typeless.add(field.name)
+    return FileColumns(tuple(fields), tuple(arrays), physical, table.num_rows, frozenset(typeless))
 
 
 def _convert(name: str, item: "pa.Field", array: "pa.Array", shape: _Shape, path: str) -> tuple[Field, "pa.Array"]:

@@ -42,7 +42,7 @@ from ingestd.spark.files.readers import (
     reader,
 )
 from ingestd.spark.files.reserved import FILE, LINE, REPORT
-from ingestd.spark.files.unknown import agree, usable
+from ingestd.spark.files.unknown import agree, usable, usable_ones
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,6 +85,7 @@ class Report:
     column: str = ""
     schema: bool = False
     unknown: list[dict[str, Any]] = field(default_factory=list)
+    untyped: list[dict[str, Any]] = field(default_factory=list)  # the same, where no value tells a type
     rejected: list[str] = field(default_factory=list)
     unkept: int = 0  # bad rows that are told by their number alone
 
@@ -248,6 +249,7 @@ class Worker:
         held: list[pa.Table] = []
         holding = 0
         unknown: Schema = ()
+        untyped: Schema = ()
         try:
             for item in self._items(unit, data, report, plain=plain):
                 match item:
@@ -266,6 +268,7 @@ class Worker:
                         report.left += item.rows
                     case Unknown():
                         unknown = agree(unknown, usable(item.fields))
+                        untyped = agree(untyped, usable_ones(item.untyped))
         except inflate.CorruptError as error:
             self._note(unit, Bad(str(error), whole=True), report)
         except BigQueryError as error:
@@ -275,6 +278,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - whatever a file does to a reader, it must not hold up the others
             self._note(unit, Bad(f"the file cannot be read: {type(error).__name__}: {error}", whole=True), report)
         report.unknown = [item.rest() for item in unknown]
+        report.untyped = [item.rest() for item in untyped]
         if report.unkept:
             why = f"{report.unkept:,} more bad rows are not shown: together they are too large; they are in the file"
             report.rejected.append(_told(unit, Bad(why)))

@@ -29,7 +29,7 @@ from ingestd.formats.problems import json_value_text
 from ingestd.formats.rowload import BadRecordError, SourceFile
 from ingestd.formats.textfiles import newlines, without_bom
 from ingestd.model.preparation import Drift
-from ingestd.model.schema import Field, Mode, Schema, Type
+from ingestd.model.schema import Field, Mode, Schema, Type, by_name
 from ingestd.spark.files.carriers import UnfitError, carry, has_wide, readable
 from ingestd.spark.files.unknown import beyond, missing_from, unknown_fields, wider
 
@@ -56,6 +56,7 @@ class ReadPlan:
     by_name: bool = False  # CSV: columns by the names in the last skipped record
     detected: Schema = ()  # CSV without a schema: the columns that the first rows show
     added: frozenset[str] = frozenset()  # dotted names of columns that the files themselves have brought
+    table: Schema = ()  # tells the type of a column that its file has none for
 
     @property
     def cuttable(self) -> bool:
@@ -97,6 +98,7 @@ class Unknown:
     """Columns that the file has and the table has not; of a known record, only its new members."""
 
     fields: Schema
+    untyped: Schema = ()  # such columns without a value: theirs is the type unless another file has one
 
 
 Item = Good | Bad | Left | Unknown
@@ -397,7 +399,7 @@ class BinaryReader:
                     columns = _without_values(columns, unknown)
                     yield Left(before - columns.rows)
                 case Drift.EVOLVE:
-                    yield Unknown(tuple(item for item in unknown if not _untyped(columns, item)))
+                    yield _told_apart(columns, unknown, by_name(self.plan.table))
                     if not self.plan.schema:
                         return
         lenient = self.plan.lenient or drift in (Drift.EVOLVE, Drift.DISCARD_ROW)
@@ -419,10 +421,19 @@ def _array(columns: FileColumns, name: str) -> "pa.Array":
     return columns.arrays[place]
 
 
-def _untyped(columns: FileColumns, item: Field) -> bool:
-    """A column of NULLs may be one that its file has no type for, which is then told as text: it proves nothing."""
-    array = _array(columns, item.name)
-    return item.type is Type.STRING and array.null_count == len(array)
+def _told_apart(columns: FileColumns, unknown: Schema, table: Mapping[str, Field]) -> Unknown:
+    """Text without a value proves nothing: writers declare it of columns that they know no type of."""
+    typed: list[Field] = []
+    untyped: list[Field] = []
+    for item in unknown:
+        array = _array(columns, item.name)
+        if item.type is not Type.STRING or array.null_count < len(array):
+            typed.append(item)
+        elif item.name in columns.typeless and (there := table.get(item.key)) and there.type is not Type.STRUCT:
+            untyped.append(Field(item.name, there.type))
+        else:
+            untyped.append(item)
+    return Unknown(tuple(typed), tuple(untyped))
 
 
 def _without_values(columns: FileColumns, unknown: Schema) -> FileColumns:

@@ -22,7 +22,7 @@ from ingestd.model.schema import Schema
 from ingestd.ports import FileStore, TableRows
 from ingestd.spark.files import inflate
 from ingestd.spark.files.readers import Bad, Good, ReadPlan, Unknown, reader
-from ingestd.spark.files.unknown import agree
+from ingestd.spark.files.unknown import agree, extended
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,13 +120,14 @@ def _plan(form: SourceFormat, contents: Sequence[tuple[str, bytes]], bound: Infl
             found = detect_csv(plan.options, [dialect.decode(data) for _, data in contents])
             return replace(plan, schema=found.schema, delimiter=found.delimiter, skip=found.skip, drift=Drift.FREEZE)
         schema: Schema = ()
+        untyped: Schema = ()
         for name, data in contents:
             for item in reader(plan).read(data, name):
                 if isinstance(item, Unknown):
-                    schema = agree(schema, item.fields)
+                    schema, untyped = agree(schema, item.fields), agree(untyped, item.untyped)
     except BigQueryError as error:
         raise BadInput(error.message) from None
-    return replace(plan, schema=schema, drift=Drift.DISCARD_VALUE)
+    return replace(plan, schema=extended(schema, untyped), drift=Drift.DISCARD_VALUE)
 
 
 def _tables(plan: ReadPlan, name: str, data: bytes) -> "list[pa.Table]":

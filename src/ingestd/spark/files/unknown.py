@@ -6,6 +6,7 @@ add nothing.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -87,6 +88,15 @@ def usable(fields: Schema) -> Schema:
                 "invalid", f'Invalid field name "{item.name}". Names with {RESERVED} are ingestd\'s own.'
             )
     return schema_from_rest(schema_rest(fields))
+
+
+def usable_ones(fields: Schema) -> Schema:
+    """Those of the columns that a table can have."""
+    found: list[Field] = []
+    for item in fields:
+        with suppress(BigQueryError):
+            found += usable((item,))
+    return tuple(found)
 
 
 def agree(left: Schema, right: Schema, prefix: str = "") -> Schema:

@@ -22,7 +22,7 @@ that were kept; when it turns out to make several of one, the batch is made agai
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -153,6 +153,16 @@ class AtOnce:
                 yield from self.share(number)
 
     def share(self, number: int) -> Iterator["pa.RecordBatch"]:
+        if self._read(number):
+            yield from self.kept.share(number)
+
+    def read(self, numbers: Iterable[int]) -> Iterator[int]:
+        """The same without handing rows on."""
+        for number in numbers:
+            self._read(number)
+            yield number
+
+    def _read(self, number: int) -> bool:
         reports, dropped = self.keeping.share(number), 0
         if reports is not None and self.keys:
             found = choose.mark(self.kept.folder, 1, self.keys, self.order, self.keep_keyless, self.by)
@@ -160,8 +170,12 @@ class AtOnce:
         draft = _told(self.kept.folder, number).with_suffix(f".{os.getpid()}")
         draft.write_text(json.dumps({"reports": reports, "dropped": dropped}))
         draft.replace(_told(self.kept.folder, number))
-        if reports is not None:
-            yield from self.kept.share(number)
+        return reports is not None
+
+
+def silent(folder: str, shares: int) -> bool:
+    """Whether no task of `AtOnce` has reported: Spark knew without their rows that none would be left."""
+    return not any(_told(folder, number).exists() for number in range(shares))
 
 
 def told(folder: str, shares: int) -> tuple[list[str], int] | None:

@@ -109,6 +109,8 @@ def _at_once(scratch: _Scratch, keys: tuple[Field, ...], order: tuple[By, ...]) 
     work = scratch.work
 
     def told() -> Told:
+        if distinct.silent(scratch.folder, scratch.shares):
+            run_tasks(scratch.session, source(kept).read, scratch.shares)
         if (found := distinct.told(scratch.folder, scratch.shares)) is None:
             raise TooWideError
         return Told([Report.parse(text) for text in found[0]], found[1])
@@ -116,8 +118,9 @@ def _at_once(scratch: _Scratch, keys: tuple[Field, ...], order: tuple[By, ...]) 
     def source(kept: Kept) -> AtOnce:
         return AtOnce(scratch.keeping, kept, keys, work.order, work.shaping.keep_keyless, order)
 
+    kept = Kept(scratch.folder, marked=bool(keys))
     shaping = distinct.chosen(work.shaping) if keys else work.shaping
-    return scratch.rows(Kept(scratch.folder, marked=bool(keys)), source, shaping, told)
+    return scratch.rows(kept, source, shaping, told)
 
 
 def _judged(

@@ -24,7 +24,7 @@ import structlog
 
 from ingestd.googlesql.words import named_in
 from ingestd.model.errors import BadInput, Fatal
-from ingestd.model.preparation import DRIFT_REMEDY, BadData, Drift, Shaping
+from ingestd.model.preparation import DRIFT_REMEDY, BadData, Drift, Shaping, Unmatched
 from ingestd.model.schema import Mode, Schema, by_name
 from ingestd.spark.files import alike, bucket, content, kept, output
 from ingestd.spark.files.carriers import required, spark_ddl
@@ -59,6 +59,14 @@ log = structlog.get_logger(__name__)
 _SHUFFLE_BYTES = 256 << 20
 _PARTITION_BYTES = 128 << 20  # read by one task at most: a worker holds a part of a file in memory
 _MOST_PASSES = 5
+# What makes an empty plan of one that no row can leave, and takes with it the reading that tells of the files.
+_OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
+_PRUNING = {
+    "spark.sql.optimizer.excludedRules": (f"{_OPTIMIZER}.PruneFilters", f"{_OPTIMIZER}.PropagateEmptyRelation"),
+    "spark.sql.adaptive.optimizer.excludedRules": (
+        "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +93,7 @@ def prepare(session: "SparkSession", work: Work) -> Made:
     without: set[int] = set()
     known_bad: Verdict | None = None
     destination = work.destination
+    _keep_reading(session, work.shaping)
     if not work.content and work.on_this_disk:
         work = replace(work, content=content.guess(work.plan, work.units))
     if not work.plan.schema and destination:
@@ -163,18 +172,38 @@ def _with_leaked(known: Verdict | None, verdict: Verdict) -> Verdict:
 
 
 def detect(session: "SparkSession", work: Work) -> Schema:
-    """The columns of files whose table does not exist yet: whatever any of them has."""
-    plan = replace(work.plan, drift=Drift.EVOLVE)
-    frame = read_rows(session, replace(work, plan=plan, rejects=""), work.plan.options.max_bad_records)
-    found = [Report.parse(row[0]) for row in frame.where(f"{REPORT} IS NOT NULL").select(REPORT).collect()]
-    verdict = judge(found, work.policy, work.plan.options.max_bad_records)
+    """The columns of files whose table does not exist yet: whatever any of them has.
+
+    Of a column without a value in any of them, the file's type counts only where there is no other (`_without_values`).
+    """
+    plan = replace(work.plan, drift=Drift.EVOLVE, table=work.destination)
+    if not plan.schema:  # nothing is known yet, and so nothing is to be ignored for being unknown
+        plan = replace(plan, options=replace(plan.options, ignore_unknown_values=False))
+    tolerated = work.plan.options.max_bad_records
+    found = _reports(session, replace(work, plan=plan, rejects=""), tolerated)
+    verdict = judge(found, work.policy, tolerated)
     if work.plan.detected:  # CSV has names and an order already
         shown = {item.name: item for item in verdict.unknown}
         return tuple(shown.get(item.name, item) for item in work.plan.detected)
-    if not verdict.unknown:
+    columns = extended(verdict.unknown, _without_values(verdict.untyped, work))
+    if not columns:
         reason = f": {work.names[verdict.bad[0].index]}: {verdict.bad[0].why}" if verdict.bad else ""
         raise BadInput(f"no columns could be detected in the batch's files{reason}")
-    return verdict.unknown
+    return columns
+
+
+def _without_values(untyped: Schema, work: Work) -> Schema:
+    """Columns of which no file has a value: as the table has them, unless an expression converts the file's own.
+
+    A table that evolves does not get such a column before there is a value, but for an expression that asks for it.
+    """
+    computed = {name.lower() for name in work.shaping.transform}
+    table = {item.key: item for item in _nullable(work.destination) if item.key not in computed}
+    found = tuple(table.get(item.key, item) for item in untyped)
+    if work.plan.drift is not Drift.EVOLVE or not (work.plan.schema or work.destination):
+        return found
+    wanted = looked_at(work.shaping) | {item.key for item in work.destination}
+    return tuple(item for item in found if item.key in wanted)
 
 
 def _as_in_the_table(found: Schema, work: Work) -> Schema:
@@ -182,7 +211,7 @@ def _as_in_the_table(found: Schema, work: Work) -> Schema:
 
     So a file whose column is of another type is a bad file, and not a reason to read all of them as text.
     """
-    table = by_name(work.destination)
+    table = by_name(_relaxed(work, work.destination))
     computed = {name.lower() for name in work.shaping.transform} | looked_at(work.shaping)
     return tuple(item if item.key in computed else table.get(item.key, item) for item in found)
 
@@ -217,8 +246,7 @@ def _rows(session: "SparkSession", work: Work, tolerated: int) -> Rows:
         session.conf.set("spark.sql.files.maxPartitionBytes", str(largest))
     if work.cores and (work.shaping.unique_columns or work.shaping.side_inputs):
         session.conf.set("spark.sql.shuffle.partitions", str(max(tasks(work), -(-work.size // _SHUFFLE_BYTES))))
-    if work.rejects:
-        Path(work.rejects).mkdir(parents=True)
+    _without_rejects(work)
     if work.on_this_disk and kept.worthwhile(work.size, work.room):
         try:
             return keep(session, work, _reading(work, tolerated), tolerated)
@@ -227,17 +255,46 @@ def _rows(session: "SparkSession", work: Work, tolerated: int) -> Rows:
     return _unkept(session, work, tolerated)
 
 
+def _keep_reading(session: "SparkSession", shaping: Shaping) -> None:
+    """Also where no row can be left, as Spark can tell before: files are judged, and rows counted, by reading them."""
+    drops = bool(shaping.branches) and shaping.unmatched is Unmatched.DROP
+    if not (shaping.criteria or drops or any(side.inner for side in shaping.side_inputs)):
+        return
+    for name, rules in _PRUNING.items():
+        others = session.conf.get(name, "") or ""
+        session.conf.set(name, ",".join(filter(None, (others, *rules))))
+
+
 def _unkept(session: "SparkSession", work: Work, tolerated: int) -> Rows:
     """Rows that go through Spark as they are read."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as sql
 
+    def told() -> Told:
+        texts = seen.get["reports"]
+        # Nothing at all: a join with no rows on its other side has not asked for these.
+        return Told(list(map(Report.parse, texts)) if texts else _reports(session, work, tolerated))
+
     seen = Observation(f"read-{uuid.uuid4().hex[:8]}")
+    _without_rejects(work)
     frame = read_rows(session, work, tolerated)
     if work.in_bucket and not work.shaping.unique_columns:  # rows stay in their task, which writes a file
         frame = frame.coalesce(tasks(work))
     frame = frame.observe(seen, sql.expr(f"collect_list({REPORT}) AS reports")).where(f"{REPORT} IS NULL")
-    return Rows(lambda _: frame, work.shaping, lambda: Told([Report.parse(text) for text in seen.get["reports"]]))
+    return Rows(lambda _: frame, work.shaping, told)
+
+
+def _without_rejects(work: Work) -> None:
+    """No bad rows of a first try, whose shares were others, beside those of the next one."""
+    if work.rejects:
+        shutil.rmtree(work.rejects, ignore_errors=True)
+        Path(work.rejects).mkdir(parents=True)
+
+
+def _reports(session: "SparkSession", work: Work, tolerated: int) -> list[Report]:
+    """What there is to tell of the files, without their rows."""
+    frame = read_rows(session, work, tolerated).where(f"{REPORT} IS NOT NULL").select(REPORT)
+    return [Report.parse(row[0]) for row in frame.collect()]
 
 
 def _pass(session: "SparkSession", work: Work, tolerated: int, rows: Rows) -> Made:
@@ -374,8 +431,10 @@ def _none(read: int, written: int) -> dict[str, int]:
 
 def _relaxed(work: Work, columns: Schema) -> Schema:
     """While columns may still be relaxed, none is declared REQUIRED in the files."""
-    if work.plan.drift is not Drift.EVOLVE:
-        return columns
+    return _nullable(columns) if work.plan.drift is Drift.EVOLVE else columns
+
+
+def _nullable(columns: Schema) -> Schema:
     return tuple(replace(item, mode=Mode.NULLABLE) if item.mode is Mode.REQUIRED else item for item in columns)
 
 

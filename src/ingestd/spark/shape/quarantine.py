@@ -25,6 +25,7 @@ class Verdict:
     rows_per_file: dict[int, int] = field(default_factory=dict)
     bad_rows: int = 0  # left out of files that are loaded
     left: int = 0  # left out for having columns the table has not
+    untyped: Schema = ()  # columns beyond the schema of which a good file has no value
 
 
 def judge(reports: Iterable[Report], policy: BadData, tolerated: int = 0) -> Verdict:
@@ -36,6 +37,7 @@ def judge(reports: Iterable[Report], policy: BadData, tolerated: int = 0) -> Ver
     leaked: set[int] = set()
     rows: dict[int, int] = {}
     unknown: Schema = ()
+    untyped: Schema = ()
     dropped = left = 0
     for index in sorted(by_file):
         parts = [report for _, report in sorted(by_file[index].items())]
@@ -53,8 +55,9 @@ def judge(reports: Iterable[Report], policy: BadData, tolerated: int = 0) -> Ver
         left += sum(report.left for report in parts)
         for report in parts:
             unknown = _agreed(unknown, tuple(map(Field.from_rest, report.unknown)))
+            untyped = _agreed(untyped, tuple(map(Field.from_rest, report.untyped)))
     strict = policy is not BadData.QUARANTINE_ROWS and tolerated > 0 and dropped > tolerated
-    return Verdict(tuple(bad), frozenset(leaked), strict, unknown, rows, dropped, left)
+    return Verdict(tuple(bad), frozenset(leaked), strict, unknown, rows, dropped, left, untyped)
 
 
 def _agreed(left: Schema, right: Schema) -> Schema:
