@@ -13,6 +13,7 @@ import orjson
 if TYPE_CHECKING:
     from tests.sim.scenario import RulePlan
 
+_SHARED = {"Workflow": "everybody's"}  # copied from rule to rule: each is called by its file then
 _LONG_AFTER = 40 * 86_400.0  # seconds: longer than Pub/Sub keeps anything
 
 
@@ -31,6 +32,8 @@ class Change:
     def kind(self) -> str:
         if self.pace is not None:
             return "pace of a table"
+        if self.edit.get("Info") == _SHARED:
+            return "rules of one workflow"
         if "Info" in self.edit:
             return "rule moved to another file" if self.moved else "rule's workflow renamed"
         return "window taken away" if self.edit.get("Batch", 0) is None else "window of another length"
@@ -62,7 +65,16 @@ def draw_changes(seed: int, rules: "tuple[RulePlan, ...]", last: float) -> tuple
         elif kind == "alone":
             edit = {"Batch": None}
         changes.append(Change(at, rule.number, edit, moved=kind == "name" and chance.random() < 0.5))
-    return tuple(sorted(changes, key=lambda change: change.at))
+    return tuple(sorted((*changes, *_sharing(seed, rules, last)), key=lambda change: change.at))
+
+
+def _sharing(seed: int, rules: "tuple[RulePlan, ...]", last: float) -> list[Change]:
+    """Now and then several rules come to have one workflow, one after the other."""
+    chance = random.Random(f"workflows {seed}")
+    if len(rules) < 2 or chance.random() < 0.7:
+        return []
+    some = chance.sample(rules, chance.randint(2, len(rules)))
+    return [Change(chance.uniform(0, last + 30), rule.number, {"Info": _SHARED}) for rule in some]
 
 
 def draw_patience(seed: int) -> float:
